@@ -310,26 +310,6 @@ def test_frequencies_with_an_extreme_shift(convention, shift):
     assert (posenc.Encoding(4, shift=shift, **convention).frequencies == 1).all()
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(
-    "base, shift, scale, expected",
-    [
-        (5.0, 3.0, 1801439850948199.0, 2.0**53 + 4),                            # the frequency is 2**53 + 3
-        (5.0, 3.0, 1801439850948201.0, 2.0**53 + 12),                           # 2**53 + 13
-        (25.0, 4.0, 1801439850948199.0, 2.0**53 + 4),                           # the square root of 25
-        (3.0, 3.0, (2**54 - 1) // 3 * 2.0**970, np.inf),                        # 2**1024 - 2**970
-        (4.0, 1.0, 6 * 2.0**-1074, 2 * 2.0**-1074),                             # 1.5 times the smallest number
-        (4.0, 1.0, 2 * 2.0**-1074, 0),
-        (4.0, 0.0, 3 * 2.0**-1074, 2 * 2.0**-1074),
-        (4.0, 1e-300, 3 * 2.0**-1074, 2.0**-1074),                              # slightly less than 1.5
-        (4.0, -1e-300, 3 * 2.0**-1074, 2 * 2.0**-1074),                         # slightly more
-    ],
-)
-def test_frequencies_at_ties(base, shift, scale, expected, sign):
-    frequencies = posenc.Encoding(4, base=base, shift=shift, frequency_scale=sign * scale).frequencies
-    assert_same_bits(frequencies, sign * np.array([scale, expected]))
-
-
 def test_errors_have_the_name_of_the_argument():
     for argument, call in {
         "base": lambda: posenc.Encoding(8, base=-1.0), "layout": lambda: posenc.Encoding(8, layout="rows"),

@@ -216,8 +216,8 @@ def test_every_output_layout_holds_the_same_values(group, layout, monkeypatch):
     convention = {"group": group, "layout": layout, "start": 1}
     table = posenc.grid((5, 6, 7), 12, **convention)
     flat = table.reshape(-1, 12)
-    for block_bytes in (posenc._axes.grid.BLOCK_BYTES, 3 * 48):
-        monkeypatch.setattr(posenc._axes.grid, "BLOCK_BYTES", block_bytes)
+    for block_bytes in (posenc._axes.axis_columns.BLOCK_BYTES, 3 * 48):
+        monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", block_bytes)
         outs = [np.full((5, 6, 7, 12), np.nan, np.float32), np.full((5, 6, 14, 20), np.nan, np.float32)[::-1, :, ::2, 3:15]]
         for out in outs:
             assert posenc.grid((5, 6, 7), 12, out=out, **convention) is out
@@ -244,7 +244,7 @@ def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
 
 
 def test_coordinates_may_overlap_out(monkeypatch):
-    monkeypatch.setattr(posenc._axes.grid, "BLOCK_BYTES", 32)  # one cell: it is written before the next is computed
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)  # one cell: it is written before the next is computed
     memory = np.arange(40.0)
     expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
     assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)), expected)
@@ -282,13 +282,13 @@ BAD = [      # test_mistakes.py has more
     ({"shape": range(3)}, TypeError, "shape is range"),
     ({"shape": (2, [[1, 2, 3]])}, ValueError, r"coordinates of shape \(1, 3\), expected one dimension"),
     ({"shape": (2, ["a", "b", "c"])}, TypeError, "dtype <U1"),
-    ({"shape": (2, [0.0, 1.0, 2.0**63])}, ValueError, "positions has 9.22"),
+    ({"shape": (2, [0.0, 1.0, 2.0**63])}, ValueError, "9.22"),
     ({"shape": (2, [0, 1, 2**62]), "position_offset": 2.0**62, "d_model": 8}, ValueError, "position_offset"),
     ({"shape": (2, [0, 1, 2]), "start": 1}, ValueError, "start is 1"),
     ({"shape": (2, 2**64)}, ValueError, "expected at most"),
     ({"start": math.nan}, ValueError, "start is nan"),
-    ({"start": 2.0**63}, ValueError, "positions has 9223372036854775808"),
-    ({"start": 1e300, "coordinates": "centered"}, ValueError, "positions has"),
+    ({"start": 2.0**63}, ValueError, "has 9223372036854775808"),
+    ({"start": 1e300, "coordinates": "centered"}, ValueError, "start and coordinates has 1e"),
     ({"start": 2.0**62, "position_offset": (0, 2.0**62)}, ValueError, "position_offset"),
     ({"coordinates": 3}, TypeError, "coordinates is 3"),
     ({"coordinates": (0, math.inf)}, ValueError, "coordinates is inf"),
@@ -299,7 +299,7 @@ BAD = [      # test_mistakes.py has more
 
 @pytest.mark.parametrize("arguments, error, message", BAD, ids=lambda v: str(v)[:40])
 def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
-    monkeypatch.setattr(posenc._axes.grid, "BLOCK_BYTES", 32)  # one cell: a late error would come after a write
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)  # one cell: a late error would come after a write
     out = np.full((2, 3, 8), 7, np.float32)
     with pytest.raises(error, match=message):
         posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)

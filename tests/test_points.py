@@ -95,10 +95,10 @@ def test_points_have_the_expected_shapes():
     assert_same_bits(posenc.points([3, 4], 8), np.concatenate([posenc.encode([3], 4)[0], posenc.encode([4], 4)[0]]))
 
 
-@pytest.mark.parametrize("block_bytes", [1, 200, posenc._axes.points.BLOCK_BYTES])
+@pytest.mark.parametrize("block_bytes", [1, 200, posenc._axes.axis_columns.BLOCK_BYTES])
 @pytest.mark.parametrize("group", ["axis", "function"])
 def test_every_output_holds_the_same_values(group, block_bytes, monkeypatch):
-    monkeypatch.setattr(posenc._axes.points, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", block_bytes)
     coordinates = np.random.default_rng(3).normal(size=(2, 3, 5, 7))[..., 1:6:2].transpose(1, 2, 0, 3)
     halves = [posenc.encode(coordinates[..., k], 4, layout="halves") for k in range(3)]
     parts = [h[..., :2] for h in halves] + [h[..., 2:] for h in halves] if group == "function" else halves
@@ -111,7 +111,7 @@ def test_every_output_holds_the_same_values(group, block_bytes, monkeypatch):
 
 
 def test_coordinates_may_overlap_out(monkeypatch):
-    monkeypatch.setattr(posenc._axes.points, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)
     for axes in (1, 2):
         memory = np.arange(40.0)
         expected = posenc.points(memory[: 10 * axes].reshape(10, axes).copy(), 4, dtype="float64")
@@ -156,7 +156,7 @@ def test_points_needs_little_extra_memory(group):
 
 def test_nothing_is_written_if_an_argument_is_wrong(monkeypatch):
     """Only the last coordinate is out of range, and each block has one row; test_mistakes.py tests the messages."""
-    monkeypatch.setattr(posenc._axes.points, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)
     out = np.full((9, 8), 7, np.float32)
     coordinates = np.zeros((9, 2))
     coordinates[-1, -1] = 2.0**63

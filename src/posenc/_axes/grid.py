@@ -2,75 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, overload
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.checks import LOWEST
-from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
-from posenc._axes.layout import Axis, Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
+from posenc._arguments.types import AnyDType, Layout, Odd
+from posenc._axes.axis_columns import fill
+from posenc._axes.layout import Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
 from posenc._core import kernel
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
 Start: TypeAlias = SupportsFloat | Sequence[SupportsFloat] | NDArray[Any]
 
-BLOCK_BYTES = 1 << 20                   # size of the rows encoded at a time for an axis; they fit in the second-level cache
 COORDINATES = ("index", "normalized", "centered")
-
-
-class _Spaced:
-    """Evenly spaced positions ``first + k * step``, each rounded once to float64."""
-
-    def __init__(self, first: Fraction, step: Fraction, size: int) -> None:
-        for end in (first, first + step * (size - 1)) if size else ():
-            checks.check_position(end)
-        self.denominator = math.lcm(first.denominator, step.denominator)
-        self.first, self.step = int(first * self.denominator), int(step * self.denominator)
-        self.indices = range(size)
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
-        # Python rounds the quotient of two integers correctly
-        return np.array([(self.first + k * self.step) / self.denominator for k in self.indices[rows]], np.float64)
-
-
-@overload
-def grid(
-    shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout | None = ..., odd: Odd = ...,
-    include_input: IncludeInput | None = ..., extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
-) -> ArrayT: ...
-@overload
-def grid(
-    shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout | None = ..., odd: Odd = ...,
-    include_input: IncludeInput | None = ..., extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
-) -> NDArray[np.float32]: ...
-@overload
-def grid(
-    shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout | None = ..., odd: Odd = ...,
-    include_input: IncludeInput | None = ..., extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
-) -> NDArray[ScalarT]: ...
-@overload
-def grid(
-    shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout | None = ..., odd: Odd = ...,
-    include_input: IncludeInput | None = ..., extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
-) -> NDArray[Any]: ...
 
 
 def grid(
@@ -164,62 +114,52 @@ def grid(
         extra_tokens = checks.integer("extra_tokens", extra_tokens, 0)
         channel_first = checks.boolean("channel_first", channel_first)
         extents = _extents(shape)
-        starts = per_axis("start", start, len(extents))
-        positions = [_axis_positions(extent, m, coordinates) for extent, m in zip(extents, starts, strict=True)]
-        d_model, table_axes, _ = lay_out(
-            len(positions), d_model, axes, widths, group, layout, odd, include_input, convention
+        sizes = tuple(extent if isinstance(extent, int) else len(extent) for extent in extents)
+        d_model, offsets, columns, zeros = lay_out(
+            len(extents), d_model, axes, widths, group, layout, odd, include_input, convention
         )
-        positions = [_checked(p, axis) for p, axis in zip(positions, table_axes, strict=True)]
-        sizes = tuple(map(len, positions))
-        cells_shape = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
-        whole = (d_model, *cells_shape) if channel_first else (*cells_shape, d_model)
-        out = kernel.output_array(out, whole, element, dtype_name, "shape")
-        cells = out.view(f"u{element.itemsize}")
+        rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
+        out = kernel.output_array(out, (d_model, *rows) if channel_first else (*rows, d_model), element, dtype_name, "shape")
+        starts = per_axis("start", start, len(extents))
+        positions = []
+        for k, (extent, first, offset) in enumerate(zip(extents, starts, offsets, strict=True)):
+            extent = 0 if out.size == 0 and isinstance(extent, int) else extent         # another axis may be very long
+            on_axis = _coordinates(f"shape[{k}]", extent, first, coordinates, offset)
+            positions.append(np.expand_dims(on_axis, [axis for axis in range(len(sizes)) if axis != k]))
+        table = out.view(np.uint16) if dtype_name == "bfloat16" else out
         if channel_first:
-            cells = np.moveaxis(cells, 0, -1)
+            table = np.moveaxis(table, 0, -1)
         if extra_tokens:
-            cells[:extra_tokens] = 0
-            cells = cells[extra_tokens:].reshape(*sizes, d_model)
-        step = max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))
-        for corner in itertools.product(*(range(0, n if cells.size else 0, step) for n in sizes)):
-            block = tuple(slice(k, k + step) for k in corner)
-            tables = []
-            for axis, p, part in zip(table_axes, positions, block, strict=True):
-                rows = p[part]
-                table = np.zeros((len(rows), d_model), cells.dtype)
-                axis.write(rows, table, dtype_name, element, threads)
-                tables.append(np.asfortranarray(table) if channel_first else table)
-            _spread(tables, cells[block])
+            table[:extra_tokens] = 0
+            table = table[extra_tokens:].reshape(*sizes, d_model)
+        fill(table, columns, zeros, positions, dtype_name, threads)
         return out
-
-
-# ---- positions --------------------------------------------------------------------------------------------------------
 
 
 def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
     """Return the size or the coordinates of each axis."""
     if isinstance(shape, np.ndarray) and shape.ndim > 1:
-        raise ValueError(f"shape is an array of shape {shape.shape}, expected the size of each axis; pass array.shape")
+        raise ValueError(f"shape is an array of shape {shape.shape}, expected the size of each axis")
     extents = []
-    for k, axis in enumerate(shape) if is_sequence(shape) else [(None, shape)]:
+    for k, extent in enumerate(shape) if is_sequence(shape) else [(None, shape)]:
         name = "shape" if k is None else f"shape[{k}]"
-        if k is None or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
-            axis = checks.length(range(checks.integer(name, axis, 0)))
-        elif not isinstance(axis, range):
-            axis = np.array(checks.range_or_array(axis))        # a copy, because the array may share memory with out
-            if axis.ndim != 1:
-                raise ValueError(f"{name} has coordinates of shape {axis.shape}, expected one dimension")
-        extents.append(axis)
+        if k is None or not (isinstance(extent, (list, tuple, range)) or hasattr(extent, "__array__") and np.ndim(extent)):
+            extent = checks.length(range(checks.integer(name, extent, 0)))
+        elif not isinstance(extent, range):
+            extent = np.array(checks.range_or_array(extent))        # a copy, because the array may share memory with out
+            if extent.ndim != 1:
+                raise ValueError(f"{name} has coordinates of shape {extent.shape}, expected one dimension")
+        extents.append(extent)
     if not extents:
         raise ValueError("shape is empty, expected at least one axis")
     return extents
 
 
-def _axis_positions(
-    extent: int | range | NDArray[Any], start: Any, coordinates: Any
-) -> range | NDArray[Any] | _Spaced:
-    """Return the positions to encode along an axis."""
-    m = Fraction(checks.integer("start", start, LOWEST) if checks.is_index(start) else checks.real("start", start))
+def _coordinates(
+    name: str, extent: int | range | NDArray[Any], start: Any, coordinates: Any, offset: float
+) -> NDArray[Any]:
+    """Return the coordinates of the cells along an axis; check that they are in the domain, with and without the offset."""
+    m = Fraction(checks.integer("start", start, checks.LOWEST) if checks.is_index(start) else checks.real("start", start))
     if isinstance(coordinates, str):
         checks.choice("coordinates", coordinates, COORDINATES)
     elif np.shape(coordinates) != (2,):
@@ -229,48 +169,25 @@ def _axis_positions(
     if not isinstance(extent, int):
         if m:
             raise ValueError(f"start is {m}, expected 0, because shape has the coordinates of an axis")
-        return extent
-    if coordinates == "index":
-        if m.denominator == 1:
-            return range(m.numerator, m.numerator + extent)
-        step, first = Fraction(1), m
-    elif coordinates == "normalized":
-        step = 1 / (m + extent - 1 + Fraction(1, 10**6))
-        first = m * step
-    elif coordinates == "centered":
-        step = Fraction(2, max(extent, 1))
-        first = (m + Fraction(1, 2)) * step - 1
+    elif coordinates == "index" and m.denominator == 1:
+        extent = range(m.numerator, m.numerator + extent)
     else:
-        step = (high - low) / max(extent - 1, 1)
-        first = low + m * step
-    return _Spaced(first, step, extent)
-
-
-def _checked(positions: range | NDArray[Any] | _Spaced, axis: Axis) -> range | NDArray[Any] | _Spaced:
-    """Check that positions are in the domain, with and without the offset; for evenly spaced positions, check only the ends."""
-    try:
-        if isinstance(positions, _Spaced):
-            axis.check(np.concatenate([positions[:1], positions[-1:]]))
-            return positions
-        return axis.check(positions)
-    except ValueError as error:
-        raise ValueError(f"shape, start and coordinates give positions outside the domain: {error}") from None
-
-
-# ---- cells ------------------------------------------------------------------------------------------------------------
-
-
-def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
-    """Write to each cell the bitwise OR of one row from each table; the tables fill different columns."""
-    if len(tables) == 1:
-        cells[...] = tables[0]
-    elif len(tables) == 2:
-        # write in pieces, so that Python can handle signals between them
-        rows = max(1, 8 * BLOCK_BYTES // max(1, tables[1].nbytes))
-        for begin in range(0, len(tables[0]), rows):
-            np.bitwise_or(tables[0][begin : begin + rows, None], tables[1], out=cells[begin : begin + rows])
-    else:
-        shortest = min(range(len(tables)), key=lambda k: len(tables[k]))
-        first, *others = [table for k, table in enumerate(tables) if k != shortest]
-        for row, part in zip(tables[shortest], np.moveaxis(cells, shortest, 0), strict=True):
-            _spread([row | first, *others], part)
+        if coordinates == "index":
+            step, first = Fraction(1), m
+        elif coordinates == "normalized":
+            step = 1 / (m + extent - 1 + Fraction(1, 10**6))
+            first = m * step
+        elif coordinates == "centered":
+            step = Fraction(2, max(extent, 1))
+            first = (m + Fraction(1, 2)) * step - 1
+        else:
+            step = (high - low) / max(extent - 1, 1)
+            first = low + m * step
+        for end in (first, first + step * (extent - 1)) if extent else ():
+            checks.check_position(end, offset, f"{name} with start and coordinates")
+        # Python rounds the quotient of two integers correctly
+        denominator = math.lcm(first.denominator, step.denominator)
+        numerator, increment = int(first * denominator), int(step * denominator)
+        extent = np.fromiter(((numerator + k * increment) / denominator for k in range(extent)), np.float64, extent)
+    positions = checks.positions_of(extent, offset, name)
+    return np.fromiter(positions, np.int64, len(positions)) if isinstance(positions, range) else positions

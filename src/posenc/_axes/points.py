@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import Any, Literal, SupportsIndex, overload
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
+from posenc._arguments.types import AnyDType, Layout, Odd
+from posenc._axes.axis_columns import fill
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, lay_out
 from posenc._core import kernel
-
-BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a time
-
-
-@overload
-def points(
-    coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
-    dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
-) -> ArrayT: ...
-@overload
-def points(
-    coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
-    dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
-) -> NDArray[np.float32]: ...
-@overload
-def points(
-    coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
-    dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
-) -> NDArray[ScalarT]: ...
-@overload
-def points(
-    coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
-    dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
-) -> NDArray[Any]: ...
 
 
 def points(
@@ -107,36 +78,14 @@ def points(
         checks.check_real("coordinates", array)
         if array.ndim == 0 or array.shape[-1] == 0:
             raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")
-        try:
-            d_model, table_axes, zeros = lay_out(
-                array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
-            )
-        except ValueError as error:
-            if array.ndim > 1:
-                raise
-            raise ValueError(f"coordinates has shape {array.shape}, one point with {array.size} axes: {error}") from None
+        d_model, offsets, columns, zeros = lay_out(
+            array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
+        )
         # copies, because the array may share memory with out
         positions = [
-            np.asarray(axis.check(array[..., k].copy(), f"coordinates[..., {k}]")) for k, axis in enumerate(table_axes)
+            np.asarray(checks.positions_of(array[..., k].copy(), offset, f"coordinates[..., {k}]"))
+            for k, offset in enumerate(offsets)
         ]
         out = kernel.output_array(out, (*array.shape[:-1], d_model), element, dtype_name, "coordinates")
-        cells = out.view(f"u{element.itemsize}")
-        cells[..., zeros] = 0
-        for block in _blocks(out.shape[:-1], max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))) if out.size else ():
-            for axis, p in zip(table_axes, positions, strict=True):
-                axis.write(p[block], cells[block], dtype_name, element, threads)
+        fill(out.view(np.uint16) if dtype_name == "bfloat16" else out, columns, zeros, positions, dtype_name, threads)
         return out
-
-
-def _blocks(shape: tuple[int, ...], rows: int) -> Iterator[tuple[Any, ...]]:
-    """Yield indices that divide an array into blocks of at most `rows` elements; `shape` must not contain 0."""
-    inner = math.prod(shape[1:])
-    if not shape:
-        yield (...,)
-    elif inner > rows:
-        for k in range(shape[0]):
-            for block in _blocks(shape[1:], rows):
-                yield k, *block
-    else:
-        for k in range(0, shape[0], rows // inner):
-            yield slice(k, k + rows // inner), ...
