@@ -31,7 +31,7 @@ def fill(
 
     The positions on each axis broadcast to the shape of the cells.  bfloat16 is written as uint16.
     """
-    known: list[tuple[Any, Any]] = [(None, None)] * len(columns)        # the latest values of columns that are copied
+    copies: list[tuple[Any, Any]] = [(None, None)] * len(columns)       # the latest rows that were not encoded in place
     for block in _blocks(table):
         cells = table[block]
         cells[..., zeros] = 0
@@ -42,11 +42,11 @@ def fill(
             if positions[axis].shape == table.shape[:-1] and out.shape[-1] == width and out.strides[-1] == out.itemsize:
                 encode(coordinates, dtype=dtype, out=out, threads=threads)
                 continue
-            if known[j][0] != rows:
+            if copies[j][0] != rows:
                 out = np.empty((*coordinates.shape, width), table.dtype)
-                known[j] = rows, encode(coordinates, dtype=dtype, out=out, threads=threads)
+                copies[j] = rows, encode(coordinates, dtype=dtype, out=out, threads=threads)
             for target, source in slices:
-                cells[..., target] = known[j][1][..., source]
+                cells[..., target] = copies[j][1][..., source]
 
 
 def _blocks(table: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
@@ -83,8 +83,8 @@ def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], t
     """Write positions of int64 or float64, each rounded once, to the single column of `out`."""
     if positions.dtype.kind == "i" and dtype != "float64":
         # float64 may not hold integers of 2**53 or more; one bit in place of the last 11 leaves them on the same side of a tie
-        odd = positions >> 11 << 11 | (positions & 2047 != 0).astype(np.int64) << 10
-        positions = np.where(abs(positions) < 2**53, positions, odd)
+        substitutes = positions >> 11 << 11 | (positions & 2047 != 0).astype(np.int64) << 10
+        positions = np.where(abs(positions) < 2**53, positions, substitutes)
     with np.errstate(all="ignore"):             # overflow, signalling NaNs
         reals = np.where(np.isnan(positions), np.nan, positions)
         if dtype == "bfloat16":
