@@ -366,7 +366,7 @@ def test_tables_are_views_of_one_encoding():
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3), (2, 0)])
 def test_tables_with_several_axes(dtype, shape, monkeypatch):
-    monkeypatch.setattr(posenc._rotary.tables, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)
     axes = [2, 0, 1, 1, 0, 2]
     rotary, positions = Rotary(12, axes=axes), np.random.default_rng(0).integers(-9999, 9999, (3, *shape))
     each = [Rotary(12).tables(np.array(p), dtype=dtype) for p in positions]

@@ -24,22 +24,22 @@ def kernel_rotation(
     """
     # the kernel expects columns in the order cos, sin, cos, sin ...
     convention = DEFAULTS | {"order": "cos", "scale": scale}
-    if axes is None:
-        return kernel.Rotation([(kernel_columns(2 * pairs, convention, turns), None)], head_dim, pairs, interleaved)
     parts = [
-        (kernel_columns(2 * len(chosen), convention, turns_of), np.array(chosen, np.intp).tobytes())
-        for chosen, turns_of in each_axis(turns, axes)
+        (kernel_columns(2 * len(indices), convention, turns_of_axis), axes and np.array(indices, np.intp).tobytes())
+        for indices, turns_of_axis in pairs_by_axis(turns, pairs, axes)
     ]
     return kernel.Rotation(parts, head_dim, pairs, interleaved)
 
 
-def each_axis(turns: Turns, axes: Sequence[int]) -> Iterator[tuple[list[int], Turns]]:
+def pairs_by_axis(turns: Turns, pairs: int, axes: Sequence[int] | None) -> Iterator[tuple[list[int], Turns]]:
     """Yield, for each axis of positions, the indices of its pairs and a function that computes their turns."""
-    for axis in range(max(axes, default=-1) + 1):
-        chosen = [pair for pair, its_axis in enumerate(axes) if its_axis == axis]
-        yield chosen, functools.partial(_chosen_turns, turns, chosen)
+    if axes is None:
+        yield list(range(pairs)), turns
+    for axis in range(max(axes or (), default=-1) + 1):
+        indices = [pair for pair, axis_of_pair in enumerate(axes or ()) if axis_of_pair == axis]
+        yield indices, functools.partial(_some_turns, turns, indices)
 
 
-def _chosen_turns(turns: Turns, chosen: Sequence[int], *bits: int) -> tuple[list[int], int]:
-    every, point = turns(*bits)
-    return [every[pair] for pair in chosen], point
+def _some_turns(turns: Turns, indices: Sequence[int], *bits: int) -> tuple[list[int], int]:
+    integers, fraction_bits = turns(*bits)
+    return [integers[pair] for pair in indices], fraction_bits

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
 from typing import Any
 
 from posenc._arguments import checks
 from posenc._arguments.base_class import Specification
-from posenc._rotary import pair_axes
-from posenc._rotary.models import Model, model_of
-from posenc._rotary.scaling import type_of_scaling
+from posenc._rotary import models, pair_axes
+from posenc._rotary.scaling import ORIGINAL, type_of_scaling
 
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
 # posenc uses rotary_dim for minimax_m3_vl_text, too.  transformers 5.23 documents this key as the number of rotated columns but
@@ -26,116 +24,56 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         raise checks.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
     if length is not None:
         length = checks.integer("length", length, 1)
-    _check_is_configuration(config)
-    model_type = _read(config, "model_type")
-    model = model_of(model_type)
-    _check_supported(config, model_type, model)
+    model_type = _model_type(config)
+    _check_supported(config, model_type)
+    scaling = _parameters(config, model_type, layer_type)
     config = _of_layer(config, layer_type)
-    scaling, nested = _parameters(config, layer_type)
     head_dim = _head_dim(config)
-    keywords: dict[str, Any] = {"layout": _layout(config, model), "scaling": scaling}
-    rope_type = type_of_scaling(scaling)
+    keywords: dict[str, Any] = {"layout": _layout(config, model_type), "scaling": scaling}
 
-    if scaling.get("rope_theta") is None:
-        scaling["rope_theta"] = _read(config, "rope_theta", "rotary_emb_base")
+    scaling.setdefault("rope_theta", _read(config, "rope_theta", "rotary_emb_base") or models.BASES.get(model_type))
     if scaling["rope_theta"] is None:
-        if model.base is None:
-            raise _lacks("rope_theta", config)
-        scaling["rope_theta"] = model.base
-    others = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
-    if others:
-        raise ValueError(
-            f"config has layer_rope_theta with {min(others)}, expected one base; "
-            "make a Rotary for each base, with rope_theta instead of layer_rope_theta"
-        )
+        raise _lacks("rope_theta", config)
+    different = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
+    if different:
+        raise ValueError(f"config has layer_rope_theta with {min(different)}, expected one base; make a Rotary for each base")
 
     if _read(config, "qk_rope_head_dim") is not None:       # qk_rope_head_dim counts only rotated columns
         scaling.pop("partial_rotary_factor", None)
-    elif scaling.get("partial_rotary_factor") is None:
-        share = _read(config, *SHARES)
+    elif "partial_rotary_factor" not in scaling:
+        share, keywords["rotary_dim"] = _read(config, *SHARES), _read(config, *WIDTHS)
         if share is not None:
-            scaling["partial_rotary_factor"] = share
-        elif (rotary_dim := _read(config, *WIDTHS)) is not None:
-            keywords["rotary_dim"] = rotary_dim
-        elif isinstance(config, Mapping) and model.partial and not any(name in config for name in (*SHARES, *WIDTHS)):
+            scaling["partial_rotary_factor"], keywords["rotary_dim"] = share, None
+        elif isinstance(config, Mapping) and model_type in models.PARTIAL and config.keys().isdisjoint((*SHARES, *WIDTHS)):
             raise _lacks("partial_rotary_factor", config)
 
-    _set_lengths(scaling, rope_type, config, nested, length)
-    if scaling.get("mrope_section") is None and model.sections is not None:
-        columns = keywords.get("rotary_dim") or int(head_dim * (scaling.get("partial_rotary_factor") or 1))
-        scaling["mrope_section"] = _sections(model.sections, model.axes, columns // 2)
-    if scaling.get("mrope_section") is not None:
-        if model.axes == "unsupported":
-            raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
-        if model.axes == "alternating":
-            keywords["axes"] = pair_axes.alternating(scaling.pop("mrope_section"))
-        elif model.axes == "interleaved":
-            scaling["mrope_interleaved"] = True
+    _set_lengths(scaling, config, length)
+    columns = keywords.get("rotary_dim") or int(head_dim * scaling.get("partial_rotary_factor", 1))
+    _set_axes(keywords, model_type, columns // 2)
     return head_dim, keywords
 
 
-def _set_lengths(scaling: dict[str, Any], rope_type: str, config: Any, nested: bool, length: int | None) -> None:
-    """Set the lengths that the scaling type needs and that configurations state outside of the rope parameters."""
-    most = _read(config, *LENGTHS)
-    if rope_type in ("llama3", "yarn", "longrope"):
-        original = None if nested else _read(config, "original_max_position_embeddings")
-        if original is not None:            # as in transformers, it overrides rope_parameters
-            scaling["original_max_position_embeddings"] = original
-        elif scaling.get("original_max_position_embeddings") is None:
-            scaling["original_max_position_embeddings"] = most
-    if rope_type == "dynamic" or rope_type in ("yarn", "longrope") and scaling.get("factor") is None:
-        scaling.setdefault("max_position_embeddings", most)
-    if length is not None and rope_type in ("dynamic", "longrope"):
-        scaling["length"] = length
-
-
-def max_positions(config: Any) -> int | None:
-    """Return the number of positions of a model, or None if its configuration has none."""
-    most = _read(config, *LENGTHS)
-    return most if isinstance(most, int) and most > 0 else None
-
-
-def _sections(sections: tuple[int, ...], axes: str, pairs: int) -> tuple[int, ...]:
-    """Return the number of pairs of each axis; if the axes are interleaved, the first axis has the remaining pairs."""
-    if axes != "interleaved":
-        return sections
-    others = [len(range(axis, min(3 * sections[axis], pairs), 3)) for axis in (1, 2)]
-    return (pairs - sum(others), *others)
-
-
-def _check_is_configuration(config: Any) -> None:
+def _model_type(config: Any) -> str:
+    """Check that a value is a configuration, and return the model type."""
     if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        hint = "; pass model.config" if hasattr(config, "config") else ""
-        if isinstance(config, (str, PathLike)):
-            hint = "; transformers.AutoConfig.from_pretrained or json.load reads one"
-        raise checks.wrong_type("config", config, f"a configuration from transformers or its dict{hint}")
-    if _read(config, "rope_type") is not None or isinstance(config, Mapping) and isinstance(config.get("type"), str):
-        raise ValueError(
-            f"config has the rope_type {_read(config, 'rope_type', 'type')!r}, so it is a scaling, expected a model's "
-            "configuration; call Rotary(head_dim, scaling=...)"
-        )
+        raise checks.wrong_type("config", config, "a configuration of transformers or its dict, as json.load reads it")
+    return str(_read(config, "model_type"))
 
 
-def _check_supported(config: Any, model_type: Any, model: Model) -> None:
+def _check_supported(config: Any, model_type: str) -> None:
     """Raise a ValueError if the model has no rotation, or if its configuration does not describe the rotation."""
-    if model.refused is not None:
-        raise ValueError(f"config has model_type {model_type!r}, {model.refused}")
-    name, needed = model.rotates_with or ("", None)
-    value = _read(config, name) if name else None
-    if value is not None and value != needed:
-        raise ValueError(f"config has {name} {value!r}, expected {needed!r}, because otherwise the model has no rotation")
-    if _read(config, "rope_ratio") not in (None, 1):
-        raise ValueError(f"config has rope_ratio {_read(config, 'rope_ratio')!r}, expected 1; multiply rope_theta by the ratio")
+    reason = models.reason_to_refuse(model_type)
+    if reason is not None:
+        raise ValueError(f"config has model_type {model_type!r}, {reason}")
+    for key, value in (("rope_ratio", 1), models.ROTATES_WITH.get(model_type, ("rope_ratio", 1))):
+        if _read(config, key) not in (None, value):
+            raise ValueError(f"config has {key} {_read(config, key)!r}, expected {value!r}")
 
 
 def _lacks(key: str, config: Any) -> ValueError:
     if isinstance(config, Mapping):
-        return ValueError(
-            f"config has no {key}, expected this key; for a model with rotary embeddings, pass an object of its configuration "
-            f"class, which has the default, or add {key} to the dict"
-        )
-    own = f"{type(config).__name__} of model_type {_read(config, 'model_type')!r}"
-    return ValueError(f"config is a {own}, which has no {key}, expected a model with rotary embeddings")
+        return ValueError(f"config lacks {key}, expected this key, or an object of the configuration class, which has the default")
+    return ValueError(f"config lacks {key}, expected the configuration of a model with rotary embeddings")
 
 
 def _read(config: Any, *names: str) -> Any:
@@ -147,109 +85,130 @@ def _read(config: Any, *names: str) -> Any:
     return None
 
 
-def _of_layer(config: Any, layer_type: str | None) -> Any:
-    """Return the configuration for a layer type.  In Gemma 4, head_dim differs between the types."""
-    is_dict = isinstance(config, Mapping)
-    differ: Any = config.get("per_layer_config") if is_dict else getattr(config, "is_heterogeneous", False)
-    if differ and layer_type is None:
-        raise ValueError("layer_type is None, expected a name from config.layer_types, because the layers differ")
-    if not is_dict:
-        return config.per_layer_config[layer_type] if differ else config
-    wide = config.get("global_head_dim")
-    if wide is not None and layer_type == FULL:
-        config = {**config, "head_dim": wide}
-    if not differ:
-        return config
-    own = {int(index): values for index, values in differ.items()}
-    found = [own.get(i, {}) for i, name in enumerate(config.get("layer_types") or ()) if name == layer_type]
-    if any(values != found[0] for values in found):
-        raise ValueError(f"layer_type is {layer_type!r}, but config.per_layer_config has different values for these layers")
-    return {**config, **found[0]} if found else config
-
-
-def layer_types(config: Any) -> list[str | None]:
-    """Return the layer types that have a rotation, if the configuration distinguishes layer types, else [None]."""
-    parameters = _given(config)
-    if _is_nested(parameters):
-        return [name for name, value in parameters.items() if value is not None]
-    return [LOCAL, FULL] if _is_local_other(config, parameters) else [None]
-
-
-def _given(config: Any) -> Mapping[str, Any]:
-    """Return rope_parameters, or rope_scaling (its former name), or an empty dict if the configuration has neither."""
-    given = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))]
-    if given and given[0] != given[-1]:
-        raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
-    parameters = given[0] if given else {}
-    if not isinstance(parameters, Mapping):
-        raise TypeError(f"config has rope_parameters or rope_scaling of type {type(parameters).__name__}, expected a dict")
-    return parameters
-
-
-def _is_nested(parameters: Mapping[str, Any]) -> bool:
-    return bool(parameters) and all(value is None or isinstance(value, Mapping) for value in parameters.values())
-
-
-def _bases(config: Any) -> dict[str, Any]:
-    """Return the bases that older configurations have for each type of layer."""
-    return {
-        LOCAL: _read(config, "rope_local_base_freq", "local_rope_theta"),
-        FULL: _read(config, "global_rope_theta"),
-    }
-
-
-def _is_local_other(config: Any, parameters: Mapping[str, Any]) -> bool:
-    """Return whether an older configuration has different rotations for local and full attention."""
-    alike = model_of(_read(config, "model_type")).local == "alike"
-    return any(value is not None for value in _bases(config).values()) or bool(parameters) and not alike
-
-
-def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bool]:
-    """Return a copy of the rope parameters for a layer type, and whether the configuration nests them by layer type."""
-    parameters = dict(_given(config))
-    if _is_nested(parameters):
-        if layer_type not in parameters:
-            raise ValueError(f"layer_type is {layer_type!r}, expected one of {', '.join(map(repr, parameters))}")
-        if parameters[layer_type] is None:
-            raise ValueError(f"layer_type is {layer_type!r}, but these layers have no rotation")
-        return dict(parameters[layer_type]), True
-    differ = _is_local_other(config, parameters)
-    types = (LOCAL, FULL) if differ else _read(config, "layer_types") or ()
-    if layer_type not in types and (differ or layer_type is not None):
-        expected = f"one of {', '.join(map(repr, dict.fromkeys(types)))}" if types else "None, because all layers are alike"
-        raise ValueError(f"layer_type is {layer_type!r}, expected {expected}")
-    if differ and layer_type is not None:
-        base, model = _bases(config)[layer_type], model_of(_read(config, "model_type"))
-        if layer_type == LOCAL and model.local != "alike":
-            parameters = {}
-            if base is None and model.local == "own base":
-                raise _lacks("rope_local_base_freq", config)
-        if base is not None:
-            parameters["rope_theta"] = base
-    return parameters, False
-
-
 def _head_dim(config: Any) -> int:
     head_dim = _read(config, "qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels")
     if head_dim is None:
         width = _read(config, "hidden_size", "n_embd", "d_model")
         heads = _read(config, "num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
         if width is None or heads is None:
-            inner = "; pass config.text_config" if _read(config, "text_config") is not None else ""
-            raise ValueError(f"config has no head_dim, expected head_dim, or hidden_size and num_attention_heads{inner}")
+            part = "; pass config.text_config" if _read(config, "text_config") is not None else ""
+            raise ValueError(f"config lacks head_dim, or hidden_size and num_attention_heads{part}")
         width, heads = checks.integer("hidden_size", width, 1), checks.integer("num_attention_heads", heads, 1)
         if width % heads:
-            raise ValueError(
-                f"config has hidden_size {width}, expected a multiple of num_attention_heads, {heads}, or head_dim"
-            )
+            raise ValueError(f"config has hidden_size {width}, expected a multiple of num_attention_heads, {heads}")
         head_dim = width // heads
     return checks.integer("head_dim", head_dim, 1)
 
 
-def _layout(config: Any, model: Model) -> str:
+def _layout(config: Any, model_type: str) -> str:
     interleaved = _read(config, "rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved")
     if interleaved is None:
-        return model.layout
-    if not isinstance(interleaved, bool):
-        raise checks.wrong_type("rope_interleave", interleaved, "a bool")
-    return "interleaved" if interleaved else "halves"
+        interleaved = model_type in models.INTERLEAVED
+    return "interleaved" if checks.boolean("rope_interleave", interleaved) else "halves"
+
+
+def _set_lengths(scaling: dict[str, Any], config: Any, length: int | None) -> None:
+    """Set the lengths that the scaling type needs and that configurations state outside of the rope parameters."""
+    rope_type, most = type_of_scaling(scaling), _read(config, *LENGTHS)
+    if rope_type in ("llama3", "yarn", "longrope"):
+        nested = _is_nested(_stated_parameters(config))
+        original = None if nested else _read(config, ORIGINAL)          # as in transformers, it overrides rope_parameters
+        scaling[ORIGINAL] = original or scaling.get(ORIGINAL) or most
+    if rope_type == "dynamic" or rope_type in ("yarn", "longrope") and "factor" not in scaling:
+        scaling.setdefault("max_position_embeddings", most)
+    if length is not None and rope_type in ("dynamic", "longrope"):
+        scaling["length"] = length
+
+
+def _set_axes(keywords: dict[str, Any], model_type: str, pairs: int) -> None:
+    """Set the axes of a model whose configuration or type has sections."""
+    scaling = keywords["scaling"]
+    interleaved = models.INTERLEAVED_SECTIONS.get(model_type)
+    if "mrope_section" not in scaling and model_type in models.SECTIONS:
+        scaling["mrope_section"] = models.SECTIONS[model_type]
+    elif "mrope_section" not in scaling and interleaved is not None:            # the first axis has the remaining pairs
+        height, width = (len(range(axis, min(3 * interleaved[axis], pairs), 3)) for axis in (1, 2))
+        scaling["mrope_section"] = (pairs - height - width, height, width)
+    if "mrope_section" not in scaling:
+        return
+    if model_type in models.UNSUPPORTED_SECTIONS:
+        raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
+    if model_type in models.ALTERNATING_SECTIONS:
+        keywords["axes"] = pair_axes.alternating(scaling.pop("mrope_section"))
+    elif interleaved is not None:
+        scaling["mrope_interleaved"] = True
+
+
+# ---- layers of different types ----------------------------------------------------------------------------------------
+
+
+def layer_types(config: Any) -> list[str | None]:
+    """Return the layer types that have a rotation, if the configuration distinguishes layer types, else [None]."""
+    return list(_parameters_by_type(config, _model_type(config)))
+
+
+def _parameters(config: Any, model_type: str, layer_type: str | None) -> dict[str, Any]:
+    """Return a copy of the rope parameters for a layer type, without those that are None."""
+    by_type = _parameters_by_type(config, model_type)
+    if None in by_type and layer_type in (_read(config, "layer_types") or ()):
+        layer_type = None                                   # the layers of all types are alike
+    if layer_type not in by_type:
+        raise ValueError(f"layer_type is {layer_type!r}, expected {' or '.join(map(repr, by_type))}")
+    parameters = by_type[layer_type]
+    if layer_type == LOCAL and parameters.get("rope_theta", 0) is None:
+        raise _lacks("rope_local_base_freq", config)
+    return {key: value for key, value in parameters.items() if value is not None}
+
+
+def _parameters_by_type(config: Any, model_type: str) -> dict[str | None, dict[str, Any]]:
+    """Return the rope parameters of each layer type that has a rotation; the only key is None if all layers are alike."""
+    parameters = dict(_stated_parameters(config))
+    if _is_nested(parameters):
+        return {name: dict(value) for name, value in parameters.items() if value is not None}
+    # older configurations
+    base = {LOCAL: _read(config, "rope_local_base_freq", "local_rope_theta"), FULL: _read(config, "global_rope_theta")}
+    unscaled = model_type in models.UNSCALED_LOCAL | models.LOCAL_BASE
+    if base == {LOCAL: None, FULL: None} and not (parameters and unscaled):
+        return {None: parameters}
+    local = {} if unscaled else parameters
+    if base[LOCAL] is not None or model_type in models.LOCAL_BASE:
+        local = {**local, "rope_theta": base[LOCAL]}
+    return {LOCAL: local, FULL: parameters if base[FULL] is None else {**parameters, "rope_theta": base[FULL]}}
+
+
+def _stated_parameters(config: Any) -> Mapping[str, Any]:
+    """Return rope_parameters, or rope_scaling (its former name), or an empty dict if the configuration has neither."""
+    given = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))] or [{}]
+    if given[0] != given[-1]:
+        raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
+    if not isinstance(given[0], Mapping):
+        raise checks.wrong_type("config.rope_parameters or config.rope_scaling", given[0], "a dict")
+    return given[0]
+
+
+def _is_nested(parameters: Mapping[str, Any]) -> bool:
+    return bool(parameters) and all(value is None or isinstance(value, Mapping) for value in parameters.values())
+
+
+def _of_layer(config: Any, layer_type: str | None) -> Any:
+    """Return the configuration for a layer type.  In Gemma 4, head_dim differs between the types."""
+    is_dict = isinstance(config, Mapping)
+    by_index: Any = config.get("per_layer_config") if is_dict else getattr(config, "is_heterogeneous", False)
+    if by_index and layer_type is None:
+        raise ValueError("layer_type is None, expected a name from config.layer_types, because the layers differ")
+    if not is_dict:
+        return config.per_layer_config[layer_type] if by_index else config
+    values = {"head_dim": config["global_head_dim"]} if config.get("global_head_dim") and layer_type == FULL else {}
+    if by_index:
+        by_index = {int(index): changes for index, changes in by_index.items()}
+        changes = [by_index.get(i, {}) for i, name in enumerate(config.get("layer_types") or ()) if name == layer_type]
+        if any(changes_of_layer != changes[0] for changes_of_layer in changes):
+            raise ValueError(f"layer_type is {layer_type!r}, but config.per_layer_config has different values for these layers")
+        values |= changes[0] if changes else {}
+    return {**config, **values}
+
+
+def max_positions(config: Any) -> int | None:
+    """Return the number of positions of a model, or None if its configuration has none."""
+    most = _read(config, *LENGTHS)
+    return most if isinstance(most, int) and most > 0 else None

@@ -10,6 +10,8 @@ def blocks(sections: Sequence[int]) -> tuple[int, ...]:
 
 def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
     """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 in place of an axis that already has all of its pairs."""
+    if len(sections) != 3:
+        raise ValueError(f"mrope_section has length {len(sections)}, expected 3 for mrope_interleaved")
     axes = [0] * sum(sections)
     for axis in (1, 2):
         for pair in range(axis, min(3 * sections[axis], len(axes)), 3):

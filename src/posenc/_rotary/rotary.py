@@ -13,14 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.base_class import Keyword, Specification, keywords_of, with_lists
 from posenc._arguments.types import AnyDType, ArrayT, Layout, Positions
+from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
 from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import axis_of_each_pair, frequencies_of, resolved, width
+from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import layer_types, settings_of
-from posenc._rotary.presets import preset_keywords
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
 from posenc._rotary.scaling import Frequencies, checked_scaling
-from posenc._rotary.tables import Part, encode_parts, parts_of
+from posenc._rotary.tables import columns_of_axes, encode_axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,7 +182,7 @@ class Rotary(Specification):
 
     @staticmethod
     def layer_types(config: Any) -> list[str | None]:
-        """Return the types of layers whose rotations a configuration distinguishes.
+        """Return the types of layers for which a configuration has different rotations.
 
         Parameters
         ----------
@@ -191,22 +192,23 @@ class Rotary(Specification):
         Returns
         -------
         list of str or None
-            The types, such as "sliding_attention"; ``[None]`` if all layers have the same rotation.
+            The values of ``layer_type`` that `from_config` accepts; [None] if the rotations of all layers are equal.
 
         Raises
         ------
         TypeError, ValueError
-            If the configuration has contradictory values.
+            If `config` is not a configuration, or has contradictory parameters.
 
         See Also
         --------
-        Rotary.from_config : Return the rotation of one of these types.
+        Rotary.from_config : The rotation of a layer type.
 
         Examples
         --------
         >>> from posenc import Rotary
-        >>> Rotary.layer_types({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
-        [None]
+        >>> rope = {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}
+        >>> Rotary.layer_types({"model_type": "gemma3_text", "head_dim": 256, "rope_parameters": rope})
+        ['full_attention', 'sliding_attention']
         """
         return layer_types(config)
 
@@ -299,11 +301,13 @@ class Rotary(Specification):
         array([[0.        , 0.        ],
                [0.84147096, 0.00999983]], dtype=float32)
         """
-        if self.axes is None:
-            table = kernel.encode(self._parts[0].columns, positions, dtype, out, threads)
+        columns = self._columns
+        if len(columns) == 1:
+            table = columns[0].encode(positions, dtype, out, threads)
         else:
-            table = encode_parts(self._parts, positions, dtype, out, threads)
-        return table[..., : self.rotary_dim // 2], table[..., self.rotary_dim // 2 :]
+            table = encode_axes(columns, positions, dtype, out, threads)
+        pairs = table.shape[-1] // 2
+        return table[..., :pairs], table[..., pairs:]
 
     def rotate(
         self, x: ArrayT, positions: Positions | None = None, *, inverse: bool = False, out: ArrayT | None = None,
@@ -399,8 +403,8 @@ class Rotary(Specification):
         return rotary_at(self, factors)
 
     @functools.cached_property
-    def _parts(self) -> tuple[Part, ...]:
-        return parts_of(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
+    def _columns(self) -> list[AxisColumns]:
+        return columns_of_axes(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
 
     @functools.cached_property
     def _rotation(self) -> kernel.Rotation:

@@ -7,7 +7,7 @@ llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded 
 from __future__ import annotations
 
 import decimal
-import difflib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._core.exact import Turns
-from posenc._core.frequencies import Powers, decimal_context, decimal_quotient, explicit_turns, pi, spaced_float64, spaced_turns
+from posenc._core.frequencies import DIGITS, decimal_context, decimal_quotient, explicit_turns, pi, spaced_float64, spaced_turns
 
-DIGITS = 200
+CONTEXT = decimal_context(DIGITS)
+TWO_PI = CONTEXT.divide(Decimal(2 * pi(256)), Decimal(1 << 256))
 Scaling: TypeAlias = Mapping[str, Any]
 
 
@@ -33,14 +34,192 @@ class Frequencies(NamedTuple):
     attention_factor: float
 
 
+def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
+    """Return `Frequencies` with these float64 values."""
+    array = np.array(values, np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected finite frequencies")
+    return Frequencies(partial(explicit_turns, values, 1.0), array, attention_factor)
+
+
+# ---- types with exact frequencies -------------------------------------------------------------------------------------
+
+
+def _exact(
+    dim: int, base: float, *scales: float | Fraction, growth: Fraction = Fraction(1), rotated: int | None = None
+) -> Frequencies:
+    """Return the frequencies ``prod(scales) * base**(-2 i / dim) * growth**(-2 i / (dim - 2))``; from `rotated` on, they are 0.
+
+    The factor ``growth**(-2 i / (dim - 2))`` is that of a base multiplied by ``growth**(dim / (dim - 2))``.
+    """
+    powers: list[tuple[float | Fraction, Fraction]] = [(base, Fraction(dim, 2))]
+    if dim > 2 and growth != 1:
+        powers.append((growth, Fraction(dim - 2, 2)))
+    count = dim // 2 if rotated is None else rotated
+    zeros = dim // 2 - count
+
+    def turns(*significant: int) -> tuple[list[int], int]:
+        integers, fraction_bits = spaced_turns(count, powers, scales, *significant)
+        return integers + [0] * zeros, fraction_bits
+
+    values = spaced_float64(count, powers, math.prod(map(Fraction, scales)))
+    return Frequencies(turns, np.append(values, np.zeros(zeros)), 1.0)
+
+
+def _default(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    return _exact(dim, base, scale)
+
+
+def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    return _exact(dim, base, scale, 1 / Fraction(scaling["factor"]))
+
+
+def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    trained, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
+    return _exact(dim, base, scale, growth=factor * max(scaling.get("length", 0), trained) / trained - (factor - 1))
+
+
+def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    return _exact(dim, base, scale, growth=Fraction(scaling["alpha"]))
+
+
+def _proportional(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """Keep the exponents ``2 i / dim``, divide the frequencies by ``factor``, and set the last frequencies to 0."""
+    rotated = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
+    return _exact(dim, base, scale, 1 / Fraction(scaling.get("factor", 1.0)), rotated=rotated)
+
+
+# ---- types with rounded frequencies: these functions run in CONTEXT ----------------------------------------------------
+
+
+def _unscaled(dim: int, base: float, scale: float) -> list[Decimal]:
+    ratio = Decimal(base) ** decimal_quotient(CONTEXT, Fraction(-2, dim))
+    frequencies = [Decimal(scale)]
+    for _ in range(dim // 2 - 1):
+        frequencies.append(frequencies[-1] * ratio)
+    return frequencies
+
+
+def _interpolated(unscaled: Decimal, factor: Decimal, weight: Decimal) -> float:
+    """Interpolate between ``unscaled``, for weights up to 0, and ``unscaled / factor``, for weights of at least 1."""
+    weight = min(max(weight, Decimal(0)), Decimal(1))
+    return float(unscaled * (1 - weight) + unscaled / factor * weight)
+
+
+def _factor(scaling: Scaling) -> Decimal:
+    """Return the value of the key ``factor``, by default the ratio of the new to the original number of positions."""
+    if "factor" in scaling:
+        return Decimal(scaling["factor"])
+    if "max_position_embeddings" not in scaling:
+        raise _lacks("factor", scaling)
+    return Decimal(scaling["max_position_embeddings"]) / scaling["original_max_position_embeddings"]
+
+
+def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`; from pair `high` on, divide them by the factor."""
+    if base <= 1:
+        raise ValueError(f"base is {base}, expected a number above 1 for yarn")
+
+    def pair_with(rotations: float) -> Decimal:
+        """Return the real-valued index of the pair that makes this number of rotations over the original positions.
+
+        `scale` does not affect the index.
+        """
+        rotations_of_first_pair = scaling["original_max_position_embeddings"] / TWO_PI
+        return dim * (rotations_of_first_pair / Decimal(rotations)).ln() / (2 * Decimal(base).ln())
+
+    low, high = pair_with(scaling.get("beta_fast", 32.0)), pair_with(scaling.get("beta_slow", 1.0))
+    if scaling.get("truncate", True):
+        low, high = low.to_integral_value(decimal.ROUND_FLOOR), high.to_integral_value(decimal.ROUND_CEILING)
+    low, high = max(low, Decimal(0)), min(high, Decimal(dim - 1))
+    if low == high:
+        high += Decimal("0.001")
+    factor = _factor(scaling)
+    values = [_interpolated(w, factor, (i - low) / (high - low)) for i, w in enumerate(_unscaled(dim, base, scale))]
+    return explicit_frequencies(values, _yarn_attention(factor, scaling))
+
+
+def _yarn_attention(factor: Decimal, scaling: Scaling) -> float:
+    def growth(mscale: float) -> Decimal:
+        return Decimal(mscale) * max(factor, Decimal(1)).ln() / 10 + 1
+
+    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        attention = float(growth(scaling["mscale"]) / growth(scaling["mscale_all_dim"]))
+    else:
+        attention = float(growth(1.0))
+    return float(scaling.get("attention_factor", attention))
+
+
+def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """Divide the frequencies of pairs with at most `low` rotations by the factor; keep those with at least `high`."""
+    factor, low, high = (Decimal(scaling[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    if low >= high:
+        raise ValueError(f"scaling['low_freq_factor'] is {low}, expected less than high_freq_factor, {high}")
+    original = scaling["original_max_position_embeddings"]
+    return explicit_frequencies([
+        _interpolated(w, factor, 1 - (w * original / TWO_PI - low) / (high - low)) for w in _unscaled(dim, base, scale)
+    ])
+
+
+def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """LongRoPE (arXiv 2402.13753): divide each frequency by its factor for short or for long sequences."""
+    trained = scaling["original_max_position_embeddings"]
+    for key in ("short_factor", "long_factor"):
+        if len(scaling[key]) != dim // 2:
+            raise ValueError(f"scaling[{key!r}] has length {len(scaling[key])}, expected {dim // 2}, the number of pairs")
+    if ("short_mscale" in scaling) != ("long_mscale" in scaling):
+        raise _lacks("long_mscale" if "short_mscale" in scaling else "short_mscale", scaling)
+    size = "long" if scaling.get("length", 0) > trained else "short"
+    values = [w / Decimal(divisor) for w, divisor in zip(_unscaled(dim, base, scale), scaling[f"{size}_factor"], strict=True)]
+    if f"{size}_mscale" in scaling:
+        attention = scaling[f"{size}_mscale"]
+    elif "attention_factor" in scaling:
+        attention = scaling["attention_factor"]
+    else:
+        attention = float((1 + max(_factor(scaling), Decimal(1)).ln() / Decimal(trained).ln()).sqrt())
+    return explicit_frequencies([float(value) for value in values], attention)
+
+
 # ---- keys -------------------------------------------------------------------------------------------------------------
 
 
-def _factors(name: str, value: Any) -> tuple[float, ...]:
-    factors: tuple[float, ...] = checks.frequencies(name, value)
-    if min(factors, default=1) <= 0:
-        raise ValueError(f"{name} has {min(factors)!r}, expected positive numbers")
-    return factors
+class ScalingType(NamedTuple):
+    """A type of scaling: the function that computes the frequencies, and the keys of the dict."""
+
+    frequencies: Callable[[int, float, float, Scaling], Frequencies]
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()       # keys of configurations that do not affect a rotation
+
+
+ORIGINAL = "original_max_position_embeddings"
+TYPES = {
+    "default": ScalingType(_default),
+    "linear": ScalingType(_linear, ("factor",)),
+    "dynamic": ScalingType(_dynamic, ("factor", "max_position_embeddings"), ("length",)),
+    "ntk_alpha": ScalingType(_ntk_alpha, ("alpha",), (), ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")),
+    "yarn": ScalingType(
+        _yarn, (ORIGINAL,),
+        ("factor", "max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+         "truncate"),
+        ("finetuned", "llama_4_scaling_beta"),          # llama_4_scaling_beta scales the attention
+    ),
+    "longrope": ScalingType(
+        _longrope, ("short_factor", "long_factor", ORIGINAL),
+        ("factor", "max_position_embeddings", "attention_factor", "short_mscale", "long_mscale", "length"),
+    ),
+    "llama3": ScalingType(_llama3, ("factor", "low_freq_factor", "high_freq_factor", ORIGINAL)),
+    "proportional": ScalingType(_proportional, (), ("factor",)),
+}
+# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.  The only exception is
+# partial_rotary_factor with the type proportional.
+SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
+FORMER_NAMES = {"su": "longrope", "mrope": "default"}
+
+
+def _positive_numbers(name: str, value: Any) -> tuple[float, ...]:
+    numbers: tuple[float, ...] = checks.frequencies(name, value)
+    return tuple(checks.positive(f"{name}[{i}]", number) for i, number in enumerate(numbers))
 
 
 def _section(name: str, value: Any) -> tuple[int, ...]:
@@ -49,64 +228,28 @@ def _section(name: str, value: Any) -> tuple[int, ...]:
     return tuple(checks.integer(f"{name}[{i}]", number, 0) for i, number in enumerate(value))
 
 
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(
-        ("rope_theta", "partial_rotary_factor", "factor", "alpha", "attention_factor", "beta_fast", "beta_slow",
-         "low_freq_factor", "high_freq_factor", "short_mscale", "long_mscale"), checks.positive),
+CHECKS: dict[str, Callable[[str, Any], Any]] = {          # of all other keys: checks.positive
     **dict.fromkeys(("mscale", "mscale_all_dim"), checks.real),
     **dict.fromkeys(("mrope_interleaved", "truncate"), checks.boolean),
-    **dict.fromkeys(
-        ("original_max_position_embeddings", "max_position_embeddings", "length"), partial(checks.integer, lowest=1)),
-    **dict.fromkeys(("short_factor", "long_factor"), _factors),
+    **dict.fromkeys(("max_position_embeddings", "length"), partial(checks.integer, lowest=1)),
+    ORIGINAL: partial(checks.integer, lowest=2),
+    **dict.fromkeys(("short_factor", "long_factor"), _positive_numbers),
     "mrope_section": _section,
 }
-# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.  The only exception is
-# partial_rotary_factor with the type proportional.
-SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
-# type: (required keys, optional keys)
-KEYS = {
-    "default": ((), ()),
-    "linear": (("factor",), ()),
-    "dynamic": (("factor", "max_position_embeddings"), ("length",)),
-    "ntk_alpha": (("alpha",), ()),
-    "yarn": (
-        ("original_max_position_embeddings",),
-        ("factor", "max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
-         "truncate"),
-    ),
-    "longrope": (
-        ("short_factor", "long_factor", "original_max_position_embeddings"),
-        ("factor", "max_position_embeddings", "attention_factor", "short_mscale", "long_mscale", "length"),
-    ),
-    "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
-    "proportional": ((), ("factor",)),
-}
-# Keys that occur in configurations but do not affect a rotation; llama_4_scaling_beta, for example, scales the attention
-WITHOUT_EFFECT = {
-    "ntk_alpha": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
-    "yarn": ("finetuned", "llama_4_scaling_beta"),
-}
-OLD_NAMES = {"su": "longrope", "mrope": "default"}
 
 
-def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
-    """Return the type of a scaling; an old name is replaced by the current one."""
-    given = [scaling[name] for name in ("rope_type", "type") if scaling.get(name) is not None]
-    types = [OLD_NAMES.get(name, name) if isinstance(name, str) else name for name in given] or ["default"]
-    if types[0] != types[-1]:
-        raise ValueError(f"scaling has rope_type {given[0]!r} and type {given[1]!r}, expected only one of them")
-    if not isinstance(types[0], str) or types[0] not in KEYS:
-        near = difflib.get_close_matches(str(types[0]).lower(), KEYS, 1, cutoff=0.7)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        if types[0] == "axial":
-            hint = "; Rotary.preset has rotations with several axes"
-        raise ValueError(f"scaling has rope_type {given[0]!r}, expected one of {', '.join(KEYS)}{hint}")
-    return "ntk_alpha" if types[0] == "dynamic" and scaling.get("alpha") is not None else types[0]
+def type_of_scaling(scaling: Scaling) -> str:
+    """Return the type of a scaling; a former name is replaced by the current one."""
+    values = [str(scaling[key]) for key in ("rope_type", "type") if scaling.get(key) is not None]
+    names = {FORMER_NAMES.get(value, value) for value in values or ["default"]}
+    if not names <= TYPES.keys() or len(names) > 1:
+        raise ValueError(f"scaling has rope_type {' and '.join(map(repr, names))}, expected one of {', '.join(TYPES)}")
+    return "ntk_alpha" if names == {"dynamic"} and scaling.get("alpha") is not None else names.pop()
 
 
-def positions_without_length(scaling: Mapping[str, Any] | None) -> int | None:
+def positions_without_length(scaling: Scaling | None) -> int | None:
     """Return the number of positions for which the frequencies are valid, or None if `scaling` needs no length or has one."""
-    names = {"dynamic": "max_position_embeddings", "longrope": "original_max_position_embeddings"}
+    names = {"dynamic": "max_position_embeddings", "longrope": ORIGINAL}
     if scaling is None or "length" in scaling or (rope_type := type_of_scaling(scaling)) not in names:
         return None
     limit: int = scaling[names[rope_type]]
@@ -118,213 +261,28 @@ def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
     if not isinstance(scaling, Mapping):
         raise checks.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
     rope_type = type_of_scaling(scaling)
-    required, optional = KEYS[rope_type]
-    without_effect = WITHOUT_EFFECT.get(rope_type, ())
-    given = {key: scaling[key] for key in scaling if scaling[key] is not None and key not in ("rope_type", "type")}
-    for key in given:
-        if key not in (*required, *optional, *SHARED, *without_effect):
-            if key in CHECKS and not {"rope_type", "type"} & scaling.keys():
-                raise ValueError(f"{name} has the key {key!r} but lacks 'rope_type', expected one of {', '.join(KEYS)}")
-            raise ValueError(f"{name} has the key {key!r}, expected keys of {rope_type}: {_listed(required, optional)}")
+    _, required, optional, ignored = TYPES[rope_type]
+    accepted = (*required, *optional, *SHARED)
+    values: dict[str, Any] = {"rope_type": rope_type}
+    for key, value in scaling.items():
+        if value is None or key in ("rope_type", "type", *ignored):
+            continue
+        if key not in accepted:
+            raise ValueError(f"{name} has the key {key!r}, expected keys of {rope_type}: {', '.join(accepted)}")
+        values[key] = CHECKS.get(key, checks.positive)(f"{name}[{key!r}]", value)
     for key in required:
-        if key not in given:
-            raise ValueError(f"{name} lacks the key {key!r}, which {rope_type} needs")
-    values = {key: CHECKS[key](f"{name}[{key!r}]", value) for key, value in given.items() if key not in without_effect}
-    if rope_type == "ntk_alpha" and given.get("factor", 1) != 1:
-        raise ValueError(f"{name} has alpha and the factor {given['factor']!r}, expected only one of them")
-    sufficient = {"factor", "max_position_embeddings"}
-    if rope_type == "longrope":
-        sufficient |= {"attention_factor", "short_mscale", "long_mscale"}
-    if rope_type in ("yarn", "longrope") and not sufficient & values.keys():
-        raise ValueError(f"{name} lacks the key 'factor' or 'max_position_embeddings', which {rope_type} needs")
-    if rope_type == "longrope":
-        if ("short_mscale" in values) != ("long_mscale" in values):
-            raise ValueError(f"{name} has only one of short_mscale and long_mscale, expected both or neither")
-        if values["original_max_position_embeddings"] == 1:
-            raise ValueError(f"{name} has original_max_position_embeddings 1, expected at least 2")
-    if rope_type == "llama3" and values["low_freq_factor"] >= values["high_freq_factor"]:
-        raise ValueError(
-            f"{name} has low_freq_factor {values['low_freq_factor']}, expected less than high_freq_factor, "
-            f"{values['high_freq_factor']}"
-        )
-    return {"rope_type": rope_type, **values}
+        if key not in values:
+            raise _lacks(key, values)
+    if rope_type == "ntk_alpha" and scaling.get("factor") not in (None, 1):
+        raise checks.both_given(f"{name}['alpha']", f"{name}['factor']")
+    return values
 
 
-def _listed(required: Sequence[str], optional: Sequence[str]) -> str:
-    return ", ".join((*required, *optional, *SHARED))
-
-
-# ---- frequencies ------------------------------------------------------------------------------------------------------
+def _lacks(key: str, scaling: Scaling) -> ValueError:
+    return ValueError(f"scaling lacks the key {key!r}, which {scaling['rope_type']} needs")
 
 
 def scaled_frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
     """Return the scaled frequencies of dim / 2 pairs; the unscaled frequency i is ``scale * base**(-2 i / dim)``."""
-    return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit_frequencies(())
-
-
-def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
-    """Return `Frequencies` with these float64 values."""
-    array = np.array(values, np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected finite frequencies")
-    return Frequencies(partial(explicit_turns, values, 1.0), array, attention_factor)
-
-
-def _powers(count: int, zeros: int, powers: Powers, scales: Sequence[float | Fraction]) -> Frequencies:
-    """Return `count` frequencies ``prod(scales) * prod(base**(-i / divisor))``, followed by `zeros` zeros."""
-
-    def turns(*significant: int) -> tuple[list[int], int]:
-        result, fraction_bits = spaced_turns(count, powers, scales, *significant)
-        return result + [0] * zeros, fraction_bits
-
-    scale = Fraction(1)
-    for each in scales:
-        scale *= Fraction(each)
-    values = spaced_float64(count, powers, scale)
-    return Frequencies(turns, np.append(values, np.zeros(zeros)), 1.0)
-
-
-def _default(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    return _powers(dim // 2, 0, ((base, Fraction(dim, 2)),), (scale,))
-
-
-def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    return _powers(dim // 2, 0, ((base, Fraction(dim, 2)),), (scale, 1 / Fraction(scaling["factor"])))
-
-
-def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    trained, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
-    return _with_larger_base(dim, base, scale, factor * max(scaling.get("length", 0), trained) / trained - (factor - 1))
-
-
-def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    return _with_larger_base(dim, base, scale, Fraction(scaling["alpha"]))
-
-
-def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> Frequencies:
-    """Multiply the base by ``growth**(dim / (dim - 2))``; this divides frequency i by ``growth**(2 i / (dim - 2))``."""
-    powers: list[tuple[float | Fraction, Fraction]] = [(base, Fraction(dim, 2))]
-    if dim > 2:
-        powers.append((growth, Fraction(dim - 2, 2)))
-    return _powers(dim // 2, 0, powers, (scale,))
-
-
-def _proportional(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Keep the exponents ``2 i / dim``, divide the frequencies by ``factor``, and set the last frequencies to 0."""
-    rotated = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
-    scales = scale, 1 / Fraction(scaling.get("factor", 1.0))
-    return _powers(rotated, dim // 2 - rotated, ((base, Fraction(dim, 2)),), scales)
-
-
-class _Decimals:
-    """Decimal numbers for the formulas of yarn, llama3 and longrope; `unscaled` has the default frequencies."""
-
-    def __init__(self, dim: int, base: float, scale: float) -> None:
-        self.context = decimal_context(DIGITS)
-        self.dim, self.base = Decimal(dim), self.number(base)
-        bits = 4 * DIGITS
-        self.two_pi = self.context.divide(Decimal(2 * pi(bits)), Decimal(1 << bits))
-        self.unscaled = [self.number(scale)]
-        ratio = self.context.power(self.base, self.number(Fraction(-2, dim)))
-        for _ in range(dim // 2 - 1):
-            self.unscaled.append(self.context.multiply(self.unscaled[-1], ratio))
-
-    def number(self, x: float | Fraction) -> Decimal:
-        return decimal_quotient(self.context, x)
-
-
-def _interpolated(unscaled: Decimal, factor: Decimal, share: Decimal) -> Decimal:
-    """Interpolate between ``unscaled``, for share 0, and ``unscaled / factor``, for share 1."""
-    return unscaled * (1 - share) + unscaled / factor * share
-
-
-def _clip(x: Decimal) -> Decimal:
-    return min(max(x, Decimal(0)), Decimal(1))
-
-
-def _factor(scaling: Scaling) -> Fraction:
-    """Return the value of the key ``factor``, by default the ratio of the new to the original number of positions."""
-    if "factor" in scaling:
-        return Fraction(scaling["factor"])
-    return Fraction(scaling["max_position_embeddings"], scaling["original_max_position_embeddings"])
-
-
-def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`; from pair `high` on, divide them by the factor."""
-    if base <= 1:
-        raise ValueError(f"base is {base}, expected a number above 1 for yarn")
-    d = _Decimals(dim, base, scale)
-    with decimal.localcontext(d.context):
-        factor, length = d.number(_factor(scaling)), Decimal(scaling["original_max_position_embeddings"])
-
-        def pair_with(rotations: float) -> Decimal:
-            """Return the real-valued index of the pair that makes this number of rotations over `length` positions.
-
-            `scale` does not affect the index.
-            """
-            return d.dim * (length / (d.number(rotations) * d.two_pi)).ln() / (2 * d.base.ln())
-
-        low, high = pair_with(scaling.get("beta_fast", 32.0)), pair_with(scaling.get("beta_slow", 1.0))
-        if scaling.get("truncate", True):
-            low, high = low.to_integral_value(decimal.ROUND_FLOOR), high.to_integral_value(decimal.ROUND_CEILING)
-        low, high = max(low, Decimal(0)), min(high, d.dim - 1)
-        if low == high:
-            high += d.number(Fraction(1, 1000))
-        values = [_interpolated(w, factor, _clip((i - low) / (high - low))) for i, w in enumerate(d.unscaled)]
-        return explicit_frequencies([float(value) for value in values], _yarn_attention(d, factor, scaling))
-
-
-def _yarn_attention(d: _Decimals, factor: Decimal, scaling: Scaling) -> float:
-    if "attention_factor" in scaling:
-        attention: float = scaling["attention_factor"]
-        return attention
-
-    def growth(mscale: float) -> Decimal:
-        return Decimal(1) if factor <= 1 else d.number(mscale) * factor.ln() / 10 + 1
-
-    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
-        return float(growth(scaling["mscale"]) / growth(scaling["mscale_all_dim"]))
-    return float(growth(1.0))
-
-
-def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Divide the frequencies of pairs with at most `low` rotations by the factor; keep those with at least `high`."""
-    d = _Decimals(dim, base, scale)
-    with decimal.localcontext(d.context):
-        factor, low, high = (d.number(scaling[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-        rotations = [w * scaling["original_max_position_embeddings"] / d.two_pi for w in d.unscaled]
-        shares = [1 - _clip((t - low) / (high - low)) for t in rotations]
-        values = [_interpolated(w, factor, share) for w, share in zip(d.unscaled, shares, strict=True)]
-        return explicit_frequencies([float(value) for value in values])
-
-
-def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """LongRoPE (arXiv 2402.13753): divide each frequency by its factor for short or for long sequences."""
-    trained = scaling["original_max_position_embeddings"]
-    for name in ("short_factor", "long_factor"):
-        if len(scaling[name]) != dim // 2:
-            raise ValueError(f"scaling[{name!r}] has length {len(scaling[name])}, expected {dim // 2}, the number of pairs")
-    name = "long_factor" if scaling.get("length", 0) > trained else "short_factor"
-    d = _Decimals(dim, base, scale)
-    with decimal.localcontext(d.context):
-        values = [w / d.number(divisor) for w, divisor in zip(d.unscaled, scaling[name], strict=True)]
-        if "short_mscale" in scaling:
-            attention = scaling[name.replace("factor", "mscale")]
-        elif "attention_factor" in scaling:
-            attention = scaling["attention_factor"]
-        else:
-            factor = d.number(_factor(scaling))
-            attention = 1.0 if factor <= 1 else float((1 + factor.ln() / Decimal(trained).ln()).sqrt())
-        return explicit_frequencies([float(value) for value in values], attention)
-
-
-TYPES: dict[str, Callable[[int, float, float, Scaling], Frequencies]] = {
-    "default": _default,
-    "linear": _linear,
-    "dynamic": _dynamic,
-    "ntk_alpha": _ntk_alpha,
-    "yarn": _yarn,
-    "longrope": _longrope,
-    "llama3": _llama3,
-    "proportional": _proportional,
-}
+    with decimal.localcontext(CONTEXT):
+        return TYPES[scaling["rope_type"]].frequencies(dim, base, scale, scaling) if dim else explicit_frequencies(())

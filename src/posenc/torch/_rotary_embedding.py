@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from posenc import Rotary
 from posenc._rotary.model_config import layer_types
-from posenc._rotary.models import model_of
+from posenc._rotary.models import TABLES
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch._rotate_operators import axes_of, new_tables, tables
 from posenc.torch._table_module import TableModule, kept_table
@@ -92,7 +92,7 @@ class RotaryEmbedding(TableModule):
                 config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
                 for name in ("model_type", "hidden_size")
             )
-            self._form = model_of(kind).tables
+            self._form = TABLES.get(kind, "twice")
             self._rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
         if self._form == "complex" and dtype not in (None, torch.float32):
             raise ValueError(f"dtype is {dtype}, expected torch.float32 for a model that takes complex numbers")

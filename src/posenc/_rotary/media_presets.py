@@ -1,0 +1,120 @@
+"""The keywords of `Rotary` for known models of images, video and audio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple
+
+from posenc._core.frequencies import spaced_float64
+from posenc._rotary.pair_axes import alternating, blocks, interleaved
+
+
+class Preset(NamedTuple):
+    """The rotation of a model; most rotations have several axes of positions."""
+
+    summary: str                                    # the names of the axes
+    base: float
+    keywords: Callable[..., dict[str, Any]]         # called with head_dim, base and frequency_scale
+    divisor: int                                    # head_dim must be a multiple of this
+    frequency_scale: float = 1.0
+
+
+def _sections(
+    head_dim: int, base: float, frequency_scale: float, *, shares: Sequence[int],
+    axes_of: Callable[[Sequence[int]], tuple[int, ...]], layout: str = "halves",
+) -> dict[str, Any]:
+    """Divide the pairs, with the frequencies of the whole head, among the axes by `shares`."""
+    axes = axes_of([head_dim // 2 // sum(shares) * share for share in shares])
+    return {"base": base, "frequency_scale": frequency_scale, "layout": layout, "axes": axes}
+
+
+def _rows_and_columns(
+    head_dim: int, base: float, frequency_scale: float, *, layout: str = "halves", alternate: bool = False
+) -> dict[str, Any]:
+    """Divide the pairs equally among two axes, both with the frequencies ``base**(-4 i / head_dim)``.
+
+    With `alternate`, the frequencies are ``base**(-2 i / head_dim)``, where even i belong to the first axis and odd i to the
+    second.
+    """
+    divisor = Fraction(head_dim, 2 if alternate else 4)
+    values = spaced_float64(int(divisor), ((base, divisor),), frequency_scale).tolist()
+    frequencies = [*values[::2], *values[1::2]] if alternate else values * 2
+    return {"frequencies": frequencies, "layout": layout, "axes": blocks((head_dim // 4, head_dim // 4))}
+
+
+def _axis_by_axis(
+    head_dim: int, base: float, frequency_scale: float, *, widths: Callable[[int], Sequence[int]]
+) -> dict[str, Any]:
+    """Use a block of pairs for each axis.  An axis of d columns has the frequencies ``base**(-2 i / d)``.
+
+    `widths` returns the number of columns of each axis.  The columns after the last block are not rotated.
+    """
+    pairs = [width // 2 for width in widths(head_dim)]
+    frequencies = [w for count in pairs for w in spaced_float64(count, ((base, Fraction(count)),), frequency_scale).tolist()]
+    return {"frequencies": frequencies, "layout": "interleaved", "axes": blocks(pairs), "rotary_dim": 2 * sum(pairs)}
+
+
+def _shares(*shares: int) -> Callable[..., dict[str, Any]]:
+    """Divide the columns among the axes by `shares`."""
+    return partial(_axis_by_axis, widths=lambda head_dim: [head_dim // sum(shares) * share for share in shares])
+
+
+def _thirds(head_dim: int) -> list[int]:
+    """Divide the columns among three axes; the first axis also has the remaining columns."""
+    third = 2 * (head_dim // 6)
+    return [head_dim - 2 * third, third, third]
+
+
+def _ltx_video(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
+    """Use frequencies from 1 to base, each for one pair of every axis; the remaining pairs come first and are not rotated."""
+    count, rest = head_dim // 6, head_dim % 6 // 2
+    values = spaced_float64(count, ((1 / Fraction(base), Fraction(max(count - 1, 1))),), frequency_scale).tolist()
+    frequencies = [0.0] * rest + [value for value in values for _ in range(3)]
+    return {"frequencies": frequencies, "layout": "interleaved", "axes": (0,) * rest + (0, 1, 2) * count}
+
+
+def _one_axis(head_dim: int, base: float, frequency_scale: float, *, rotated: int = 1) -> dict[str, Any]:
+    """Rotate the first ``1 / rotated`` of the columns."""
+    return {"base": base, "frequency_scale": frequency_scale, "rotary_dim": head_dim // rotated}
+
+
+PRESETS = {
+    "qwen2-vl": Preset("time, height, width", 1e6, partial(_sections, shares=(2, 3, 3), axes_of=blocks), 16),
+    "qwen2-vl-vision": Preset("height, width", 1e4, _rows_and_columns, 4),
+    "qwen3-vl": Preset("time, height, width", 5e6, partial(_sections, shares=(6, 5, 5), axes_of=interleaved), 32),
+    "ernie-vl": Preset(
+        "time, height, width", 5e5, partial(_sections, shares=(11, 11, 10), axes_of=alternating, layout="interleaved"), 64
+    ),
+    "pixtral": Preset("height, width", 1e4, partial(_rows_and_columns, alternate=True), 4),
+    "sam2": Preset("width, height", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
+    "dinov3": Preset("height, width in [-1, 1]", 100.0, _rows_and_columns, 4, 2 * math.pi),
+    "gemma4-vision": Preset("one axis: the halves of a head are separate rows, for height and width", 100.0, _one_axis, 2),
+    "eva02": Preset("height, width", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
+    "vjepa2": Preset("time, height, width", 1e4, partial(_axis_by_axis, widths=lambda head_dim: [head_dim // 6 * 2] * 3), 2),
+    "flux": Preset("image, height, width", 1e4, _shares(2, 7, 7), 32),
+    "flux2": Preset("image, height, width, text", 2e3, _shares(1, 1, 1, 1), 8),
+    "qwen-image": Preset("frame, height, width", 1e4, _shares(2, 7, 7), 32),
+    "z-image": Preset("text, height, width", 256.0, _shares(2, 3, 3), 16),
+    "lumina2": Preset("text, height, width", 1e4, _shares(1, 1, 1), 6),
+    "hunyuan-image": Preset("height, width", 256.0, _shares(1, 1), 4),
+    "hunyuan-video": Preset("time, height, width", 256.0, _shares(2, 7, 7), 32),
+    "wan": Preset("time, height, width", 1e4, partial(_axis_by_axis, widths=_thirds), 2),
+    "cogvideox": Preset("time, height, width", 1e4, _shares(2, 3, 3), 16),
+    "ltx-video": Preset("time, height, width", 1e4, _ltx_video, 2, math.pi / 2),
+    "stable-audio": Preset("one axis, for the first half of a head", 1e4, partial(_one_axis, rotated=2), 4),
+}
+
+
+def preset_keywords(name: Any, head_dim: int, base: float | None, frequency_scale: float | None) -> dict[str, Any]:
+    """Return the keywords of `Rotary` for a model; if `base` or `frequency_scale` is None, the model's value is used."""
+    if name not in PRESETS:
+        raise ValueError(f"name is {name!r}, expected one of {', '.join(PRESETS)}")
+    _, model_base, keywords, divisor, model_scale = PRESETS[name]
+    if head_dim % divisor:
+        raise ValueError(f"head_dim is {head_dim}, expected a multiple of {divisor} for {name}")
+    return keywords(
+        head_dim, model_base if base is None else base, model_scale if frequency_scale is None else frequency_scale
+    )
