@@ -141,30 +141,12 @@ posenc.Encoding(64, position_offset=2**63)              position_offset is 9.223
     "Rotary": """
 posenc.Rotary(64, layout="neox")                        layout is 'neox' | did you mean 'halves'?
 posenc.Rotary("64")                                     head_dim is '64' of type str | an integer
-posenc.Rotary(63)                                       head_dim is 63, expected an even number of columns
 posenc.Rotary(2**25)                                    head_dim is 33554432 | at most 16777216
 posenc.Rotary(64, base=0)                               base is 0 | a positive number
 posenc.Rotary(64, base="10000")                         base is '10000' of type str | a real number
 posenc.Rotary(64, scaling="yarn")                       scaling is 'yarn' of type str | a dict such as
-posenc.Rotary(64, scaling={"rope_type": "ntk", "factor": 2})  scaling has rope_type 'ntk' | expected one of
-posenc.Rotary(64, scaling={"rope_type": "linear", "type": "yarn"})  rope_type 'linear' and type 'yarn'
-posenc.Rotary(64, scaling={"rope_type": ["yarn"]})      scaling has rope_type ['yarn'] | expected one of
-posenc.Rotary(64, scaling={"factor": 2})                scaling has the key 'factor' but lacks 'rope_type' | linear, dynamic
-posenc.Rotary(64, scaling={"rope_type": "YaRN"})        scaling has rope_type 'YaRN' | did you mean 'yarn'?
-posenc.Rotary(64, scaling={"finetuned": True})          scaling has the key 'finetuned' | expected keys of default
-posenc.Rotary(64, scaling={"type": "linear"})           scaling lacks the key 'factor', which linear needs
-posenc.Rotary(64, scaling={"type": "linear", "factor": 0})  scaling['factor'] is 0 | a positive
-posenc.Rotary(64, scaling={"type": "dynamic", "alpha": 10.0, "factor": 2.0})  alpha and the factor 2.0
-posenc.Rotary(64, scaling={"mrope_section": [16, 24, 24]})  scaling['mrope_section'] has the sum 64, expected 32
-posenc.Rotary(64, scaling={"mrope_section": [32], "mrope_interleaved": True})  mrope_section with three
-posenc.Rotary(64, base=5, frequencies=[1] * 32)         frequencies and base | only one of them
-posenc.Rotary(8, axes=[0, 2, 0, 0])                     axes has 2 but not 1 | at least one pair for each axis
-posenc.Rotary(8, axes=[0.0, 1, 0, 0])                   axes has dtype float64 | integers
-posenc.Rotary(8, axes=[0, -1, 0, 0])                    axes has -1 | integers from 0
-posenc.Rotary(40, axes=range(20))                       axes has 19 | integers below 16
 posenc.Rotary.from_dict({"head_dim": 8})                document lacks rotary
 posenc.Rotary.from_dict([8])                            document is [8] of type list | a dict
-posenc.Rotary.from_config("meta-llama/Llama-3")         config is 'meta-llama/Llama-3' of type str | AutoConfig.from_pretrained
 posenc.Rotary.preset("qwen2vl", 128)                    name is 'qwen2vl' | expected one of
 posenc.Rotary.preset("qwen3-vl", 80)                    head_dim is 80 | a multiple of 32 for qwen3-vl
 rotary.tables(12.0)                                     positions is 12.0 of type float | a range or an array
@@ -187,7 +169,7 @@ posenc.preset("whisper", 63)                            d_model is 63 | an even 
 posenc.preset("whisper", 64, max_timescale="1e4")       max_timescale is '1e4' of type str | a real number
 """,
     "grid": """
-posenc.grid(np.zeros((7, 7)), 64)                       shape is an array of shape (7, 7) | pass array.shape
+posenc.grid(np.zeros((7, 7)), 64)                       shape is an array of shape (7, 7) | the size of each axis
 posenc.grid((7, 7.0), 64)                               shape[1] is 7.0 of type float | an integer
 posenc.grid((7, xy), 64)                                shape[1] has coordinates of shape (5, 2) | one dimension
 posenc.grid("3x4", 128)                                 shape is '3x4' of type str | an integer
@@ -211,7 +193,7 @@ posenc.grid((3, 4), 128, dtype="bf16")                  dtype is 'bf16' | did yo
 posenc.grid((3, 4), 128, out=x)                         out has shape (12, 64), expected (3, 4, 128)
 """,
     "points": """
-posenc.points(np.zeros(5), 64)                          coordinates has shape (5,), one point with 5 axes: d_model is 64
+posenc.points(np.zeros(5), 64)                          d_model is 64 | a multiple of 10
 posenc.points(3, 8)                                     coordinates has shape () | (..., axes)
 posenc.points(None, 8)                                  coordinates is None | an array
 posenc.points("xy", 8)                                  coordinates has dtype <U2 | integers of at most 64 bits
@@ -226,13 +208,13 @@ posenc.points(np.zeros(5, "f4,f4"), 8)                  coordinates has dtype [(
 posenc.points(pd.DataFrame({"x": [1, None]}, dtype="Int64"), 8)  coordinates has 1 null | fill or drop it
 posenc.points(np.ma.array([[1, 2]], mask=[[0, 1]]), 8)  coordinates is of type MaskedArray | without a mask
 posenc.points(xy, 6)                                    d_model is 6 | a multiple of 4 | odd='zero'
-posenc.points(xy, [4, 4])                               d_model is [4, 4] of type list | widths
+posenc.points(xy, [4, 4])                               d_model is [4, 4] of type list | an Encoding
 posenc.points(xy, 10**9)                                d_model is 1000000000 | at most 16777216 columns for each axis
 posenc.points(xy, [enc, 64])                            d_model is 64 of type int | an Encoding, as for the other axes
 posenc.points(xy, [enc] * 3)                            d_model has length 3, expected 2
-posenc.points(xy, posenc.Encoding(7))                   d_model is Encoding(7) | an even number of columns
-posenc.points(xy, enc, base=500)                        an Encoding and base | replace(base=...)
-posenc.points(xy, enc, widths=(64, 64))                 an Encoding and widths | an Encoding for each axis
+posenc.points(xy, posenc.Encoding(7))                   d_model has Encoding(7) | an even number of columns
+posenc.points(xy, enc, base=500)                        an Encoding and base | only one of them
+posenc.points(xy, enc, widths=(64, 64))                 an Encoding and widths | only one of them
 posenc.points(xy, 8, axes=2)                            axes is 2 of type int | a sequence of integers, one for each axis
 posenc.points(xy, 8, axes="xy")                         axes is 'xy' of type str | a sequence of integers
 posenc.points(xy, 8, widths=4)                          widths is 4 of type int | a sequence of integers
@@ -440,12 +422,12 @@ posenc.torch.PositionalTable(64)(t, start=2**63)        start is 922337203685477
 posenc.torch.PositionalTable(64)(t, start=1, positions=torch.arange(12))  start is 1 | positions | only one of them
 """,
     "torch.RotaryEmbedding": """
-posenc.torch.RotaryEmbedding("model/config.json")       config is 'model/config.json' of type str | or json.load reads one
-posenc.torch.RotaryEmbedding(model)                     of type SimpleNamespace | pass model.config
+posenc.torch.RotaryEmbedding("model/config.json")       config is 'model/config.json' of type str | as json.load reads it
+posenc.torch.RotaryEmbedding(model)                     of type SimpleNamespace | such as model.config
 posenc.torch.RotaryEmbedding(64)                        config is 64 of type int | a configuration
 posenc.torch.RotaryEmbedding(None)                      config is None | a configuration
 posenc.torch.RotaryEmbedding(enc)                       config is Encoding(64) of type Encoding | a configuration
-posenc.torch.RotaryEmbedding({"head_dim": 64})          config has no rope_theta
+posenc.torch.RotaryEmbedding({"head_dim": 64})          config lacks rope_theta
 posenc.torch.RotaryEmbedding({"rope_theta": 1e4})       config has no head_dim, expected head_dim, or hidden_size
 posenc.torch.RotaryEmbedding(config | {"head_dim": 63})  head_dim is 63 | an even number
 posenc.torch.RotaryEmbedding(config | {"head_dim": "64"})  head_dim is '64' of type str | an integer

@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
@@ -29,6 +30,7 @@ LONGROPE = {
     "type": "su", "short_factor": [1.0, 1.5, 2.0, 4.0], "long_factor": [2.0, 3.0, 4.0, 8.0],
     "original_max_position_embeddings": 4096, "max_position_embeddings": 131072,
 }
+AXES = [2, 0, 1, 1, 0, 2]
 EXAMPLES = [
     Rotary(64),
     Rotary(64, base=5e5, layout="interleaved", rotary_dim=16, scale=0.5),
@@ -68,13 +70,13 @@ def test_attributes():
         rotary.frequencies[0] = 2
 
 
-@pytest.mark.parametrize("name", ["base", "head_dim", "scaling", "new"])
-def test_instances_are_immutable(name):
+def test_instances_are_immutable():
     rotary = Rotary(8, scaling={"rope_type": "linear", "factor": 2})
-    with pytest.raises(AttributeError):
-        setattr(rotary, name, 1)
-    with pytest.raises(AttributeError):
-        delattr(rotary, name)
+    for name in ("base", "head_dim", "scaling", "new"):
+        with pytest.raises(AttributeError):
+            setattr(rotary, name, 1)
+        with pytest.raises(AttributeError):
+            delattr(rotary, name)
     rotary.scaling["factor"] = 3.0          # a copy
     assert rotary.scaling["factor"] == 2.0
 
@@ -88,9 +90,6 @@ def test_equal_specifications_are_equal():
     }) == 1
     assert Rotary(64, scaling={"rope_type": "default"}) == Rotary(64, scaling={}) == Rotary(64, axes=[0] * 32) == Rotary(64)
     assert Rotary(64) != Rotary(64, base=5.0) and Rotary(64) != 64
-
-
-def test_repr_shows_what_differs():
     assert repr(Rotary(64, scaling={"type": "linear", "factor": 2})) == (
         "Rotary(64, scaling={'rope_type': 'linear', 'factor': 2.0})"
     )
@@ -101,29 +100,6 @@ def test_replace():
     assert Rotary(64).replace(head_dim=32, layout="interleaved") == Rotary(32, layout="interleaved")
     assert Rotary(8, base=7.0, scaling=YARN).replace(frequencies=[1, 2, 3, 4]) == Rotary(8, frequencies=[1, 2, 3, 4])
     assert Rotary(8, scaling=YARN).replace(scaling=None) == Rotary(8)
-
-
-MISTAKES = [
-    (lambda: Rotary(64, scaling=YARN | {"truncate": 1}), TypeError, "scaling['truncate'] is 1 of type int, expected a bool"),
-    (lambda: Rotary(64, scaling=YARN | {"beta": 1}), ValueError, "scaling has the key 'beta', expected keys of yarn"),
-    (lambda: Rotary(64, base=0.5, scaling=YARN), ValueError, "base is 0.5, expected a number above 1 for yarn"),
-    (lambda: Rotary(64, base=3.0, scaling=LLAMA3), ValueError, "base is 3.0 and scaling['rope_theta'] means 500000.0"),
-    (lambda: Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0}), ValueError, "low_freq_factor 4.0, expected less than"),
-    (lambda: Rotary(64, scaling=LONGROPE), ValueError, "scaling['short_factor'] has length 4, expected 32"),
-    (lambda: Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0}), ValueError, "only one of short_mscale and long_mscale"),
-    (lambda: Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]}), ValueError, "long_factor'] has -4.0, expected"),
-    (lambda: Rotary(8, scaling=YARN, frequencies=[1] * 4), ValueError, "frequencies and scaling are both given"),
-    (lambda: Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0}), ValueError, "scale is 1e+308"),
-    (lambda: Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY), ValueError, "frequencies range from 2**"),
-    (lambda: Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9}), ValueError, "gives the frequency -inf"),
-]
-
-
-@pytest.mark.parametrize("mistake, kind, message", MISTAKES, ids=[message[:60] for _, _, message in MISTAKES])
-def test_mistakes(mistake, kind, message):
-    with pytest.raises(kind) as error:
-        mistake()
-    assert message in str(error.value)
 
 
 # ---- scaling ----------------------------------------------------------------------------------------------------------
@@ -177,8 +153,6 @@ def test_longrope_by_hand():
     assert [Rotary(8, scaling=scales | {"length": n}).attention_scaling for n in (1, 5000)] == [1.25, 1.5]
     without = {key: value for key, value in scales.items() if key not in ("factor", "max_position_embeddings")}
     assert Rotary(8, scaling=without).attention_scaling == 1.25
-    with pytest.raises(ValueError, match="lacks the key 'factor' or 'max_position_embeddings'"):
-        Rotary(8, scaling={key: value for key, value in without.items() if "mscale" not in key})
 
 
 def test_llama3_by_hand():
@@ -303,52 +277,6 @@ def test_configurations(config, options, expected):
     assert config == before
 
 
-@pytest.mark.parametrize("config, options, kind, message", [
-    ("meta-llama/Llama-3", {}, TypeError, "config is 'meta-llama/Llama-3' of type str, expected a configuration"),
-    (LLAMA | {"rope_theta": None}, {}, ValueError, "config has no rope_theta, expected this key; for a model with rotary"),
-    ({"model_type": "x", "text_config": LLAMA}, {}, ValueError, "pass config.text_config"),
-    ({"model_type": "bert", "hidden_size": 768, "num_attention_heads": 12}, {}, ValueError,
-     "config has model_type 'bert', a model without rotary embeddings: it has learned embeddings"),
-    (LLAMA | {"model_type": "gpt_neo"}, {}, ValueError, "'gpt_neo', a model without rotary embeddings: it has learned"),
-    (LLAMA | {"model_type": "t5"}, {}, ValueError, "it has relative embeddings, which are learned attention biases"),
-    (LLAMA | {"model_type": "whisper"}, {}, ValueError, "it has sinusoidal embeddings: see posenc.preset('whisper')"),
-    (LLAMA | {"hidden_size": 65, "num_attention_heads": 4}, {}, ValueError,
-     "config has hidden_size 65, expected a multiple of num_attention_heads, 4, or head_dim"),
-    (YARN | {"rope_type": "yarn"}, {}, ValueError, "expected a model's configuration; call Rotary(head_dim, scaling=...)"),
-    ({"type": "linear", "factor": 2.0}, {}, ValueError, "config has the rope_type 'linear', so it is a scaling"),
-    ({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4}, {}, ValueError,
-     "scaling['mrope_section'] has the sum 32, expected 64, the number of pairs"),
-    (GEMMA3, {}, ValueError, "layer_type is None, expected one of 'sliding_attention', 'full_attention'"),
-    (LLAMA, {"layer_type": "full_attention"}, ValueError, "layer_type is 'full_attention', expected None, because all layers"),
-    (LLAMA, {"layer_type": 3}, TypeError, "layer_type is 3 of type int"),
-    (LLAMA, {"length": 0}, ValueError, "length is 0, expected at least 1"),
-    (LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}}, {}, ValueError, "layer_type is None, expected one of 'main'"),
-    (LLAMA | {"rope_parameters": {"main": None, "x": {}}}, {"layer_type": "main"}, ValueError, "these layers have no rotation"),
-    (LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, {}, ValueError, "lacks the key 'max_position_embeddings'"),
-    (LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN}, {}, ValueError, "both rope_parameters and rope_scaling"),
-    (LLAMA | {"model_type": "phi"}, {}, ValueError, "config has no partial_rotary_factor, expected this key"),
-    (LLAMA | {"model_type": "pixtral"}, {}, ValueError, "model_type 'pixtral', whose positions have several axes"),
-    (LLAMA | {"model_type": "qwen2_vl_vision"}, {}, ValueError, "'qwen2_vl_vision', whose positions have several axes"),
-    (LLAMA | {"model_type": "falcon", "alibi": True}, {}, ValueError, "config has alibi True, expected False"),
-    (LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]}, {}, ValueError, "config has layer_rope_theta with 10000.0"),
-    (LLAMA | {"rope_ratio": 50}, {}, ValueError, "config has rope_ratio 50, expected 1; multiply rope_theta by the ratio"),
-    (LLAMA | {"rope_interleave": "no"}, {}, TypeError, "rope_interleave is 'no' of type str, expected a bool"),
-    (LLAMA | {"num_attention_heads": 0}, {}, ValueError, "num_attention_heads is 0, expected at least 1"),
-    (LLAMA | {"hidden_size": "4096"}, {}, TypeError, "hidden_size is '4096' of type str, expected an integer"),
-    (LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}}, {}, ValueError, "layer_type is None, expected a name from"),
-    (LLAMA | {"layer_types": ["x", "x"], "per_layer_config": {"0": {"head_dim": 8}}}, {"layer_type": "x"}, ValueError,
-     "config.per_layer_config has different values for these layers"),
-    ({key: value for key, value in GEMMA3.items() if key != "rope_local_base_freq"}, {"layer_type": "sliding_attention"},
-     ValueError, "config has no rope_local_base_freq"),
-    (LLAMA | {"rope_scaling": "yarn"}, {}, TypeError,
-     "config has rope_parameters or rope_scaling of type str, expected a dict"),
-])
-def test_mistakes_in_configurations(config, options, kind, message):
-    with pytest.raises(kind) as error:
-        Rotary.from_config(config, **options)
-    assert message in str(error.value)
-
-
 # ---- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -367,12 +295,11 @@ def test_tables_are_views_of_one_encoding():
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3), (2, 0)])
 def test_tables_with_several_axes(dtype, shape, monkeypatch):
     monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)
-    axes = [2, 0, 1, 1, 0, 2]
-    rotary, positions = Rotary(12, axes=axes), np.random.default_rng(0).integers(-9999, 9999, (3, *shape))
+    rotary, positions = Rotary(12, axes=AXES), np.random.default_rng(0).integers(-9999, 9999, (3, *shape))
     each = [Rotary(12).tables(np.array(p), dtype=dtype) for p in positions]
     cos, sin = rotary.tables(positions, dtype=dtype)
     assert cos.shape == sin.shape == (*shape, 6)
-    for pair, axis in enumerate(axes):
+    for pair, axis in enumerate(AXES):
         assert_same_bits(cos[..., pair], each[axis][0][..., pair])
         assert_same_bits(sin[..., pair], each[axis][1][..., pair])
     bits = np.zeros((*shape, 12), np.uint16)
@@ -382,26 +309,13 @@ def test_tables_with_several_axes(dtype, shape, monkeypatch):
 
 
 def test_tables_whose_memory_holds_the_positions():
-    rotary, positions = Rotary(12, axes=[2, 0, 1, 1, 0, 2]), np.arange(6.0).reshape(3, 2)
+    rotary, positions = Rotary(12, axes=AXES), np.arange(6.0).reshape(3, 2)
     expected = rotary.tables(positions.copy(), dtype="float64")
     memory = np.zeros((2, 12))
     memory.reshape(-1)[:6] = positions.reshape(-1)
     got = rotary.tables(memory.reshape(-1)[:6].reshape(3, 2), dtype="float64", out=memory)
     assert_same_bits(got[0], expected[0])
     assert_same_bits(got[1], expected[1])
-
-
-@pytest.mark.parametrize("positions, kind, message", [
-    (7, ValueError, "positions is a range, expected an array of shape (3, ...)"),
-    (np.zeros((2, 5), int), ValueError, "positions is of shape (2, 5), expected an array of shape (3, ...)"),
-    (np.array([[2**63], [0], [0]], np.uint64), ValueError, "positions has 9223372036854775808, expected"),
-    (None, TypeError, "positions is None"),
-])
-def test_mistakes_in_tables_with_several_axes(positions, kind, message):
-    out = np.ones((1, 12), np.float32)
-    with pytest.raises(kind) as error:
-        Rotary(12, axes=[2, 0, 1, 1, 0, 2]).tables(positions, out=out)
-    assert message in str(error.value) and out.all()
 
 
 # ---- rotation ---------------------------------------------------------------------------------------------------------
@@ -462,47 +376,11 @@ def test_rotation_of_views():
 
 
 def test_rotation_with_several_axes():
-    rotary, x = Rotary(12, axes=[2, 0, 1, 1, 0, 2]), random((2, 4, 7, 12))
+    rotary, x = Rotary(12, axes=AXES), random((2, 4, 7, 12))
     positions = np.random.default_rng(1).integers(-50, 50, (3, 7))
     expected = expected_rotation(rotary, x, positions)
     np.testing.assert_allclose(rotary.rotate(x.copy(), positions), expected, atol=1e-6)
     np.testing.assert_allclose(rotary.rotate(x.copy(), positions.astype(float)[:, None, None]), expected, atol=1e-6)
-
-
-OUT = random((5, 16))
-
-
-@pytest.mark.parametrize("x, options, kind, message", [      # test_inputs.py and test_mistakes.py have more
-    (random(()), {}, ValueError, "x has shape (), expected (..., 16)"),
-    (random(16), {}, ValueError, "x has shape (16,), expected (..., n, 16) unless positions is an array"),
-    (random((4, 16)), {"positions": np.arange(3)}, ValueError, "positions has shape (3,), expected one that"),
-    (random((4, 16)), {"positions": [[0, 1, 2, 3]]}, ValueError, "positions has shape (1, 4), expected one that"),
-    (random((4, 16)), {"positions": np.array([0, 1, 2, 2**63], np.uint64)}, ValueError, "positions has 9223372036854775808"),
-    (random((4, 16)), {"out": OUT}, ValueError, "out has shape (5, 16), expected (4, 16), the shape of x"),
-    (random((5, 16)), {"out": OUT.astype(np.float16)}, TypeError, "out has dtype float16, expected float32, the dtype of x"),
-    (OUT[:4], {"out": OUT[1:]}, ValueError, "the memory ranges of out and x overlap, expected x itself or"),
-])
-def test_mistakes_in_rotations(x, options, kind, message):
-    arrays = [a for a in (x, options.get("out")) if isinstance(a, np.ndarray)]
-    before = [a.copy() for a in arrays]
-    with pytest.raises(kind) as error:
-        Rotary(16).rotate(x, **options)
-    assert message in str(error.value)
-    for array, copied in zip(arrays, before, strict=True):
-        assert array.tobytes() == copied.tobytes()
-
-
-@pytest.mark.parametrize("positions, message", [
-    (None, "positions is None, expected an array of shape (3, ...)"),
-    (range(4), "positions is range(0, 4), expected an array of shape (3, ...)"),
-    (np.arange(4), "positions is of shape (4,), expected an array of shape (3, ...)"),
-    (np.zeros((3, 5), int), "positions has shape (3, 5), expected one that broadcasts to (4,) after the first dimension"),
-])
-def test_mistakes_with_several_axes(positions, message):
-    x = random((4, 12))
-    with pytest.raises(ValueError) as error:
-        Rotary(12, axes=[2, 0, 1, 1, 0, 2]).rotate(x, positions)
-    assert message in str(error.value) and x.tobytes() == random((4, 12)).tobytes()
 
 
 def test_rotation_into_the_same_memory():
@@ -649,25 +527,137 @@ def test_threads_share_at():
                 assert_same_bits(result, expected)
 
 
-@pytest.mark.parametrize("mistake, kind, message", [
-    (posenc.RotaryAt, TypeError, "RotaryAt cannot be called; rotary.at(positions) returns an instance"),
-    (lambda: Rotary(8).at(None), TypeError, "positions is None of type NoneType, expected an integer, a range or an array"),
-    (lambda: Rotary(8).at([2**63]), ValueError, "positions has 9223372036854775808, expected -2**63 <= position < 2**63"),
-    (lambda: Rotary(8).at(3, inverse=2), TypeError, "inverse is 2 of type int, expected a bool"),
-    (lambda: Rotary(8, axes=[0, 1, 0, 1]).at(5), ValueError, "positions is 5, expected an array of shape (2, ...)"),
-    (lambda: Rotary(8).at(3)[[0, 1]], IndexError, "index of type list, expected integers, slices, ... or None"),
-    (lambda: Rotary(8).at(3)[np.array([0])], IndexError, "index of type ndarray, expected"),
-    (lambda: Rotary(8).at(3)[True], IndexError, "index of type bool, expected"),
-    (lambda: Rotary(8).at(3)[3], IndexError, "index 3 is out of bounds for axis 0 with size 3"),
-    (lambda: Rotary(8).at(3)[0, 0], IndexError, "too many indices"),
-    (lambda: Rotary(8).at(3).rotate(np.ones((4, 8), "f4")), ValueError, "positions has shape (3,), expected one that"),
-    (lambda: Rotary(8).at(3)[:1].rotate(np.ones((4, 8), "f4")), ValueError, "expected the positions of all 4 rows of x"),
-    (lambda: Rotary(8).at(3).rotate(np.ones((3, 6), "f4")), ValueError, "x has shape (3, 6), expected (..., 8)"),
-    (lambda: Rotary(8).at(3).rotate(np.ones((3, 8))), TypeError, "x has dtype float64, expected float32, float16 or bfloat16"),
-    (lambda: Rotary(8).at(3).rotate(np.ones((3, 8), "f4"), out=np.ones((3, 7), "f4")), ValueError, "out has shape (3, 7)"),
-    (lambda: Rotary(8).at(3).rotate(np.ones((3, 8), "f4"), threads=0), ValueError, "threads is 0"),
-])
-def test_mistakes_with_at(mistake, kind, message):
-    with pytest.raises(kind) as error:
-        mistake()
-    assert message in str(error.value)
+# ---- errors -----------------------------------------------------------------------------------------------------------
+
+# A call, its error, and a fragment of the message that names the argument.  test_mistakes.py has more.
+MISTAKES = """
+Rotary(64, scaling=YARN | {"truncate": 1})                                    TypeError   scaling['truncate'] is 1
+Rotary(64, scaling=YARN | {"beta": 1})                                        ValueError  scaling has the key 'beta'
+Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})      ValueError  scaling has rope_type
+Rotary(64, base=0.5, scaling=YARN)                                            ValueError  base is 0.5
+Rotary(64, base=3.0, scaling=LLAMA3)                                          ValueError  base and scaling['rope_theta']
+Rotary(64, scaling={"partial_rotary_factor": 0.01})  ValueError  scaling['partial_rotary_factor'] is 0.01
+Rotary(64, scaling={"mrope_interleaved": True})                               ValueError  mrope_section has length 0
+Rotary(64, scaling={"type": "dynamic", "alpha": 2, "factor": 2})              ValueError  scaling['alpha'] and scaling['factor']
+Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0})                        ValueError  scaling['low_freq_factor'] is 4
+Rotary(64, scaling=LONGROPE)                                                  ValueError  scaling['short_factor'] has length 4
+Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0})                           ValueError  lacks the key 'long_mscale'
+Rotary(8, scaling=LONGROPE | {"max_position_embeddings": None})               ValueError  lacks the key 'factor'
+Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})                  ValueError  scaling['long_factor'][3] is -4.0
+Rotary(8, scaling=LONGROPE | {"original_max_position_embeddings": 1})  ValueError  original_max_position_embeddings'] is 1
+Rotary(8, scaling=YARN, frequencies=[1] * 4)                                  ValueError  frequencies and scaling
+Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})             ValueError  scale is 1e+308
+Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)                  ValueError  frequencies range from 2**
+Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})            ValueError  frequency -inf
+from_config("meta-llama/Llama-3")                                             TypeError   config is 'meta-llama/Llama-3'
+from_config(Rotary(8))                                                        TypeError   config is Rotary(8)
+from_config(YARN)                                                             ValueError  config lacks head_dim
+from_config(LLAMA | {"rope_theta": None})                                     ValueError  config lacks rope_theta
+from_config({"model_type": "x", "text_config": LLAMA})                        ValueError  pass config.text_config
+from_config(LLAMA | {"model_type": "mamba"})                                  ValueError  config has model_type 'mamba'
+from_config(LLAMA | {"model_type": "pixtral"})                                ValueError  positions have several axes
+from_config(LLAMA | {"model_type": "qwen2_vl_vision"})                        ValueError  positions have several axes
+from_config(LLAMA | {"model_type": "falcon", "alibi": True})                  ValueError  config has alibi True, expected False
+from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})            ValueError  config has hidden_size 65
+from_config(LLAMA | {"hidden_size": "4096"})                                  TypeError   hidden_size is '4096'
+from_config(LLAMA | {"num_attention_heads": 0})                               ValueError  num_attention_heads is 0
+from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  ValueError  axes has length 32, expected 64
+from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  ValueError  config has layer_rope_theta with 10000.0
+from_config(LLAMA | {"rope_ratio": 50})                                       ValueError  config has rope_ratio 50
+from_config(LLAMA | {"rope_interleave": "no"})                                TypeError   rope_interleave is 'no'
+from_config(LLAMA | {"model_type": "phi"})                                    ValueError  config lacks partial_rotary_factor
+from_config(LLAMA | {"rope_scaling": "yarn"})                                 TypeError   config.rope_scaling is 'yarn'
+from_config(LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}})  ValueError  lacks the key 'max_position_embeddings'
+from_config(LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN})        ValueError  both rope_parameters and rope_scaling
+from_config(LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}})       ValueError  layer_type is None, expected 'main'
+from_config(LLAMA | {"rope_parameters": {"main": None, "x": {}}}, "main")     ValueError  layer_type is 'main', expected 'x'
+from_config(GEMMA3)                                                           ValueError  layer_type is None, expected 'sliding
+from_config(GEMMA3 | {"rope_local_base_freq": None}, "sliding_attention")     ValueError  config lacks rope_local_base_freq
+from_config(LLAMA, layer_type="full_attention")                               ValueError  layer_type is 'full_attention'
+from_config(LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}})             ValueError  layer_type is None
+from_config(LLAMA | {"layer_types": ["x", "x"], "per_layer_config": {"0": {"head_dim": 8}}}, "x")  ValueError  per_layer_config
+Rotary.layer_types(7)                                                         TypeError   config is 7
+SEVERAL.tables(7, out=out)                                                    ValueError  positions is range(0, 7)
+SEVERAL.tables(np.zeros((2, 4), int), out=out)                                ValueError  positions is of shape (2, 4)
+SEVERAL.tables(np.array([[2**63] * 4, [0] * 4, [0] * 4], "u8"), out=out)      ValueError  positions has 9223372036854775808
+SEVERAL.tables(None, out=out)                                                 TypeError   positions is None
+SEVERAL.tables(np.zeros((3, 5), int), out=out)                                ValueError  out has shape (4, 12)
+SEVERAL.rotate(out, None)                                                     ValueError  positions is None
+SEVERAL.rotate(out, range(4))                                                 ValueError  positions is range(0, 4)
+SEVERAL.rotate(out, np.arange(4))                                             ValueError  positions is of shape (4,)
+SEVERAL.rotate(out, np.zeros((3, 5), int))                                    ValueError  positions has shape (3, 5)
+Rotary(12).rotate(random(()))                                                 ValueError  x has shape ()
+Rotary(12).rotate(out[0])                                                     ValueError  x has shape (12,)
+Rotary(12).rotate(out, np.arange(3))                                          ValueError  positions has shape (3,)
+Rotary(12).rotate(out, [[0, 1, 2, 3]])                                        ValueError  positions has shape (1, 4)
+Rotary(12).rotate(out, np.array([0, 1, 2, 2**63], "u8"))                      ValueError  positions has 9223372036854775808
+Rotary(12).rotate(random((3, 12)), out=out)                                   ValueError  out has shape (4, 12)
+Rotary(12).rotate(out.astype("f2"), out=out)                                  TypeError   out has dtype float32
+Rotary(12).rotate(out[:3], out=out[1:])                                       ValueError  memory ranges of out and x overlap
+posenc.RotaryAt()                                                             TypeError   RotaryAt cannot be called
+SEVERAL.at(5)                                                                 ValueError  positions is 5
+Rotary(12).at([2**63])                                                        ValueError  positions has 9223372036854775808
+Rotary(12).at(3)[[0, 1]]                                                      IndexError  index of type list
+Rotary(12).at(3)[np.array([0])]                                               IndexError  index of type ndarray
+Rotary(12).at(3)[True]                                                        IndexError  index of type bool
+Rotary(12).at(3)[3]                                                           IndexError  index 3
+Rotary(12).at(3)[0, 0]                                                        IndexError  too many indices
+Rotary(12).at(3).rotate(out)                                                  ValueError  positions has shape (3,)
+Rotary(12).at(3)[:1].rotate(out)                                              ValueError  all 4 rows of x
+Rotary(12).at(4).rotate(out[:, :6])                                           ValueError  x has shape (4, 6)
+Rotary(12).at(4).rotate(out.astype("f8"))                                     TypeError   x has dtype float64
+Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])                     ValueError  out has shape (4, 11)
+"""
+
+
+def outcome(call):
+    """Return the exception that a call raises, and check that it wrote nothing to `out`."""
+    out = np.full((4, 12), 7, np.float32)
+    with pytest.raises(Exception) as error:
+        eval(call, globals() | {"out": out, "from_config": Rotary.from_config, "SEVERAL": Rotary(12, axes=AXES)})
+    assert (out == 7).all()
+    return error.value
+
+
+@pytest.mark.parametrize("line", MISTAKES.strip().split("\n"))
+def test_mistakes(line):
+    call, kind, fragment = re.fullmatch(r"(.*?) +(\w+Error) +(.*)", line).groups()
+    error = outcome(call)
+    assert type(error).__name__ == kind and fragment in str(error)
+
+
+# wrong values of each argument; an argument that accepts None has no None here
+ARGUMENTS = {
+    "Rotary(**{{'head_dim': 12}} | {{{name!r}: {value}}})": {
+        "head_dim": "None 'x' 12.0 [12] True -2 11 2**25", "base": "None 'x' 1j [1] nan inf 0 -1 2**53+1",
+        "rotary_dim": "'x' 4.0 -2 5 14",
+        "layout": "None 1 'neox'", "scaling": "1 'yarn' ['yarn'] {'rope_type':'x'} {'rope_type':7} {'factor':2}",
+        "frequencies": "1.0 'x' [[1]*6] [1]*5 [nan]*6 [None]*6 [1j]*6",
+        "frequency_scale": "None 'x' nan", "scale": "None 'x' inf",
+        "axes": "0 'x' [0.0]*6 [0]*5 [-1]*6 [1]*6 [[0]*6] range(17)", "theta": "1",
+    },
+    "from_config(**{{'config': LLAMA}} | {{{name!r}: {value}}})": {
+        "config": "None 1 [] 'llama' {}", "layer_type": "1 'x'", "length": "'x' 1.5 0", "lenght": "1",
+    },
+    "Rotary(12).tables(**{{'positions': 4, 'out': out}} | {{{name!r}: {value}}})": {
+        "positions": "None 'x' 4.0 -1 [None] [2**63]", "dtype": "'x' 'int8' 'float64' 1.5",
+        "out": "[] 'x' out[0] out.T out.astype('i8')",
+        "threads": "'x' 1.5 0", "position": "1",
+    },
+    "Rotary(12).rotate(**{{'x': out}} | {{{name!r}: {value}}})": {
+        "x": "None [] 'x' out[0] out.T out.astype('f8') out[:,:5]",
+        "positions": "'x' 4.0 3 range(3) [0] [[0]] [None]*4 [2**63]*4",
+        "inverse": "None 1 'x'", "out": "[] out[:3] out.astype('f2') out[::-1]", "threads": "'x' 1.5 0", "position": "1",
+    },
+    "Rotary(12).at(**{{'positions': 4}} | {{{name!r}: {value}}})": {
+        "positions": "None 'x' 4.0 -1 [None] [2**63] [1j]", "inverse": "None 1 'x'", "invers": "True",
+    },
+}
+
+
+@pytest.mark.parametrize("call, name", [(call, name) for call, arguments in ARGUMENTS.items() for name in arguments])
+def test_every_argument_is_checked(call, name):
+    for value in ARGUMENTS[call][name].split():
+        value = value.replace("nan", "math.nan").replace("inf", "math.inf")
+        error = outcome(call.format(name=name, value=value))
+        assert type(error) in (TypeError, ValueError) and name in str(error), (value, error)

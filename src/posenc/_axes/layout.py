@@ -61,7 +61,7 @@ def lay_out(
     if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
         options = {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}
         for name in (name for name, value in options.items() if value is not None):
-            raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace() or int d_model")
+            raise TypeError(f"an Encoding and {name} are both given, expected only one of them")
         encodings = _encodings(d_model, ndim)
         nesting = ORDERS[group, encodings[0].layout]
         encodings = [encoding.replace(layout=_inner_layout(nesting)) for encoding in encodings]

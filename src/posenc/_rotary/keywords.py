@@ -50,8 +50,8 @@ def resolved(head_dim: int, c: dict[str, Any], keywords: Mapping[str, Keyword[An
     rotary_dim = head_dim if c["rotary_dim"] is None else c["rotary_dim"]
     c["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
     if rotary_dim % 2 or rotary_dim > head_dim:
-        name = "head_dim" if rotary_dim == head_dim else "rotary_dim"
-        raise ValueError(f"{name} is {rotary_dim}, expected an even number of at most head_dim, {head_dim}")
+        name, limit = ("head_dim", "") if rotary_dim == head_dim else ("rotary_dim", f" of at most head_dim, {head_dim}")
+        raise ValueError(f"{name} is {rotary_dim}, expected an even number{limit}")
     for name in ("axes", "frequencies"):
         if c[name] is not None and len(c[name]) != rotary_dim // 2:
             raise ValueError(f"{name} has length {len(c[name])}, expected {rotary_dim // 2}, the number of pairs")

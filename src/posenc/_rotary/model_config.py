@@ -56,7 +56,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
 def _model_type(config: Any) -> str:
     """Check that a value is a configuration, and return the model type."""
     if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        raise checks.wrong_type("config", config, "a configuration of transformers or its dict, as json.load reads it")
+        raise checks.wrong_type("config", config, "a configuration such as model.config, or its dict as json.load reads it")
     return str(_read(config, "model_type"))
 
 
@@ -72,7 +72,7 @@ def _check_supported(config: Any, model_type: str) -> None:
 
 def _lacks(key: str, config: Any) -> ValueError:
     if isinstance(config, Mapping):
-        return ValueError(f"config lacks {key}, expected this key, or an object of the configuration class, which has the default")
+        return ValueError(f"config lacks {key}; add it, or pass an object of the configuration class, which has the default")
     return ValueError(f"config lacks {key}, expected the configuration of a model with rotary embeddings")
 
 

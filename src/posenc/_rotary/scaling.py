@@ -243,7 +243,7 @@ def type_of_scaling(scaling: Scaling) -> str:
     values = [str(scaling[key]) for key in ("rope_type", "type") if scaling.get(key) is not None]
     names = {FORMER_NAMES.get(value, value) for value in values or ["default"]}
     if not names <= TYPES.keys() or len(names) > 1:
-        raise ValueError(f"scaling has rope_type {' and '.join(map(repr, names))}, expected one of {', '.join(TYPES)}")
+        raise ValueError(f"scaling has rope_type {' and '.join(map(repr, sorted(names)))}, expected one of {', '.join(TYPES)}")
     return "ntk_alpha" if names == {"dynamic"} and scaling.get("alpha") is not None else names.pop()
 
 
