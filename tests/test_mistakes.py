@@ -428,10 +428,10 @@ posenc.torch.RotaryEmbedding(64)                        config is 64 of type int
 posenc.torch.RotaryEmbedding(None)                      config is None | a configuration
 posenc.torch.RotaryEmbedding(enc)                       config is Encoding(64) of type Encoding | a configuration
 posenc.torch.RotaryEmbedding({"head_dim": 64})          config lacks rope_theta
-posenc.torch.RotaryEmbedding({"rope_theta": 1e4})       config has no head_dim, expected head_dim, or hidden_size
+posenc.torch.RotaryEmbedding({"rope_theta": 1e4})       config lacks head_dim, or hidden_size
 posenc.torch.RotaryEmbedding(config | {"head_dim": 63})  head_dim is 63 | an even number
 posenc.torch.RotaryEmbedding(config | {"head_dim": "64"})  head_dim is '64' of type str | an integer
-posenc.torch.RotaryEmbedding(config | {"rope_scaling": "yarn"})  rope_scaling of type str | a dict
+posenc.torch.RotaryEmbedding(config | {"rope_scaling": "yarn"})  rope_scaling is 'yarn' of type str | a dict
 posenc.torch.RotaryEmbedding(config | {"rope_scaling": {"type": "ntk"}})  scaling has rope_type 'ntk' | expected one of
 posenc.torch.RotaryEmbedding(config | {"hidden_size": 512})(t[None], torch.zeros(1, 12))  x has shape (1, 12, 64) | (..., 512)
 posenc.torch.RotaryEmbedding(config | {"hidden_size": 512})(t.expand(2, -1, -1), torch.zeros(1, 12))  x has shape (2, 12, 64)

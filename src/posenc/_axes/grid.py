@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
+from posenc._arguments.as_array import shown
 from posenc._arguments.types import AnyDType, Layout, Odd
 from posenc._axes.axis_columns import fill
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
@@ -144,7 +145,9 @@ def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
     for k, extent in enumerate(shape) if is_sequence(shape) else [(None, shape)]:
         name = "shape" if k is None else f"shape[{k}]"
         if k is None or not (isinstance(extent, (list, tuple, range)) or hasattr(extent, "__array__") and np.ndim(extent)):
-            extent = checks.length(range(checks.integer(name, extent, 0)))
+            extent = checks.integer(name, extent, 0)
+            if extent >= checks.BEYOND:
+                raise ValueError(f"{name} is {shown(extent)}, expected less than 2**63")
         elif not isinstance(extent, range):
             extent = np.array(checks.range_or_array(extent))        # a copy, because the array may share memory with out
             if extent.ndim != 1:
@@ -169,8 +172,6 @@ def _coordinates(
     if not isinstance(extent, int):
         if m:
             raise ValueError(f"start is {m}, expected 0, because shape has the coordinates of an axis")
-    elif coordinates == "index" and m.denominator == 1:
-        extent = range(m.numerator, m.numerator + extent)
     else:
         if coordinates == "index":
             step, first = Fraction(1), m
@@ -185,6 +186,8 @@ def _coordinates(
             first = low + m * step
         for end in (first, first + step * (extent - 1)) if extent else ():
             checks.check_position(end, offset, f"{name} with start and coordinates")
+        if coordinates == "index" and m.denominator == 1:
+            return np.fromiter(range(m.numerator, m.numerator + extent), np.int64, extent)
         # Python rounds the quotient of two integers correctly
         denominator = math.lcm(first.denominator, step.denominator)
         numerator, increment = int(first * denominator), int(step * denominator)

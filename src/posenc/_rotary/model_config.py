@@ -206,9 +206,3 @@ def _of_layer(config: Any, layer_type: str | None) -> Any:
             raise ValueError(f"layer_type is {layer_type!r}, but config.per_layer_config has different values for these layers")
         values |= changes[0] if changes else {}
     return {**config, **values}
-
-
-def max_positions(config: Any) -> int | None:
-    """Return the number of positions of a model, or None if its configuration has none."""
-    most = _read(config, *LENGTHS)
-    return most if isinstance(most, int) and most > 0 else None
