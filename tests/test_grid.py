@@ -1,7 +1,6 @@
 """Compare the bits of grids with encode and the reference, and the calls in docs/grids.md with the libraries listed there."""
 
 import ast
-import functools
 import itertools
 import math
 import re
@@ -233,13 +232,11 @@ def test_every_output_layout_holds_the_same_values(group, layout, monkeypatch):
         assert_same_bits(np.ascontiguousarray(both.T), np.ascontiguousarray(out))
 
 
-def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
-    table = posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
-    monkeypatch.setattr(posenc._arguments.checks, "_bfloat16", lambda: np.dtype(np.uint16))
-    with pytest.raises(ImportError, match="ml_dtypes"):
-        posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
-    out = np.zeros((3, 4, 10), np.uint16)
+def test_bfloat16_bits_are_written_to_uint16():
+    table, out = posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first"), np.zeros((3, 4, 10), np.uint16)
     posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first", out=out)
+    assert (out == bits_of(table)).all()
+    posenc.points(np.indices((3, 4)).transpose(1, 2, 0), 10, dtype="bfloat16", include_input="first", out=out)
     assert (out == bits_of(table)).all()
 
 
@@ -278,32 +275,40 @@ def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
 # ---- errors -----------------------------------------------------------------------------------------------------------
 
 
-BAD = [      # test_mistakes.py has more
-    ({"shape": range(3)}, TypeError, "shape is range"),
-    ({"shape": (2, [[1, 2, 3]])}, ValueError, r"coordinates of shape \(1, 3\), expected one dimension"),
-    ({"shape": (2, ["a", "b", "c"])}, TypeError, "dtype <U1"),
-    ({"shape": (2, [0.0, 1.0, 2.0**63])}, ValueError, "9.22"),
-    ({"shape": (2, [0, 1, 2**62]), "position_offset": 2.0**62, "d_model": 8}, ValueError, "position_offset"),
-    ({"shape": (2, [0, 1, 2]), "start": 1}, ValueError, "start is 1"),
-    ({"shape": (2, 2**64)}, ValueError, "expected at most"),
-    ({"start": math.nan}, ValueError, "start is nan"),
-    ({"start": 2.0**63}, ValueError, "has 9223372036854775808"),
-    ({"start": 1e300, "coordinates": "centered"}, ValueError, "start and coordinates has 1e"),
-    ({"start": 2.0**62, "position_offset": (0, 2.0**62)}, ValueError, "position_offset"),
-    ({"coordinates": 3}, TypeError, "coordinates is 3"),
-    ({"coordinates": (0, math.inf)}, ValueError, "coordinates is inf"),
-    ({"axes": (0,)}, ValueError, "axes has length 1"),
-    ({"frequencies": [[1.0, 2.0], [1.0]]}, ValueError, "length 1, expected 2"),
-]
+# wrong values of each argument; an argument that accepts None has no None here
+ARGUMENTS = {
+    "grid(**{{'shape': (2, 3), 'd_model': 8, 'out': out}} | {{{name!r}: {value}}})": {
+        "shape": "None 'x' 2.0 () (2,-1) (2,3.0) (2,[[1,2,3]]) (2,['a','b','c']) (2,[0,1,2.0**63]) (2,2**64) range(3)",
+        "d_model": "None 'x' 8.0 -2 6 [8] posenc.Encoding(3) [posenc.Encoding(4),4] 2**40",
+        "start": "None 'x' nan (0,0,0) 2.0**63",
+        "coordinates": "None 3 'x' (0,inf) (0,1,2)",
+        "axes": "1 'x' (0,) (0,2) (0.0,1)", "widths": "4 'x' (4,) (3,5) (4,2) (4.0,4)",
+        "group": "None 1 'x'", "layout": "1 'x'", "odd": "None 1 'x'", "include_input": "True 'x'",
+        "extra_tokens": "None -1 1.5 True",
+        "channel_first": "None 1 'x'", "dtype": "1 'x' 'int8' 'float64'", "out": "[] out[0] out.T out.astype('i8')",
+        "threads": "'x' 0 1.5", "base": "None 'x' 0 (1,2,3)", "frequencies": "1.0 [[1.0,2.0],[1.0]] 'x'", "bse": "1",
+    },
+    "points(**{{'coordinates': [[1, 2]] * 6, 'd_model': 8, 'out': flat}} | {{{name!r}: {value}}})": {
+        "coordinates": "None 'x' 1 [[1j,2]] [[None,2]] [[2**63,1]] [[0.0,2.0**63]] [[]] [[True,False]]",
+        "d_model": "None 'x' 8.0 -2 6 [8]",
+        "axes": "1 (0,) (0,2)", "widths": "4 (3,5) (4,2)", "group": "None 'x'", "layout": "'x'", "odd": "None 'x'",
+        "include_input": "True 'x'", "dtype": "1 'int8' 'float64'", "out": "[] flat[0] flat.T flat.astype('i8')",
+        "threads": "'x' 0",
+        "base": "None 0 (1,2,3)", "position_offset": "(0,2.0**63) 'x'", "start": "1",
+    },
+}
 
 
-@pytest.mark.parametrize("arguments, error, message", BAD, ids=lambda v: str(v)[:40])
-def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
+@pytest.mark.parametrize("call, name", [(call, name) for call, arguments in ARGUMENTS.items() for name in arguments])
+def test_every_argument_is_checked_before_anything_is_written(call, name, monkeypatch):
     monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)  # one cell: a late error would come after a write
     out = np.full((2, 3, 8), 7, np.float32)
-    with pytest.raises(error, match=message):
-        posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)
-    assert (out == 7).all()
+    names = {"grid": posenc.grid, "points": posenc.points, "out": out, "flat": out.reshape(6, 8), "np": np, "posenc": posenc,
+             "nan": math.nan, "inf": math.inf}
+    for value in ARGUMENTS[call][name].split():
+        with pytest.raises((TypeError, ValueError), match=name):
+            eval(call.format(name=name, value=value), names)
+        assert (out == 7).all()
 
 
 # ---- other libraries --------------------------------------------------------------------------------------------------
@@ -515,23 +520,3 @@ def test_other_calls_give_different_tables(line):
         table = table_of(line, other)
         if table is not None:
             assert abs(table - expected.reshape(table.shape)).max() > 0.05, other
-
-
-def test_libraries_agree_in_float64():
-    """Tables that libraries compute in float64 differ from those of posenc by at most the errors of their angles."""
-    torch = imported("torch")
-    vit_mae = imported(HUGGING_FACE + "vit_mae.modeling_vit_mae")
-    detr = imported(HUGGING_FACE + "detr.modeling_detr")
-    grid = functools.partial(posenc.grid, dtype="float64")
-    table = grid((14, 20), 768, layout="halves")
-    expected = vit_mae.build_2d_sinusoidal_position_embedding(14, 20, 768, dtype=torch.float64).numpy().reshape(table.shape)
-    assert 0 < abs(table - expected).max() <= (6 * 19 + 2) * 2.0**-53
-    mae = get_2d_sincos_pos_embed(768, 14, False).reshape(14, 14, 768)
-    assert 0 < abs(grid((14, 14), 768, layout="halves", axes=(1, 0)) - mae).max() <= (6 * 13 + 2) * 2.0**-53
-    for normalize, angle, arguments in (
-        (False, 20, {}), (True, 2 * math.pi, {"coordinates": "normalized", "position_scale": 2 * math.pi}),
-    ):
-        embedding = detr.DetrSinePositionEmbedding(128, normalize=normalize)
-        expected = embedding((1, 3, 14, 20), "cpu", torch.float64).numpy()[0]
-        table = grid((14, 20), 256, start=1, channel_first=True, **arguments)
-        assert 0 < abs(table - expected).max() <= (6 * angle + 2) * 2.0**-53

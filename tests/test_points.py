@@ -128,14 +128,6 @@ def test_coordinates_of_other_dtypes_are_exact():
                      posenc.encode([2**60 + 1], 2, dtype="float64"))
 
 
-def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
-    table = posenc.points([[0.3, 7]], 10, dtype="bfloat16", include_input="first")
-    monkeypatch.setattr(posenc._arguments.checks, "_bfloat16", lambda: np.dtype(np.uint16))
-    out = np.zeros((1, 10), np.uint16)
-    posenc.points([[0.3, 7]], 10, dtype="bfloat16", include_input="first", out=out)
-    assert (out == bits_of(table)).all()
-
-
 @pytest.mark.parametrize("group", ["axis", "function"])
 def test_points_needs_little_extra_memory(group):
     coordinates = np.random.default_rng(4).uniform(-1, 1, (1 << 17, 3))
@@ -201,14 +193,6 @@ def test_the_arguments_of_harmonic_embedding_have_equivalents(theirs, ours):
     expected = HarmonicEmbedding(4, **theirs)(x)
     table = posenc.points(x, expected.shape[-1], group="function", layout="halves", dtype="float64", **ours)
     assert_close(table, expected, 8, 2.0**-53)
-
-
-def test_the_covariance_of_harmonic_embedding_has_an_equivalent():
-    x, diag_cov = np.random.default_rng(6).uniform(0, 1, (2, 9, 3))
-    frequencies = 2.0 ** np.arange(4)
-    table = posenc.points(x, 24, group="function", layout="halves", frequencies=frequencies, dtype="float64")
-    table *= np.tile(np.exp(-0.5 * diag_cov[..., None] * frequencies**2).reshape(9, 12), 2)
-    assert_close(table, HarmonicEmbedding(4, append_input=False)(x, diag_cov), 8, 2.0**-53)
 
 
 def add_timing_signals_given_positions():
