@@ -367,21 +367,22 @@ def operators_of(mode, call):
 
 
 OPERATORS = {
-    "posenc.encode": lambda: posenc.torch.encode(3, 4),
-    "posenc.encode_at": lambda: posenc.torch.encode(torch.arange(3), 4),
+    "rows": lambda: posenc.torch.encode(3, 4),
+    "positions": lambda: posenc.torch.encode(torch.arange(3), 4),
+    "add_to": lambda: posenc.torch.add_to(torch.ones(3, 4)),
 }
 
 
-@pytest.mark.parametrize("name, call", OPERATORS.items(), ids=OPERATORS)
+@pytest.mark.parametrize("call", OPERATORS.values(), ids=OPERATORS)
 @pytest.mark.parametrize("mode", [TorchDispatchMode, TorchFunctionMode], ids=["dispatch", "function"])
-def test_modes_intercept_operators(mode, name, call):
-    assert name in {operator.removesuffix(".default") for operator in operators_of(mode, call)}
+def test_modes_intercept_operators(mode, call):
+    assert "posenc.encode" in {operator.removesuffix(".default") for operator in operators_of(mode, call)}
 
 
-@pytest.mark.parametrize("name, call", OPERATORS.items(), ids=OPERATORS)
-def test_traced_graphs_contain_operators(name, call):
+@pytest.mark.parametrize("call", OPERATORS.values(), ids=OPERATORS)
+def test_traced_graphs_contain_operators(call):
     graph = make_fx(call)().graph
-    assert f"{name}.default" in {str(node.target) for node in graph.nodes}
+    assert "posenc.encode.default" in {str(node.target) for node in graph.nodes}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")    # traced shapes become constants
@@ -478,9 +479,6 @@ BAD_CALLS = {
     "positions beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
     "number of positions beyond 64 bits": (lambda: posenc.torch.encode(2**70, 4), ValueError, "expected -2"),
     "positions, objects": (lambda: posenc.torch.encode(np.array([1], object), 4), TypeError, "positions has dtype object"),
-    "positions with grad, operator": (
-        lambda: torch.ops.posenc.encode_at(torch.ones(2, requires_grad=True), TEXT, torch.float32).sum().backward(),
-        RuntimeError, "not differentiable"),
     "dropout, a length": (lambda: PositionalEncoding(6, 10), ValueError, "dropout is 10.0, .* max_len="),
     "positions with more dimensions than x": (
         lambda: PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3)), ValueError, r"broadcasts to \(3,\)"),
@@ -514,8 +512,8 @@ def test_bad_calls(call, error, message):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_operators_pass_opcheck(dtype):
     check = torch.library.opcheck
-    check(torch.ops.posenc.encode.default, (3, -2, 5, TEXT, dtype, CPU))
-    check(torch.ops.posenc.encode_at.default, (torch.arange(6).reshape(2, 3), TEXT, dtype))
+    check(torch.ops.posenc.encode.default, (None, 3, 5, TEXT, dtype, CPU))
+    check(torch.ops.posenc.encode.default, (torch.arange(6).reshape(2, 3), 0, 0, TEXT, dtype, CPU))
     check(torch.ops.posenc.add.default, (embeddings(2, 5, 6, dtype=dtype).requires_grad_(), None, 3, 1.5, TEXT))
     check(torch.ops.posenc.add.default, (embeddings(5, 6, dtype=dtype), torch.arange(5), 0, 1.0, TEXT))
 
@@ -773,7 +771,7 @@ OTHER_TABLES = {
     "width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
     "sequence first": (posenc.torch.encode(100, 64)[:, None], r"has shape \(100, 1, 64\), .* but batch_first is True"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
-    "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating-point dtype"),
+    "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating-point tensor"),
 }
 
 
@@ -793,62 +791,6 @@ def test_the_shape_of_a_checkpoint_on_the_meta_device_is_checked():
 def test_unknown_keys_are_rejected():
     with pytest.raises(RuntimeError, match="Unexpected key"):
         PositionalEncoding(64).load_state_dict({"pee": torch.zeros(1)})
-
-
-class Reverser(nn.Module):
-    """A model for reversing a sequence, which is impossible without positions."""
-
-    def __init__(self, pos_encoder):
-        super().__init__()
-        self.embedding = nn.Embedding(8, 32)
-        self.pos_encoder = pos_encoder
-        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0)
-        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
-        self.head = nn.Linear(32, 8)
-
-    def forward(self, tokens):
-        return self.head(self.encoder(self.pos_encoder(self.embedding(tokens))))
-
-
-@pytest.fixture
-def repeatable():
-    """Use one thread and seed 0 during the test; restore both."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-    torch.set_num_threads(threads)
-
-
-@pytest.mark.usefixtures("repeatable")
-def test_a_trained_model_keeps_its_predictions():
-    trained = Reverser(TutorialEncoding(32))
-    optimizer = torch.optim.Adam(trained.parameters(), 1e-2)
-    for _ in range(200):
-        tokens = torch.randint(8, (12, 64))
-        loss = nn.functional.cross_entropy(trained(tokens).flatten(0, 1), tokens.flip(0).flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    tokens = torch.randint(8, (12, 1024))
-
-    def predictions(model):
-        with torch.no_grad():
-            return model.eval()(tokens)
-
-    expected = predictions(trained)
-    assert (expected.argmax(-1) == tokens.flip(0)).float().mean() > 0.99, "training failed"
-    swapped = Reverser(PositionalEncoding(32, batch_first=False))
-    swapped.load_state_dict(trained.state_dict(), strict=True)
-    logits = predictions(swapped)
-    assert torch.equal(logits.argmax(-1), expected.argmax(-1))
-    assert (logits - expected).abs().max() < 1e-4
-
-    state = {key: value for key, value in trained.state_dict().items() if key != "pos_encoder.pe"}
-    another = Reverser(PositionalEncoding(32, batch_first=False, layout="halves"))
-    another.load_state_dict(state)
-    assert (predictions(another).argmax(-1) != expected.argmax(-1)).float().mean() > 0.1
 
 
 # ---- a learned factor ---------------------------------------------------------------------------------------------------
@@ -938,17 +880,6 @@ def test_a_learned_factor_on_the_meta_device():
     assert module.alpha.is_meta
     module.to_empty(device="cpu").reset_parameters()
     assert torch.equal(module(), 0.5 * posenc.torch.encode(5, 6))
-
-
-def test_a_learned_factor_is_learned():
-    module = PositionalEncoding(16, learned_scale=1.0)
-    optimizer = torch.optim.SGD(module.parameters(), 1e-3)
-    x = embeddings(4, 20, 16)
-    for _ in range(100):
-        optimizer.zero_grad()
-        (module(x) - x - 0.25 * posenc.torch.encode(20, 16)).square().sum().backward()
-        optimizer.step()
-    assert abs(module.alpha.item() - 0.25) < 1e-4
 
 
 # ---- compiled graphs ----------------------------------------------------------------------------------------------------

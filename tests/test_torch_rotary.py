@@ -386,8 +386,8 @@ def test_positions_beyond_the_tables():
     with pytest.raises(ValueError, match="max_len is 0, expected at least 1"):
         RotaryEmbedding(CONFIG, max_len=0)
     dynamic = CONFIG | {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}
-    with pytest.warns(UserWarning, match="max_len is 65, but the frequencies are those for at most 64 positions"):
-        RotaryEmbedding(dynamic, max_len=65)
+    with pytest.warns(UserWarning, match="64 or more, but the frequencies are those for at most 64 positions"):
+        RotaryEmbedding(dynamic, max_len=65)(X, ROWS[:0])
 
 
 def with_new_tensors_of_bfloat16(make):
@@ -514,7 +514,7 @@ def test_unsigned_positions(dtype):
 @pytest.mark.parametrize("eager", [False, True])
 def test_a_call_neither_copies_nor_synchronizes(rotary, eager, monkeypatch):
     """A call on the meta device, which has the same operators as a call on a GPU."""
-    monkeypatch.setattr(posenc.torch._rotary_embedding, "is_eager", lambda: eager)
+    monkeypatch.setattr(posenc.torch._tensor_arguments, "is_eager", lambda: eager)
     module = RotaryEmbedding(rotary, max_len=1000).to("meta")
     x, positions = torch.zeros(1, device="meta"), torch.zeros(1, 5, dtype=torch.int64, device="meta")
 

@@ -13,21 +13,8 @@ from posenc._arguments.types import Convention, Positions
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc.torch import _encode_operators
+from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._graph_text import encoding_of, text_of
-from posenc.torch._tensor_arguments import (
-    DTYPES,
-    array_of,
-    check_dtype,
-    check_on_cpu,
-    check_positions,
-    check_x,
-    is_eager,
-    is_plain,
-    positions_array,
-    real,
-    scale_error,
-    tensor_or_start,
-)
 
 
 def encode(
@@ -75,7 +62,7 @@ def encode(
     >>> posenc.torch.encode(torch.tensor([[0.5, 1e9]]), 64).shape
     torch.Size([1, 2, 64])
     """
-    check_dtype("dtype is", dtype)
+    tensors.check_dtype("dtype is", dtype)
     if device is None:
         device = (positions if isinstance(positions, Tensor) else torch.empty(0)).device
     return _encode_operators.encode(positions, encoding_of(d_model, convention), dtype, torch.device(device))
@@ -127,8 +114,8 @@ def add_to(
     >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
     True
     """
-    check_x(x)
-    check_on_cpu(x, "PositionalEncoding")
+    tensors.check_x(x)
+    tensors.check_on_cpu(x, "PositionalEncoding")
     n, d_model = x.shape[-2:]
     if encoding is not None:
         check_encoding(encoding)
@@ -138,21 +125,24 @@ def add_to(
     # torch.compile cannot trace `real`; for an int or a float, the operator checks the value instead
     compiling = torch.compiler.is_compiling()
     if not compiling or type(x_scale) not in (int, float):
-        x_scale = real("x_scale", x_scale)
-    if is_eager() and is_plain(x) and is_plain(positions):
+        x_scale = tensors.real("x_scale", x_scale)
+    if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
         if isinstance(positions, Tensor):
-            check_positions(positions, x.device)
-        chosen.add_to(array_of(x), positions_array(positions), x_scale=x_scale)
+            tensors.check_positions(positions, x.device)
+        chosen.add_to(tensors.array_of(x), tensors.positions_array(positions), x_scale=x_scale)
         torch.autograd.graph.increment_version(x)
         return x
-    tensor, start = tensor_or_start(positions, x)
+    tensor, start, _ = tensors.tensor_or_rows(positions, n)
+    if tensor is not None:
+        tensors.check_positions(tensor, x.device)
+        tensor = tensor.to(x.device)
     if compiling or torch.jit.is_tracing():         # a compiler would replace the two roundings of PyTorch's operators by one
         return x.copy_(torch.ops.posenc.add(x, tensor, start, x_scale, text_of(chosen)))
-    scale = kernel.rounded(DTYPES[x.dtype], x_scale)
+    scale = kernel.rounded(tensors.DTYPES[x.dtype], x_scale)
     if not math.isfinite(scale):
-        raise scale_error(x_scale, x.dtype)
+        raise tensors.scale_error(x_scale, x.dtype)
     if tensor is None:
-        values = _encode_operators.encode_rows(start, 1, n, chosen, x.dtype, x.device)
+        values = _encode_operators.encode_rows(start, n, chosen, x.dtype, x.device)
     else:
         checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]))
         values = _encode_operators.encode(tensor, chosen, x.dtype, x.device)

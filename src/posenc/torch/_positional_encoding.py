@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Self, SupportsFloat, SupportsIndex, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,17 +15,9 @@ from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Convention
 from posenc._core import kernel
 from posenc.torch import _encode_operators
+from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._graph_text import encoding_of
 from posenc.torch._table_module import TableModule, kept_table, new_table
-from posenc.torch._tensor_arguments import (
-    DTYPES,
-    check_positions,
-    check_x,
-    integer,
-    is_eager,
-    real,
-    scale_error,
-)
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
@@ -84,7 +75,7 @@ class PositionalTable(TableModule):
     ) -> None:
         super().__init__()
         if max_sequence_length is not None:
-            max_sequence_length = integer("max_sequence_length", max_sequence_length, 0)
+            max_sequence_length = tensors.integer("max_sequence_length", max_sequence_length, 0)
         self.encoding: Encoding = encoding_of(d_model, convention)
         self.d_model = self.encoding.d_model
         self.max_sequence_length = max_sequence_length
@@ -142,7 +133,7 @@ class PositionalTable(TableModule):
         torch.Size([7, 6])
         """
         if x is not None:
-            check_x(x, self.d_model)
+            tensors.check_x(x, self.d_model)
             return self._encodings(x.shape[-2], start, positions, x.dtype, x.device).clone()
         if self.max_sequence_length is None:
             raise ValueError(f"x and {self._length_name} are None, expected a tensor or a length")
@@ -150,16 +141,12 @@ class PositionalTable(TableModule):
 
     def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
         if positions is not None:
-            check_positions(positions, device)
+            tensors.check_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
             return _encode_operators.encode(positions, self.encoding, dtype, device)
-        if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
-            raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
-        if isinstance(start, np.integer):       # start + n could overflow in NumPy's arithmetic
-            start = int(start)
-        if not torch.compiler.is_compiling() and not checks.LOWEST <= start < checks.BEYOND:
-            raise ValueError(f"start is {start}, expected -2**63 <= start < 2**63")
+        if not torch.compiler.is_compiling():       # start + n could overflow in NumPy's arithmetic
+            start = checks.integer("start", start, checks.LOWEST)
         return self._rows(start, n, dtype, device)
 
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -169,39 +156,34 @@ class PositionalTable(TableModule):
             table = self._tables.get((dtype, device, None))
             length = self.max_sequence_length or 0 if table is None else table.shape[0]
             most = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
-            if (table is None or stop > length) and start >= 0 and stop <= most and is_eager():
+            if (table is None or stop > length) and start >= 0 and stop <= most and tensors.is_eager():
                 # other threads see either the old or the new table
                 table = new_table(self, dtype, device, None, length if stop <= length else max(stop, min(2 * length, most)))
         elif self.max_sequence_length is not None:
             table = kept_table(self, dtype, device)
         if table is None or start < 0 or stop > table.shape[0]:
-            return _encode_operators.encode_rows(start, 1, n, self.encoding, dtype, device)
+            return _encode_operators.encode_rows(start, n, self.encoding, dtype, device)
         return table[start:stop]
 
     def _new_table(self, dtype: torch.dtype, device: torch.device, which: None, rows: int | None = None) -> Tensor:
         rows = self.max_sequence_length or 0 if rows is None else rows
-        return _encode_operators.encode_rows(0, 1, rows, self.encoding, dtype, device)
+        return _encode_operators.encode_rows(0, rows, self.encoding, dtype, device)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._like = fn(self._like)
         return super()._apply(fn, recurse)
 
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
-        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         for key in TABLE_KEYS:
             stored = state_dict.pop(prefix + key, None)
             if stored is not None and (mismatch := self._mismatch(stored)):
-                error_msgs.append(f"{prefix}{key} {mismatch}")
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+                others[-1].append(f"{prefix}{key} {mismatch}")              # the list of error messages
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _mismatch(self, stored: Any) -> str:
         """Return "" if a stored table matches this module's table up to float32 rounding, else the difference as text."""
-        if not isinstance(stored, Tensor):
-            return f"is of type {type(stored).__name__}, expected a floating-point tensor"
-        if not stored.is_floating_point():
-            return f"has dtype {stored.dtype}, expected a floating-point dtype"
+        if not isinstance(stored, Tensor) or not stored.is_floating_point():
+            return f"has dtype {getattr(stored, 'dtype', None)}, expected a floating-point tensor"
         shape, d = tuple(stored.shape), self.d_model
         if shape[-1:] != (d,) or sum(length != 1 for length in shape[:-1]) > 1:
             return f"has shape {shape}, expected (max_len, {d}), (max_len, 1, {d}) or (1, max_len, {d})"
@@ -220,12 +202,12 @@ class PositionalTable(TableModule):
                 "use the convention of the stored table, or delete the key")
 
     def extra_repr(self) -> str:
-        return self._arguments_text(max_sequence_length=self.max_sequence_length)
-
-    def _arguments_text(self, **arguments: Any) -> str:
-        """Return the constructor's arguments as text, without None and default values."""
+        arguments = {self._length_name: self.max_sequence_length, **self._other_arguments()}
         shown = {name: value for name, value in arguments.items() if value is not None} | changes_of(self.encoding)
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in shown.items())])
+
+    def _other_arguments(self) -> dict[str, Any]:
+        return {}
 
 
 class PositionalEncoding(PositionalTable):
@@ -292,20 +274,20 @@ class PositionalEncoding(PositionalTable):
         batch_first: bool = True, x_scale: SupportsFloat | None = None, learned_scale: SupportsFloat | None = None,
         **convention: Unpack[Convention],
     ) -> None:
-        dropout = real("dropout", dropout)
+        dropout = tensors.real("dropout", dropout)
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1; pass a length as max_len=")
         if max_len is not None:
-            max_len = integer("max_len", max_len, 0)
+            max_len = tensors.integer("max_len", max_len, 0)
         checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)
         self.batch_first = batch_first
-        self.x_scale = None if x_scale is None else real("x_scale", x_scale)
-        self.learned_scale = None if learned_scale is None else real("learned_scale", learned_scale)
+        self.x_scale = None if x_scale is None else tensors.real("x_scale", x_scale)
+        self.learned_scale = None if learned_scale is None else tensors.real("learned_scale", learned_scale)
         self.alpha = None if self.learned_scale is None else nn.Parameter(torch.tensor(self.learned_scale))
         # x_scale rounded to each dtype of x, as in add_to
-        scales = {dtype: kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
+        scales = {dtype: kernel.rounded(name, self.x_scale or 0.0) for dtype, name in tensors.DTYPES.items()}
         self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
 
     def reset_parameters(self) -> None:
@@ -373,11 +355,11 @@ class PositionalEncoding(PositionalTable):
         """
         if x is None:
             return super().forward(start=start, positions=positions)
-        check_x(x, self.d_model)
+        tensors.check_x(x, self.d_model)
         sequence_first = not self.batch_first and x.ndim > 2
         column = (-1, *[1] * (x.ndim - 2))      # the shape of n positions along the first axis
         if positions is not None:
-            check_positions(positions, x.device)
+            tensors.check_positions(positions, x.device)
             in_column = sequence_first and positions.ndim < 2
             checks.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
             if in_column:
@@ -387,7 +369,7 @@ class PositionalEncoding(PositionalTable):
             encodings = encodings.reshape(*column, self.d_model)
         if self.x_scale is not None:
             if x.dtype not in self._scales:
-                raise scale_error(self.x_scale, x.dtype)
+                raise tensors.scale_error(self.x_scale, x.dtype)
             x = x * self._scales[x.dtype]
         total = x + encodings
         return total if self._dropout_is_identity() else self.dropout(total)
@@ -404,18 +386,14 @@ class PositionalEncoding(PositionalTable):
 
     def _dropout_is_identity(self) -> bool:
         """Return whether `dropout` can be skipped, because it has no effect and no hooks; False in compiled code."""
-        if torch.compiler.is_compiling():
-            return False
-        dropout: Any = self._modules.get("dropout")
-        return (
-            type(dropout) is nn.Dropout
-            and not (dropout.training and dropout.p)
-            and not (dropout._forward_pre_hooks or dropout._forward_hooks)
-            and not (dropout._backward_pre_hooks or dropout._backward_hooks)
-            and not nn.modules.module._has_any_global_hook()
+        dropout: Any = None if torch.compiler.is_compiling() else self._modules.get("dropout")
+        return type(dropout) is nn.Dropout and not (
+            dropout.training and dropout.p
+            or dropout._forward_pre_hooks or dropout._forward_hooks
+            or dropout._backward_pre_hooks or dropout._backward_hooks
+            or nn.modules.module._has_any_global_hook()
         )
 
-    def extra_repr(self) -> str:
+    def _other_arguments(self) -> dict[str, Any]:
         batch_first = None if self.batch_first else False
-        scales = {"x_scale": self.x_scale, "learned_scale": self.learned_scale}
-        return self._arguments_text(max_len=self.max_sequence_length, batch_first=batch_first, **scales)
+        return {"batch_first": batch_first, "x_scale": self.x_scale, "learned_scale": self.learned_scale}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
@@ -14,10 +13,9 @@ from torch.nn import functional
 from posenc import Rotary
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.models import TABLES
-from posenc._rotary.scaling import positions_without_length
+from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._rotate_operators import axes_of, new_tables, tables
 from posenc.torch._table_module import TableModule, kept_table
-from posenc.torch._tensor_arguments import check_dtype, check_positions, integer, is_eager
 
 
 class RotaryEmbedding(TableModule):
@@ -79,8 +77,8 @@ class RotaryEmbedding(TableModule):
     ) -> None:
         super().__init__()
         if dtype is not None:
-            check_dtype("dtype is", dtype)
-        self.max_len = None if max_len is None else integer("max_len", max_len, 1)
+            tensors.check_dtype("dtype is", dtype)
+        self.max_len = None if max_len is None else tensors.integer("max_len", max_len, 1)
         self.dtype = dtype
         self._form, self._hidden_size = "twice", None
         if isinstance(config, Rotary):
@@ -100,10 +98,6 @@ class RotaryEmbedding(TableModule):
             prefix = "" if layer_type is None else f"{layer_type}_"
             setattr(self, f"{prefix}inv_freq", torch.from_numpy(rotary.frequencies.copy()))
             setattr(self, f"{prefix}attention_scaling", rotary.attention_scaling)
-            limit = positions_without_length(rotary.scaling)
-            if limit is not None and self.max_len is not None and self.max_len > limit:
-                warnings.warn(f"max_len is {self.max_len}, but the frequencies are those for at most {limit} positions, "
-                              "because length is None; pass length=, or set it in the scaling of Rotary", stacklevel=2)
 
     def rotary(self, layer_type: str | None = None) -> Rotary:
         """Return the rotation for a layer type.
@@ -177,14 +171,14 @@ class RotaryEmbedding(TableModule):
         """
         if not isinstance(x, Tensor):
             raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
-        check_positions(position_ids, x.device)
+        tensors.check_positions(position_ids, x.device)
         # hidden states of another width show that the model has another configuration
         if x.ndim == 3 and self._hidden_size not in (None, x.shape[-1]):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self._hidden_size}), the hidden_size of config")
         rotary, dtype = self.rotary(layer_type), self.dtype
         if dtype is None:
             dtype = torch.float32 if self._form == "complex" else x.dtype
-            check_dtype("x has dtype", dtype)
+            tensors.check_dtype("x has dtype", dtype)
         axes = axes_of(rotary)
         if axes is not None and position_ids.ndim == 2:
             position_ids = position_ids.expand(axes, -1, -1)
@@ -209,7 +203,7 @@ class RotaryEmbedding(TableModule):
         if positions.is_floating_point():
             raise TypeError(f"positions has dtype {positions.dtype}, expected integers, because max_len is given")
         index = positions.long()                # torch cannot compare uint16, uint32 and uint64
-        if positions.is_cpu and positions.numel() and is_eager():
+        if positions.is_cpu and positions.numel() and tensors.is_eager():
             least, most = index.aminmax()
             if int(least) < 0 or int(most) >= self.max_len:
                 outside = next(p for p in positions.flatten().tolist() if not 0 <= p < self.max_len)

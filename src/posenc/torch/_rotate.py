@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,12 +10,11 @@ from torch import Tensor
 from posenc import Rotary, RotaryAt
 from posenc._arguments import checks
 from posenc._arguments.types import Positions
-from posenc.torch import _tensor_arguments
+from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._graph_text import text_of
 from posenc.torch._rotate_operators import axes_of, rotated
-from posenc.torch._tensor_arguments import array_of, dense_like, is_eager, is_plain
 
-DTYPES = [dtype for dtype in _tensor_arguments.DTYPES if dtype != torch.float64]
+DTYPES = [dtype for dtype in tensors.DTYPES if dtype != torch.float64]
 
 
 def rotate(
@@ -114,41 +112,35 @@ def _rotated(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bool, in
             if value is not None:
                 raise ValueError(f"{name} is {value!r}, expected no {name}, because positions is a RotaryAt, which has its own")
         rotary, inverse = at.rotary, at.inverse
-    rotary = _checked(rotary)
+    if not isinstance(rotary, Rotary):
+        raise checks.wrong_type("rotary", rotary, "a posenc.Rotary, unless positions is a posenc.RotaryAt")
     checks.boolean("inverse", inverse)
-    _tensor_arguments.check_x(x, rotary.head_dim, DTYPES)
-    _tensor_arguments.check_on_cpu(x, "RotaryEmbedding")
-    if is_eager() and is_plain(x) and is_plain(positions):
+    tensors.check_x(x, rotary.head_dim, DTYPES)
+    tensors.check_on_cpu(x, "RotaryEmbedding")
+    if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
         if isinstance(positions, Tensor):
-            _tensor_arguments.check_positions(positions, x.device)
+            tensors.check_positions(positions, x.device)
         if not in_place:
-            x = _tensor_arguments.with_contiguous_last(x)
-        result = x if in_place else dense_like(x)
-        out = None if in_place else array_of(result)
+            x = tensors.with_contiguous_last(x)
+        result = x if in_place else tensors.dense_like(x)
+        out = None if in_place else tensors.array_of(result)
         if at is not None:
-            at.rotate(array_of(x), out=out)
+            at.rotate(tensors.array_of(x), out=out)
         else:
-            rotary.rotate(array_of(x), _tensor_arguments.positions_array(positions), inverse=inverse, out=out)
+            rotary.rotate(tensors.array_of(x), tensors.positions_array(positions), inverse=inverse, out=out)
         if in_place:
             torch.autograd.graph.increment_version(x)
         return result
     if at is not None:
         positions = torch.from_numpy(at._positions)
-    tensor, start = _tensor_arguments.tensor_or_start(positions, x)
+    tensor, start, _ = tensors.tensor_or_rows(positions, x.shape[-2])
     axes = axes_of(rotary)
     shape = () if tensor is None else tuple(tensor.shape)
     if axes is not None and shape[:1] != (axes,):
         raise ValueError(f"positions has shape {shape}, expected ({axes}, ...), one element for each axis")
     if tensor is not None:
+        tensors.check_positions(tensor, x.device)
         checks.check_broadcast(shape, tuple(x.shape[:-1]), axes is not None)
+        tensor = tensor.to(x.device)
     result = rotated(x, tensor, start, bool(inverse), text_of(rotary))
     return x.copy_(result) if in_place else result
-
-
-def _checked(rotary: Any) -> Rotary:
-    if isinstance(rotary, Rotary):
-        return rotary
-    if rotary is None:
-        raise checks.wrong("rotary", "is None, expected a posenc.Rotary, unless positions is a posenc.RotaryAt", TypeError)
-    such_as = " such as posenc.Rotary.from_config(config)" if isinstance(rotary, Mapping) or hasattr(rotary, "to_dict") else ""
-    raise checks.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")

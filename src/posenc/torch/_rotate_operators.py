@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,19 +13,8 @@ from torch import Tensor
 from posenc import Rotary
 from posenc._arguments import checks
 from posenc._rotary.scaling import positions_without_length
+from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._graph_text import specification_of, text_of
-from posenc.torch._tensor_arguments import (
-    DTYPES,
-    NOT_DIFFERENTIABLE,
-    array_of,
-    check_not_meta,
-    dense_like,
-    is_eager,
-    is_plain,
-    is_transformed,
-    positions_array,
-    with_contiguous_last,
-)
 
 
 def axes_of(rotary: Rotary) -> int | None:
@@ -38,24 +27,24 @@ def axes_of(rotary: Rotary) -> int | None:
 
 def tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
     """Return the cosines of all pairs, followed by their sines, on the device of the positions."""
-    if is_eager() and is_plain(positions):
+    if tensors.is_eager() and tensors.is_plain(positions):
         return _tables(positions, rotary, dtype)
     result: Tensor = torch.ops.posenc.tables(positions, text_of(rotary), dtype)
     return result
 
 
 def _tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
-    array = positions_array(positions)
-    limit = positions_without_length(rotary.scaling)
-    if limit is not None and array.size and array.max() >= limit:
-        warnings.warn(          # by default, Python shows each text only once
-            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, because "
-            "length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
-    return new_tables(array, rotary, dtype).to(positions.device)
+    return new_tables(tensors.positions_array(positions), rotary, dtype).to(positions.device)
 
 
 def new_tables(positions: range | NDArray[Any], rotary: Rotary, dtype: torch.dtype) -> Tensor:
-    name, shape = DTYPES[dtype], checks.shape_of(positions)
+    name, shape = tensors.DTYPES[dtype], checks.shape_of(positions)
+    limit = positions_without_length(rotary.scaling)
+    last = positions[-1:] if isinstance(positions, range) else positions
+    if limit is not None and np.max(last, initial=-1) >= limit:
+        warnings.warn(          # by default, Python shows each text only once
+            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, because "
+            "length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
     # DeepSpeed's zero.Init replaces torch.empty by a function that ignores the dtype
     out = np.empty((*shape[rotary.axes is not None :], rotary.rotary_dim), np.uint16 if name == "bfloat16" else name)
     rotary.tables(positions, dtype=name, out=out)
@@ -74,35 +63,29 @@ def _(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
     return positions.new_empty((*shape, specification.rotary_dim), dtype=dtype)
 
 
-@_tables_operator.register_autograd
-def _(context: Any, grad: Tensor) -> NoReturn:
-    raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
-
-
 # ---- rotations ----------------------------------------------------------------------------------------------------------
 
 
 def rotated(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
-    """Call posenc::rotate, or `_Rotate` for torch.func and forward-mode differentiation."""
-    function = _Rotate.apply if is_transformed(x) else torch.ops.posenc.rotate
-    result: Tensor = function(with_contiguous_last(x), positions, start, inverse, rotary)
+    # torch.func and forward-mode differentiation need _Rotate
+    transformed = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or tensors.is_dual(x))
+    function = _Rotate.apply if transformed else torch.ops.posenc.rotate
+    result: Tensor = function(tensors.with_contiguous_last(x), positions, start, inverse, rotary)
     return result
 
 
 @torch.library.custom_op("posenc::rotate", mutates_args=())
 def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
-    out = dense_like(x)
+    out = tensors.dense_like(x)
     if not x.is_meta:
-        rows = range(start, start + x.shape[-2]) if positions is None else positions_array(positions)
-        specification_of(rotary).rotate(array_of(x), rows, inverse=inverse, out=array_of(out))
+        rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions)
+        specification_of(rotary).rotate(tensors.array_of(x), rows, inverse=inverse, out=tensors.array_of(out))
     return out
 
 
 @_rotate.register_fake
-def _(x: Tensor, positions: Tensor | None, *_: Any) -> Tensor:
-    if positions is not None:
-        check_not_meta(positions, x.device)
-    return dense_like(x)
+def _(x: Tensor, *_: Any) -> Tensor:
+    return tensors.dense_like(x)
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:

@@ -15,7 +15,6 @@ from posenc._arguments import checks, dtypes
 
 DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in dtypes.DTYPES}
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
-NOT_DIFFERENTIABLE = "encodings are not differentiable with respect to positions; pass positions.detach()"
 
 # ---- tensors as arrays and numbers --------------------------------------------------------------------------------------
 
@@ -94,11 +93,6 @@ def is_dual(tensor: Tensor) -> bool:
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
-def is_transformed(x: Tensor) -> bool:
-    """Return whether torch.func or forward-mode differentiation transforms operations on x."""
-    return not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x))
-
-
 # ---- positions ----------------------------------------------------------------------------------------------------------
 
 
@@ -122,27 +116,26 @@ def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(checked))
 
 
-def tensor_or_start(positions: Any, x: Tensor) -> tuple[Tensor | None, int]:
-    """Return the positions of the rows of x for an operator: (tensor, 0), or (None, first) if they are consecutive."""
-    n = x.shape[-2]
-    if positions is None:
-        return None, 0
+def tensor_or_rows(positions: Any, n: int | None = None) -> tuple[Tensor | None, int, int]:
+    """Return positions for an operator: (None, first, length) if they are consecutive, else (tensor, 0, 0).
+
+    If `n` is given, None means n positions, and a range must have n positions.
+    """
+    if positions is None and n is not None:
+        return None, 0, n
     # torch.compile cannot trace range_or_array for a symbolic integer
-    if type(positions) is int and positions >= 0:
+    if type(positions) is int and 0 <= positions < checks.BEYOND:
         positions = range(positions)
-    if not isinstance(positions, Tensor):
+    elif not isinstance(positions, Tensor):
         positions = checks.range_or_array(positions)
     if isinstance(positions, range):
         length = checks.length(positions)
-        if length != n:
+        if n is not None and length != n:
             raise checks.length_error(length, n)
-        if positions.step == 1 or n <= 1:
+        if positions.step == 1 or length <= 1:
             checks.check_domain(positions, 0)
-            return None, positions[0] if n else 0       # the start of an empty range may exceed 64 bits
-    if not isinstance(positions, Tensor):
-        positions = positions_tensor(positions)
-    check_positions(positions, x.device)
-    return positions.to(x.device), 0
+            return None, positions[0] if length else 0, length      # the start of an empty range may exceed 64 bits
+    return positions if isinstance(positions, Tensor) else positions_tensor(positions), 0, 0
 
 
 # ---- checks -------------------------------------------------------------------------------------------------------------
@@ -171,22 +164,17 @@ def check_on_cpu(x: Tensor, instead: str) -> None:
 def check_positions(positions: Tensor, device: torch.device) -> None:
     """Check positions for encodings on `device`."""
     if not isinstance(positions, Tensor):
-        kind = type(positions).__name__
-        raise TypeError(f"positions is of type {kind}, expected a torch.Tensor; pass torch.tensor(positions)")
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
     if positions.is_nested:
         raise TypeError("positions is a nested tensor, expected a dense one")
-    check_not_meta(positions, device)
-    if positions.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
-    if not torch.compiler.is_compiling() and is_dual(positions):
-        raise RuntimeError(f"positions has a tangent, but {NOT_DIFFERENTIABLE}")
-
-
-def check_not_meta(positions: Tensor, device: torch.device) -> None:
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"positions is on the meta device, expected a tensor with values for a result on {device}")
+    if positions.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("positions requires grad, but encodings are not differentiable; pass positions.detach()")
+    if not torch.compiler.is_compiling() and is_dual(positions):
+        raise RuntimeError("positions has a tangent, but encodings are not differentiable; pass positions.detach()")
 
 
 def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
