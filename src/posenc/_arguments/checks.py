@@ -18,14 +18,10 @@ from numpy.typing import NDArray
 
 from posenc._arguments import install
 from posenc._arguments.as_array import as_array, columns, shown, tensor_hint
-from posenc._arguments.dtypes import DTYPES, OTHER_NAMES
+from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.types import Convention
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
-LAYOUTS = {         # names of the layouts in other libraries
-    **dict.fromkeys(("neox", "half", "concat", "concatenated", "split", "rotate_half"), "halves"),
-    **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
-}
 SYNONYMS = {        # frequent names of keywords in other libraries
     **dict.fromkeys(("theta", "rope_theta", "max_period", "max_timescale", "temperature"), "base"),
     **dict.fromkeys(("inv_freq", "omega"), "frequencies"), **dict.fromkeys(("interleaved", "is_neox_style"), "layout"),
@@ -40,10 +36,8 @@ REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 
 def wrong(name: str, problem: str, kind: type[E] = ValueError) -> E:  # type: ignore[assignment]
-    """Return an error whose message begins with the name of an argument, and whose attribute `argument` is this name."""
-    error = kind(f"{name} {problem}")
-    error.argument = name  # type: ignore[attr-defined]
-    return error
+    """Return an error whose message begins with the name of an argument."""
+    return kind(f"{name} {problem}")
 
 
 def keywords(given: Iterable[str], accepted: Iterable[str] = Convention.__annotations__) -> None:
@@ -124,8 +118,7 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str):
         raise wrong_type(name, value, f"one of {choices}")
     if value not in choices:
-        meant = LAYOUTS.get(value.lower()) if name == "layout" else None
-        raise wrong(name, f"is {value!r}, expected one of {choices}{f'; did you mean {meant!r}?' if meant else ''}")
+        raise wrong(name, f"is {value!r}, expected one of {choices}")
     return str(value)                           # not np.str_, whose repr differs
 
 
@@ -139,13 +132,6 @@ def threads(value: Any) -> int | None:
     return None if value is None else integer("threads", value, 1)
 
 
-def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
-    """Return a hint with the expected spelling of a dtype such as torch.bfloat16 or "bf16", or "" for an unknown dtype."""
-    name = str(getattr(dtype, "__name__", getattr(dtype, "name", dtype))).rpartition(".")[2].lower()
-    name = "float64" if dtype is float else OTHER_NAMES.get(name, name)
-    return f"; did you mean {spelled.format(name)}?" if name in DTYPES else ""
-
-
 def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
     """Return the name and np.dtype of an output dtype; without ml_dtypes, the np.dtype of bfloat16 is uint16."""
     if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
@@ -157,7 +143,7 @@ def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float
     text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
     if element is None or element.kind != "f" or element.name not in DTYPES:
         bits = "; for the bits of bfloat16, pass dtype='bfloat16'" if subject == OUT and element == np.uint16 else ""
-        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16{bits or did_you_mean(dtype)}")
+        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16{bits}")
     if not element.isnative:
         raise ValueError(f"{subject} {text}, expected native byte order")
     return element.name, element

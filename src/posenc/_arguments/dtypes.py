@@ -17,16 +17,14 @@ class Format(NamedTuple):
     overflow: int               # exponent of the first power of two beyond the largest finite number
     stored: str                 # name in .npy and .zarr files; bfloat16 has none and is stored as uint16
     safetensors: str            # name in .safetensors files
-    other_names: str            # abbreviations and names in other libraries
 
 
 DTYPES = {
-    "float64": Format(0, 53, -1074, 1024, "<f8", "F64", "fp64 f64 double"),
-    "float32": Format(1, 24, -149, 128, "<f4", "F32", "fp32 f32 float"),
-    "float16": Format(2, 11, -24, 16, "<f2", "F16", "fp16 f16 half"),
-    "bfloat16": Format(3, 8, -133, 128, "<u2", "BF16", "bf16"),
+    "float64": Format(0, 53, -1074, 1024, "<f8", "F64"),
+    "float32": Format(1, 24, -149, 128, "<f4", "F32"),
+    "float16": Format(2, 11, -24, 16, "<f2", "F16"),
+    "bfloat16": Format(3, 8, -133, 128, "<u2", "BF16"),
 }
-OTHER_NAMES = {other: name for name, row in DTYPES.items() for other in row.other_names.split()}
 
 
 def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
