@@ -109,8 +109,6 @@ cdef extern from "kernel.h" nogil:
 
 cdef extern from "exact/rounding.h" nogil:
     double posenc_rounded(dtype_t dtype, double x)
-    void posenc_rounded_bits(dtype_t dtype, ptrdiff_t rows, const double *reals, const int64_t *integers, uint64_t start,
-                             uint64_t step, void *out)
 
 
 cdef extern from "openmp.h" nogil:

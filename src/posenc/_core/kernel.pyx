@@ -85,27 +85,6 @@ def rounded(str dtype, double x):
     return posenc_rounded(<dtype_t><int>DTYPES[dtype].code, x)
 
 
-def rounded_bits(str dtype, object positions):
-    """Return the bits of positions, each rounded once to a dtype, in an array of unsigned integers."""
-    cdef dtype_t code = <dtype_t><int>DTYPES[dtype].code
-    cdef positions_t p
-    cdef Py_buffer out
-    cdef environment_t host
-    hold_nothing(&p, &out)
-    read_positions(&p, positions, 0)
-    try:
-        bits = empty(shape_of(&p, 1), f"u{itemsize_of(code)}")
-        PyObject_GetBuffer(bits, &out, PyBUF_SIMPLE)
-        with nogil:
-            host = environment_enter()
-            posenc_rounded_bits(code, p.rows, p.reals, p.integers, p.start, p.step, out.buf)
-            environment_leave(host)
-        PyBuffer_Release(&out)
-    finally:
-        release(&p)
-    return bits[..., 0]
-
-
 include "settings.pxi"
 include "parallel.pxi"
 include "arguments.pxi"

@@ -78,11 +78,6 @@ static inline double round_to(dtype_t dtype, double x) {
 /* Returns x rounded to the nearest number of dtype, in any rounding mode of the host program. */
 double posenc_rounded(dtype_t, double x);
 
-/* Writes the bits of positions, each rounded once to dtype, to `out`; NaN gives the canonical quiet NaN.  The positions are
- * reals, or integers, or start + i * step if both arrays are NULL.  The rounding mode must be to nearest. */
-void posenc_rounded_bits(dtype_t, ptrdiff_t rows, const double *reals, const int64_t *integers, uint64_t start, uint64_t step,
-                         void *out);
-
 /* The bits of x rounded to float16. */
 static inline uint16_t half_of_float(float x) {
     const double r = round_to(FLOAT16, (double)x);
