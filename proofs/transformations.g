@@ -10,7 +10,7 @@
 # 2**27 + 1.
 #! constant LEAST_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{} <= abs(scale) <= 2.0**{_}
 #! constant MOST_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{_} <= abs(scale) <= 2.0**{}
-#! constant LIMBS table/direct.h: FAST_POSITION_LIMBS = {_}, PHASE_LIMBS = {} }
+#! constant LIMBS table/direct.h: enum { PHASE_LIMBS = {} }
 #! quote doubledouble.h
 #|    const vf64 s = f64_add(a, b);
 #|    return (vdd){s, f64_sub(b, f64_sub(s, a))};

@@ -5,7 +5,6 @@
 #ifndef POSENC_PLAN_H
 #define POSENC_PLAN_H
 
-#include <math.h>
 
 #include "kernel.h"
 
@@ -71,19 +70,9 @@ static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t 
     return first;
 }
 
-/* Returns whether position + offset fits in the 4 limbs of the fast path: 2 before the point and 2 after it, or 1 and 3. */
-static inline int has_few_limbs(double offset, const job_t *job, ptrdiff_t rows) {
-    const int64_t bound = (int64_t)1 << 31;
-    const int64_t first = (int64_t)job->start, last = (int64_t)(job->start + (uint64_t)(rows - 1) * job->step);
-    if (floor(offset * 0x1p64) == offset * 0x1p64) return 1;
-    return !job->integers && floor(offset * 0x1p96) == offset * 0x1p96 && first > -bound && last > -bound && first < bound &&
-           last < bound;
-}
-
 /* Starts the plan of a job: its work.  The offset table of the job is set, or NULL. */
 static inline void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows) {
-    const int advanced = job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) &&
-                         has_few_limbs(spec->position_offset, job, rows);
+    const int advanced = job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64);
     plan->values = rows * spec->columns * job->batch;
     plan->per_thread = advanced ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
     plan->per_check = advanced ? ADVANCED_PER_CHECK : DIRECT_PER_CHECK;

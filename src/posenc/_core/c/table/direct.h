@@ -12,7 +12,7 @@
 #include "doubledouble.h"
 #include "exact/position.h"
 
-enum { FAST_POSITION_LIMBS = 4, PHASE_LIMBS = 5 };
+enum { PHASE_LIMBS = 5 };
 
 /* the bound in use: relative to the value, and to the full amplitude for tiny phases */
 #define DD_ERROR 0x1p-94
@@ -21,7 +21,7 @@ enum { FAST_POSITION_LIMBS = 4, PHASE_LIMBS = 5 };
 static int is_known(const position_t *position) { return !position->finite || position->padding || position->limbs == 0; }
 
 static int is_fast(const spec_t *spec, const position_t *position) {
-    return spec->has_fast_path && !is_known(position) && position->limbs <= FAST_POSITION_LIMBS;
+    return spec->has_fast_path && !is_known(position);
 }
 
 #define TWO_PI_HIGH 0x1.921fb54442d18p+2
@@ -179,7 +179,7 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
 
-/* sin and cos in double.  After multiplication by the scale, their error is below 5.8 u of the value plus 2**-91 of the
+/* sin and cos in double.  After multiplication by the scale, their error is below 5.8 u of the value plus 2**-87 of the
  * amplitude (docs/numerics.md, sections 4 and 10).  The series end with x**19 and x**18; their next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {

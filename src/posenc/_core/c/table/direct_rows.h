@@ -5,7 +5,7 @@
 #include "table/advance.h"
 
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
-#define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... relative to the full amplitude, for tiny phases */
+#define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the full amplitude, for tiny phases */
 
 /* Evaluates a row of a tile directly; only float64 needs the low parts. */
 INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, row_t *t) {
