@@ -14,23 +14,23 @@ enum {
     ADVANCED_PER_CHECK = 1 << 24,
     DIRECT_PER_THREAD = 1 << 14,
     DIRECT_PER_CHECK = 1 << 13,
-    MIN_ENTRIES = 64,           /* fewest batch entries in a block, because each block computes its rows again */
-    STREAM_BYTES = 1 << 23,     /* outputs of at least this size exceed the caches and use non-temporal stores */
-    TILES_PER_BLOCK = 16,       /* tiles of an offset table in a block; a tile takes 20 us */
-    TABLE_BYTES = 1 << 17,      /* size of the cosines and sines that a thread keeps in L2 during a rotation */
-    FEWEST_TABLE_ROWS = 4,      /* fewest rows of cosines and sines that a thread computes together */
-    FEWEST_HEADS = 8,           /* fewest heads in a block, if a rotation is divided among threads */
-    DIRECT_HEADS = 6,           /* heads that are rotated in the time that the cosines and sines of a row take directly */
-    MOST_IN_BLOCK = 1 << 20     /* most values in a block of a rotation, to limit its time if all are evaluated exactly */
+    MIN_ENTRIES = 64, /* fewest batch entries in a block, because each block computes its rows again */
+    STREAM_BYTES = 1 << 23, /* outputs of at least this size exceed the caches and use non-temporal stores */
+    TILES_PER_BLOCK = 16, /* tiles of an offset table in a block; a tile takes 20 us */
+    TABLE_BYTES = 1 << 17, /* size of the cosines and sines that a thread keeps in L2 during a rotation */
+    FEWEST_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
+    FEWEST_HEADS = 8, /* fewest heads in a block, if a rotation is divided among threads */
+    DIRECT_HEADS = 6, /* heads that are rotated in the time that the cosines and sines of a row take directly */
+    MOST_IN_BLOCK = 1 << 20 /* most values in a block of a rotation, to limit its time if all are evaluated exactly */
 };
 
 typedef struct {
-    ptrdiff_t values;                  /* work of the call */
-    ptrdiff_t per_thread;              /* values that justify another thread */
-    ptrdiff_t most_threads;            /* largest number of threads that can share the work */
-    ptrdiff_t per_check;               /* first values that a thread computes, later blocks: see run_blocks in parallel.pxi */
-    ptrdiff_t rows, entries;           /* rows, and batch entries or heads, in a block */
-    ptrdiff_t row_blocks, blocks;      /* number of blocks for one batch entry, and for the whole batch */
+    ptrdiff_t values; /* work of the call */
+    ptrdiff_t per_thread; /* values that justify another thread */
+    ptrdiff_t most_threads; /* largest number of threads that can share the work */
+    ptrdiff_t per_check; /* first values that a thread computes, later blocks: see run_blocks in parallel.pxi */
+    ptrdiff_t rows, entries; /* rows, and batch entries or heads, in a block */
+    ptrdiff_t row_blocks, blocks; /* number of blocks for one batch entry, and for the whole batch */
 } plan_t;
 
 static inline ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
@@ -59,10 +59,8 @@ static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t 
         if (job->batch > 1 || itemsize == 2) panel = pitch * least(rows, FINE);
     } else if (may_stream && rows * row_bytes >= STREAM_BYTES) {
         job->output = STREAM;
-        if (job->row_stride == row_bytes && row_bytes % LINE == 0)
-            first = (LINE - past) % LINE / itemsize;
-        else if (job->row_stride % LINE || past)
-            panel = pitch * FINE;
+        if (job->row_stride == row_bytes && row_bytes % LINE == 0) first = (LINE - past) % LINE / itemsize;
+        else if (job->row_stride % LINE || past) panel = pitch * FINE;
     }
     /* bytes for a start inside a cache line and for the spare columns of the last row */
     if (panel) panel = divided_up(panel + LINE + TILE * itemsize, LINE) * LINE;
@@ -136,7 +134,7 @@ static inline void divide_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t 
     plan->entries = least(heads, largest(1, per_check / (plan->rows * columns)));
     if (threads > 1) {
         while (plan->rows > FEWEST_TABLE_ROWS && divided_up(rows, plan->rows) < 4 * threads) plan->rows /= 2;
-        const ptrdiff_t head_blocks = divided_up(4 * threads * plan->rows, rows);      /* the fewest */
+        const ptrdiff_t head_blocks = divided_up(4 * threads * plan->rows, rows); /* the fewest */
         plan->entries = least(plan->entries, largest(FEWEST_HEADS, divided_up(heads, head_blocks)));
     }
     divide(plan, rows, heads);

@@ -39,9 +39,7 @@ static inline int64_t *integers_of(const double *p, ptrdiff_t rows) {
     return integers;
 }
 
-static inline uint64_t distance(int64_t a, int64_t b) {
-    return b > a ? (uint64_t)b - (uint64_t)a : (uint64_t)a - (uint64_t)b;
-}
+static inline uint64_t distance(int64_t a, int64_t b) { return b > a ? (uint64_t)b - (uint64_t)a : (uint64_t)a - (uint64_t)b; }
 
 /* Returns the distance between the positions of successive rows with which angle addition can compute most of them, or 0.  This
  * is the distance of all rows, or 1 if at least half of all rows are 1 from the next, as in packed sequences.

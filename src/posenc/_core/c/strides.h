@@ -44,9 +44,8 @@ static inline span_t span_of(const void *memory, layout_t array, ptrdiff_t items
 static inline int spans_overlap(span_t a, span_t b) { return a.first < b.beyond && b.first < a.beyond; }
 
 /* Appends an axis, or merges it with the last axis if a single stride describes both in x, in `out` and in the positions. */
-static inline void append_axis(
-    extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride, ptrdiff_t position_stride
-) {
+static inline void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride,
+                               ptrdiff_t position_stride) {
     int last = extent->axes - 1;
     if (length == 1) return;
     if (last >= 0 && extent->x_strides[last] == length * x_stride && extent->out_strides[last] == length * out_stride &&
@@ -93,7 +92,7 @@ static inline int has_shape(layout_t array, int axes, const ptrdiff_t *shape) {
 static inline int divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_strides, layout_t positions, int several) {
     const int axes = positions.axes - several;
     int fit = axes == x.axes || (axes < 2 && axes < x.axes);
-    if (positions.strides && axes < 2 && x.axes && x.shape[x.axes - 1] > 1)     /* one position is not broadcast to all rows */
+    if (positions.strides && axes < 2 && x.axes && x.shape[x.axes - 1] > 1) /* one position is not broadcast to all rows */
         fit = axes == 1 && positions.shape[several] == x.shape[x.axes - 1];
     r->rows.axes = r->heads.axes = 0;
     for (int i = 0; i < x.axes; i++) {

@@ -20,9 +20,7 @@ enum { PHASE_LIMBS = 5 };
 
 static int is_known(const position_t *position) { return !position->finite || position->padding || position->limbs == 0; }
 
-static int is_fast(const spec_t *spec, const position_t *position) {
-    return spec->has_fast_path && !is_known(position);
-}
+static int is_fast(const spec_t *spec, const position_t *position) { return spec->has_fast_path && !is_known(position); }
 
 #define TWO_PI_HIGH 0x1.921fb54442d18p+2
 #define TWO_PI_LOW 0x1.1a62633145c07p-52
