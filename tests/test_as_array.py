@@ -263,7 +263,6 @@ if find_spec("torch"):
     X = torch.zeros(3, 4)
     TORCH_ENTRIES = {
         "encode": lambda p: posenc.torch.encode(p, 4),
-        "encode, operator": lambda p: torch.ops.posenc.encode_at(p, 4, "{}", torch.float32),
         "add_to": lambda p: posenc.torch.add_to(X.clone(), p),
         "add_to, operator": lambda p: posenc.torch.add_to(X.clone().requires_grad_() * 1, p),
         "rotate": lambda p: posenc.torch.rotate(X, p, rotary=ROTARY),

@@ -7,10 +7,6 @@ import sys
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
-from importlib.util import find_spec
-from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import ml_dtypes
@@ -22,7 +18,6 @@ from hypothesis import strategies as st
 import posenc
 from conftest import assert_same_bits, bits_of
 from posenc import Encoding
-from posenc._arguments.base_class import keywords_of
 from reference import NAN, Reference, Rotated, reference_of
 
 # ---- invalid arguments ----------------------------------------------------------------------------------------------
@@ -121,7 +116,7 @@ BAD_POSITIONS = [
     (np.array([b"a"]), TypeError, "dtype |S1"),
     (np.array([1j]), TypeError, "dtype complex128"),
     (np.array([object()]), TypeError, "dtype object"),
-    (np.array([None, 1]), TypeError, "dtype object"),
+    (np.array([None, 1]), ValueError, "positions has 1 null"),
     (np.array([1, 2], object), TypeError, "dtype object"),
     (np.array(3, object), TypeError, "dtype object"),
     (np.array(["2020-01-01"], "M8[ns]"), TypeError, "dtype datetime64"),
@@ -458,14 +453,6 @@ DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "
 D_MODELS = (0, 1, 2, 3, 5, 8, 31, 32, 33, 64, 65)
 EXTREMES = (0, 1, -1, 2, 2**31, 2**53 - 1, 2**53 + 1, -(2**53) - 1, 2**62, LOWEST, LOWEST + 1, BEYOND - 1, BEYOND - 2)
 HUGE = 2**45            # more rows than fit into any memory
-
-
-# functions without arguments, and result types
-WITHOUT_ARGUMENTS = {
-    "Chunk", "File", "Preset", "RotaryAt", "presets", "show_runtime",
-}
-FOLDER, NUMBERS = TemporaryDirectory(), count()         # for files with unique names
-SUFFIXES = [".npy", ".safetensors"] if find_spec("safetensors") else [".npy"]
 
 
 class Case(NamedTuple):
@@ -924,98 +911,6 @@ def encoding_cases(draw):
 
 
 @st.composite
-def preset_cases(draw):
-    d_model, dtype = draw(st.sampled_from([2, 8, 64])), draw(st.sampled_from(list(DTYPES)))
-    arguments = {"name": draw(st.sampled_from([p.name for p in posenc.presets()])), "d_model": d_model}
-    invalid = bad()
-    if draw(st.integers(0, 3)) == 0:
-        name, value = draw(st.sampled_from([("name", "unknown"), ("name", None), ("name", 3), ("base", -1), ("no_such", 1)]))
-        arguments, invalid = arguments | {name: value}, bad(name, "argument")
-    elif draw(st.integers(0, 5)) == 0:
-        arguments["d_model"], invalid = draw(st.sampled_from([-1, 2.0, True, None, 2**70])), bad("d_model")
-
-    def check(result):
-        assert result.d_model == d_model
-        cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
-        numbers = [0, 1, 7, 500]
-        assert_correct(cell, result.encode(numbers, dtype=dtype), numbers, d_model, dtype, keywords_of(result))
-
-    return Case("preset", arguments, invalid, check), None
-
-
-starts = st.one_of(st.integers(-5, 5), st.sampled_from([LOWEST, BEYOND - 40]))
-
-
-@st.composite
-def length_cases(draw):
-    lengths = draw(st.lists(st.integers(0, 9), max_size=6))
-    start = draw(st.one_of(starts, st.lists(starts, min_size=len(lengths), max_size=len(lengths))))
-    arguments, invalid = {"lengths": draw(views(np.array(lengths, np.int64))), "start": start}, bad()
-    if draw(st.integers(0, 3)) == 0:
-        others = st.sampled_from([[-1], [1.5], "3", 3, None, [[1, 2]], [True], np.ma.array([1]), [2**63], ["a"], [None]])
-        arguments["lengths"], invalid = draw(others), bad("lengths", "start")
-    elif draw(st.integers(0, 5)) == 0:
-        others = st.sampled_from([1.0, "1", None, [0] * 7, 2**63, [2**70], np.zeros((9, 9), int)])
-        arguments["start"], invalid = draw(others), bad("start")
-    each = start if isinstance(start, list) else [start] * len(lengths)
-
-    def check(result):
-        assert result.dtype == np.int64
-        assert result.tolist() == [s + k for s, n in zip(each, lengths, strict=True) for k in range(n)]
-
-    return Case("positions_from_lengths", arguments, invalid, check), None
-
-
-@st.composite
-def count_cases(draw, function, name, values, bad_values, begins):
-    """Draw a case for a function that counts along rows.
-
-    `begins(row, k)` returns whether element k is the first of a sequence, or None if it is padding.
-    """
-    rows, n = draw(st.integers(0, 3)), draw(st.integers(0, 9))
-    array = np.array(draw(st.lists(st.sampled_from(values), min_size=rows * n, max_size=rows * n)), np.int64).reshape(rows, n)
-    arguments, invalid = {name: draw(views(array))}, bad()
-    padding_idx = -1
-    if draw(st.booleans()):
-        padding_idx = arguments["padding_idx"] = draw(st.sampled_from([0, 1, -5, LOWEST]))
-    start = padding_idx + 1
-    if draw(st.booleans()):
-        start = arguments["start"] = draw(starts)
-    if draw(st.integers(0, 3)) == 0:
-        arguments[name], invalid = draw(st.sampled_from(bad_values)), bad(name)
-    elif draw(st.integers(0, 5)) == 0:
-        arguments["padding_idx"], invalid = draw(st.sampled_from([1.0, "1", True, 2**63, None])), bad("padding_idx")
-    elif draw(st.integers(0, 5)) == 0:
-        arguments["start"], invalid = draw(st.sampled_from([1.0, "1", 2**63, [0] * 7, [[2**70]]])), bad("start")
-
-    def check(result):
-        expected = []
-        for row in array.tolist():
-            position = start
-            for k in range(n):
-                first = begins(row, k)
-                if first:
-                    position = start
-                expected.append(padding_idx if first is None else position)
-                position += first is not None
-        assert result.dtype == np.int64 and result.shape == array.shape and result.ravel().tolist() == expected
-
-    return Case(function, arguments, invalid, check), None
-
-
-mask_cases = count_cases(
-    "positions_from_mask", "mask", [0, 1],
-    [[2], [0, -1], "1", None, 1, [np.nan], [0.5], np.ma.array([1]), [1j], ["a"], [None]],
-    lambda row, k: False if row[k] else None,
-)
-segment_cases = count_cases(
-    "positions_from_segments", "segment_ids", [1, 2, LOWEST],
-    ["1", None, 1, [1.0], [True], np.ma.array([1]), [1j], ["a"], [None], [[2**70]]],
-    lambda row, k: k == 0 or row[k] != row[k - 1],
-)
-
-
-@st.composite
 def grid_cases(draw):
     sizes = tuple(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
     width, dtype = draw(st.sampled_from([2, 6, 32, 34])), draw(st.sampled_from(list(DTYPES)))
@@ -1197,42 +1092,7 @@ def rotate_cases(draw):
     return Case("Rotary.rotate", arguments, invalid, check), embedding
 
 
-@st.composite
-def file_cases(draw, function):
-    """Draw a case of save, open or verify with a new file; test_save.py has more tests of them."""
-    n, d_model, dtype = draw(st.integers(0, 6)), draw(st.integers(0, 9)), draw(st.sampled_from(list(DTYPES)))
-    positions, encoding = draw(ranges(n)), Encoding(d_model, scale=draw(st.sampled_from([1, 0.5])))
-    path = Path(FOLDER.name, f"{next(NUMBERS)}{draw(st.sampled_from(SUFFIXES))}")
-    valid = {"encoding": encoding, "positions": positions, "threads": draw(thread_counts)}
-    others = [("path", 3), ("path", None), ("path", [1]), ("key", 5), ("key", b"pe"), ("key", ["pe"])]
-    if function == "save":
-        valid |= {"dtype": dtype}
-        others += [("path", "pe.txt"), ("chunk_rows", 3), ("chunk_rows", 0), ("overwrite", 1), ("overwrite", None)]
-        others += [("dtype", "int8"), ("dtype", None), ("positions", None), ("positions", range(BEYOND - 1, BEYOND + 1))]
-    else:
-        posenc.save(path, positions, encoding, dtype=dtype)
-        valid = valid | {"samples": draw(st.sampled_from([None, 1, 3, 2**70]))} if function == "verify" else {}
-        others += [("positions", n + 1), ("samples", 0), ("samples", 2.5), ("samples", True)]
-        others += [("encoding", Encoding(d_model + 1))]
-    others += [("positions", -1), ("positions", [1]), ("encoding", 8), ("threads", draw(bad_thread_counts)), ("progress", 5)]
-    arguments, invalid = {"path": draw(st.sampled_from([path, str(path), os.fsencode(path)]))} | valid, bad()
-    if draw(st.integers(0, 2)) == 0:
-        name, value = draw(st.sampled_from([(k, v) for k, v in others if function != "open" or k in ("path", "key")]))
-        arguments, invalid = arguments | {name: value}, bad(name)
-
-    def check(result):
-        if function == "verify":
-            assert result == (n if valid["samples"] is None else min(n, valid["samples"]))
-        else:
-            file = result if function == "open" else posenc.open(path)
-            assert function == "open" or result == path.stat().st_size
-            assert_same_bits(file.values, encoding.encode(positions, dtype=dtype))
-            assert path.suffix == ".npy" or (file.encoding, file.positions) == (encoding, positions)
-
-    return Case(function, arguments, invalid, check), None
-
-
-# the strategy for each public function
+# the strategy for each function; test_mistakes.py tries wrong arguments of all public functions
 FUNCTIONS = {
     "encode": encode_cases(),
     "add_to": add_cases(),
@@ -1240,19 +1100,9 @@ FUNCTIONS = {
     "Encoding": encoding_cases(),
     "Rotary": rotary_cases(),
     "Rotary.rotate": rotate_cases(),
-    "preset": preset_cases(),
     "grid": grid_cases(),
     "points": points_cases(),
-    "positions_from_lengths": length_cases(),
-    "positions_from_mask": mask_cases,
-    "positions_from_segments": segment_cases,
-    **{name: file_cases(name) for name in ("save", "open", "verify")},
 }
-
-
-def test_every_function_has_cases():
-    functions = {name for name in posenc.__all__ if callable(getattr(posenc, name))}
-    assert functions - set(FUNCTIONS) == WITHOUT_ARGUMENTS
 
 
 def memory_of(arguments):

@@ -84,7 +84,7 @@ def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
 
 def _python_numbers(value: Any) -> Any:
     """Return a column as a list of Python numbers; convert the columns in a list, too."""
-    for method in ("to_pylist", "to_list"):     # Arrow; polars and pandas
+    for method in ("to_pylist", "to_list", "tolist"):     # Arrow; polars and pandas; NumPy
         if hasattr(value, method):
             return getattr(value, method)()
     if isinstance(value, (list, tuple)) and not all(isinstance(x, (int, float)) for x in value):

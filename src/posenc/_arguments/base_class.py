@@ -36,13 +36,13 @@ class Keyword(Generic[Given, Kept]):
         self.name = name
 
     def __get__(self, instance: Any, owner: Any = None) -> Kept:
-        if instance is None and self.default is MISSING:
-            raise AttributeError(self.name)         # so that dataclass makes the argument required
         value: Kept
         if instance is None:
+            if self.default is MISSING:
+                raise AttributeError(self.name)     # so that dataclass makes the argument required
             value = self.default
         else:
-            value = self.attribute(instance) if self.attribute else vars(instance)[self.name]
+            value = self.attribute(instance) if self.attribute else instance.__dict__[self.name]
         return value
 
     def __set__(self, instance: Any, value: Given) -> None:

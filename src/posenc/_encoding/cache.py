@@ -23,8 +23,9 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
     """
     if isinstance(d_model, Encoding):
-        checks.keywords(convention)
-        for name in convention:
+        if convention:
+            checks.keywords(convention)
+            name = next(iter(convention))
             raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
         return d_model
     if isinstance(d_model, str):
@@ -44,7 +45,7 @@ def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any
     if encoding is None:
         return cached_encoding(x.shape[-1], convention)
     check_encoding(encoding)
-    if encoding.d_model != x.shape[-1]:
+    if vars(encoding)["d_model"] != x.shape[-1]:        # faster than the attribute
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
     return cached_encoding(encoding, convention)
 

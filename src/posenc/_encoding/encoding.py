@@ -92,7 +92,7 @@ class Encoding(Specification):
     --------
     encode : Return a table in one call, with the same keywords.
     preset : Return the encoding of a known model family.
-    identify : Find the encoding of a table.
+    posenc.check.identify : Find the encoding of a table.
 
     Notes
     -----

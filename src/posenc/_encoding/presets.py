@@ -222,7 +222,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     See Also
     --------
     presets : List the names and sources of all presets.
-    identify : Find the convention of a table.
+    posenc.check.identify : Find the convention of a table.
 
     Notes
     -----
