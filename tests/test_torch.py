@@ -30,6 +30,7 @@ from posenc.torch import ChunkDataset, PositionalEncoding, PositionalTable  # no
 from posenc.torch._tensor_arguments import DTYPES, array_of  # noqa: E402
 from workers import CountingThreads, use_two_threads  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")      # from torch itself
 NAMES = {name: dtype for dtype, name in DTYPES.items()}
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 CPU = torch.device("cpu")
@@ -64,6 +65,13 @@ POSITIONS = {
     "up and down": torch.arange(9) % 2 * 2**62,
     "array": np.arange(5)[::-1],
     "list": [1.5, 2.5],
+    "one": range(5, 6, 2**100),
+    "one down": range(5, 4, -(2**100)),
+    "empty": range(2**100, 0),
+    "large steps": range(0, 2**63, 2**62),
+    "larger steps": range(-(2**63), 2**63, 2**63 + 5),
+    "larger steps down": range(2**63 - 1, -(2**63) - 1, -(2**63) - 5),
+    "big-endian": np.array([[1, -2]], ">i2"),
 }
 
 
@@ -74,23 +82,6 @@ def test_encode(positions, dtype):
         same = (positions.double() if positions.is_floating_point() else positions).numpy()
     values = posenc.torch.encode(positions, 18, dtype=NAMES[dtype], layout="halves", base=500)
     assert_bits(values, posenc.encode(same, 18, dtype=dtype, layout="halves", base=500))
-
-
-@pytest.mark.parametrize(
-    "positions",
-    [range(5, 6, 2**100), range(5, 4, -(2**100)), range(2**100, 0), range(0, 2**63, 2**62), np.array([[1, -2]], ">i2")],
-    ids=str,
-)
-def test_encode_accepts_the_positions_of_posenc_encode(positions):
-    assert_bits(posenc.torch.encode(positions, 6), posenc.encode(positions, 6))
-
-
-@pytest.mark.parametrize("step", [2**63 + 5, -(2**63) - 5])
-def test_steps_beyond_64_bits(step):
-    positions = range(-(2**63), 2**63, step) if step > 0 else range(2**63 - 1, -(2**63) - 1, step)
-    assert_bits(posenc.torch.encode(positions, 4), posenc.encode(positions, 4))
-    x = np.ones((2, 4), np.float32)
-    assert_bits(posenc.torch.add_to(torch.ones(2, 4), positions), posenc.add_to(x, positions))
 
 
 def test_encode_equals_the_reference(dtype):
@@ -218,7 +209,6 @@ LEARNED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 @pytest.mark.parametrize("call", LEARNED.values(), ids=LEARNED)
 def test_trainable_arguments_are_rejected(call):
     message = r"or has a tangent, expected a constant such as \w+\.detach\(\); PositionalEncoding\(learned_scale=\)"
@@ -261,7 +251,6 @@ def scaled_sum(x, positions=None):
     return posenc.torch.add_to(x.clone(), positions, x_scale=6**0.5)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 def test_add_to_has_the_same_bits_in_forward_mode_and_transforms(dtype):
     x = embeddings(2, 5, 6, dtype=NAMES[dtype])
     for positions in (None, torch.tensor([3, 1, 4, 1, 5])):
@@ -276,7 +265,6 @@ def test_add_to_has_the_same_bits_in_forward_mode_and_transforms(dtype):
         assert torch.equal(torch.func.vmap(partial(scaled_sum, positions=positions))(x), expected)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 @pytest.mark.parametrize(
     "wrong, error, message",
     [
@@ -294,7 +282,6 @@ def test_add_to_writes_nothing_before_an_error_in_forward_mode(wrong, error, mes
     assert torch.equal(x, before)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 def test_derivatives_of_add_to():
     x = embeddings(3, 4).double()
     for derivative in (torch.func.jacfwd, torch.func.jacrev):
@@ -304,7 +291,6 @@ def test_derivatives_of_add_to():
     assert torch.autograd.gradcheck(scaled_sum, (x.requires_grad_(),), check_forward_ad=True)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 @pytest.mark.parametrize(
     "call",
     [
@@ -833,7 +819,6 @@ def test_the_learned_factor_of_speecht5(batch_first):
     torch.testing.assert_close(alpha_grad, (x_grad * posenc.torch.encode(50, 16)).sum())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 @pytest.mark.parametrize("positions", [None, torch.tensor([[3, 1, 4], [1, 5, 9]])], ids=["rows", "positions"])
 def test_derivatives_with_a_learned_factor(positions):
     module = PositionalEncoding(6, x_scale=6**0.5, learned_scale=0.7).double()
@@ -885,10 +870,8 @@ def test_a_learned_factor_on_the_meta_device():
 # ---- compiled graphs ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def fresh():
-    torch._dynamo.reset()
-    yield
     torch._dynamo.reset()
 
 
@@ -904,19 +887,16 @@ def assert_compiles(backend):
             assert torch.equal(compiled(x, positions=positions), module(x, positions=positions))
 
 
-@pytest.mark.usefixtures("fresh")
 def test_compiles():
     assert_compiles("aot_eager")
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("fresh")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")       # from inductor
 def test_compiles_with_inductor():
     assert_compiles("inductor")
 
 
-@pytest.mark.usefixtures("fresh")
 def test_positions_after_calls_without_positions():
     """After three lengths of x, its length is symbolic in the graph, and that of the first positions is not."""
     module = PositionalEncoding(6)
@@ -927,7 +907,6 @@ def test_positions_after_calls_without_positions():
         assert torch.equal(compiled(embeddings(4, 7, 6), positions=positions), module(embeddings(4, 7, 6), positions=positions))
 
 
-@pytest.mark.usefixtures("fresh")
 def test_add_to_in_a_graph():
     @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
     def run(leaf):
@@ -944,7 +923,6 @@ def test_add_to_in_a_graph():
         assert (leaf.grad == 3).all()
 
 
-@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("convention", [{"base": 100.0, "position_offset": 2.5}, {"frequencies": (1.0, 0.25, 3.0)}], ids=str)
 def test_an_encoding_in_a_graph(convention):
     encoding = posenc.Encoding(6, **convention)
@@ -956,7 +934,6 @@ def test_an_encoding_in_a_graph(convention):
     assert_bits(run(torch.zeros(5, 6)), expected + expected)
 
 
-@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("positions", [0, range(7, 3), range(2**70, 2**70), range(4, 6, 9)], ids=str)
 def test_no_rows_and_one_row_in_a_graph(positions):
     rotary = posenc.Rotary(6)
@@ -981,7 +958,6 @@ class Functional(nn.Module):
         return x + posenc.torch.encode(x.shape[-2], x.shape[-1], **self.convention)
 
 
-@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("dynamic", [True, None])
 def test_conventions_from_attributes_in_a_graph(dynamic):
     """torch.compile treats float attributes as variables; each new value in a convention must cause a recompilation."""
@@ -995,7 +971,6 @@ def test_conventions_from_attributes_in_a_graph(dynamic):
     assert torch.equal(compiled(torch.ones(3, 4)), module(torch.ones(3, 4)))
 
 
-@pytest.mark.usefixtures("fresh")
 def test_conventions_that_a_graph_cannot_contain():
     """Arrays, tensors and NumPy scalars cause a graph break, which does not change the values."""
     for convention in ({"frequencies": np.array([1.0, 0.1])}, {"scale": torch.tensor(0.5)}, {"base": np.float64(100)}):
@@ -1004,7 +979,6 @@ def test_conventions_that_a_graph_cannot_contain():
         assert torch.equal(compiled(torch.ones(3, 4)), module(torch.ones(3, 4)))
 
 
-@pytest.mark.usefixtures("fresh")
 def test_derivatives_with_a_learned_factor_in_a_graph():
     module, x = PositionalEncoding(16, max_len=64, learned_scale=0.7), embeddings(3, 50, 16)
     expected = gradients(copy.deepcopy(module), x)

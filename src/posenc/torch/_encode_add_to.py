@@ -127,15 +127,10 @@ def add_to(
     if not compiling or type(x_scale) not in (int, float):
         x_scale = tensors.real("x_scale", x_scale)
     if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
-        if isinstance(positions, Tensor):
-            tensors.check_positions(positions, x.device)
-        chosen.add_to(tensors.array_of(x), tensors.positions_array(positions), x_scale=x_scale)
+        chosen.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=x_scale)
         torch.autograd.graph.increment_version(x)
         return x
-    tensor, start, _ = tensors.tensor_or_rows(positions, n)
-    if tensor is not None:
-        tensors.check_positions(tensor, x.device)
-        tensor = tensor.to(x.device)
+    tensor, start, _ = tensors.tensor_or_rows(positions, x.device, n)
     if compiling or torch.jit.is_tracing():         # a compiler would replace the two roundings of PyTorch's operators by one
         return x.copy_(torch.ops.posenc.add(x, tensor, start, x_scale, text_of(chosen)))
     scale = kernel.rounded(tensors.DTYPES[x.dtype], x_scale)

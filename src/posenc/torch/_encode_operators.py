@@ -20,11 +20,9 @@ from posenc.torch._graph_text import specification_of, text_of
 
 
 def encode(positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    if isinstance(positions, Tensor):
-        tensors.check_positions(positions, device)
     if tensors.is_eager() and tensors.is_plain(positions):
-        return values(tensors.positions_array(positions), encoding, dtype).to(device)
-    tensor, start, n = tensors.tensor_or_rows(positions)
+        return values(tensors.positions_array(positions, device), encoding, dtype).to(device)
+    tensor, start, n = tensors.tensor_or_rows(positions, device)
     result: Tensor = torch.ops.posenc.encode(tensor, start, n, text_of(encoding), dtype, device)
     return result
 
@@ -48,7 +46,7 @@ def values(positions: Any, encoding: Encoding, dtype: torch.dtype, threads: Supp
 def _encode(positions: Tensor | None, start: int, n: int, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type == "meta":
         return _empty(positions, start, n, encoding, dtype, device)
-    rows = range(start, start + n) if positions is None else tensors.positions_array(positions)
+    rows = range(start, start + n) if positions is None else tensors.positions_array(positions, device)
     return values(rows, specification_of(encoding), dtype).to(device)
 
 
@@ -61,7 +59,7 @@ def _empty(positions: Tensor | None, start: int, n: int, encoding: str, dtype: t
 @torch.library.custom_op("posenc::add", mutates_args=())
 def _add(x: Tensor, positions: Tensor | None, start: int, x_scale: float, encoding: str) -> Tensor:
     out = tensors.dense_like(x).copy_(x)
-    rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions)
+    rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions, x.device)
     specification_of(encoding).add_to(tensors.array_of(out), rows, x_scale=x_scale)
     return out
 

@@ -118,8 +118,6 @@ def _rotated(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bool, in
     tensors.check_x(x, rotary.head_dim, DTYPES)
     tensors.check_on_cpu(x, "RotaryEmbedding")
     if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
-        if isinstance(positions, Tensor):
-            tensors.check_positions(positions, x.device)
         if not in_place:
             x = tensors.with_contiguous_last(x)
         result = x if in_place else tensors.dense_like(x)
@@ -127,20 +125,18 @@ def _rotated(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bool, in
         if at is not None:
             at.rotate(tensors.array_of(x), out=out)
         else:
-            rotary.rotate(tensors.array_of(x), tensors.positions_array(positions), inverse=inverse, out=out)
+            rotary.rotate(tensors.array_of(x), tensors.positions_array(positions, x.device), inverse=inverse, out=out)
         if in_place:
             torch.autograd.graph.increment_version(x)
         return result
     if at is not None:
         positions = torch.from_numpy(at._positions)
-    tensor, start, _ = tensors.tensor_or_rows(positions, x.shape[-2])
+    tensor, start, _ = tensors.tensor_or_rows(positions, x.device, x.shape[-2])
     axes = axes_of(rotary)
     shape = () if tensor is None else tuple(tensor.shape)
     if axes is not None and shape[:1] != (axes,):
         raise ValueError(f"positions has shape {shape}, expected ({axes}, ...), one element for each axis")
     if tensor is not None:
-        tensors.check_positions(tensor, x.device)
         checks.check_broadcast(shape, tuple(x.shape[:-1]), axes is not None)
-        tensor = tensor.to(x.device)
     result = rotated(x, tensor, start, bool(inverse), text_of(rotary))
     return x.copy_(result) if in_place else result

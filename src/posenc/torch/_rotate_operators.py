@@ -34,7 +34,7 @@ def tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
 
 
 def _tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
-    return new_tables(tensors.positions_array(positions), rotary, dtype).to(positions.device)
+    return new_tables(tensors.positions_array(positions, positions.device), rotary, dtype).to(positions.device)
 
 
 def new_tables(positions: range | NDArray[Any], rotary: Rotary, dtype: torch.dtype) -> Tensor:
@@ -78,7 +78,7 @@ def rotated(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rota
 def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
     out = tensors.dense_like(x)
     if not x.is_meta:
-        rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions)
+        rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions, x.device)
         specification_of(rotary).rotate(tensors.array_of(x), rows, inverse=inverse, out=tensors.array_of(out))
     return out
 

@@ -96,10 +96,11 @@ def is_dual(tensor: Tensor) -> bool:
 # ---- positions ----------------------------------------------------------------------------------------------------------
 
 
-def positions_array(positions: Any) -> Any:
+def positions_array(positions: Any, device: torch.device) -> Any:
     """Return positions that are a tensor as an array, and other positions unchanged."""
     if not isinstance(positions, Tensor):
         return positions
+    check_positions(positions, device)
     dtype, positions = positions.dtype, positions.detach().cpu()
     array: NDArray[Any] = (positions.double() if dtype == torch.bfloat16 else positions).numpy()
     checks.check_not_rounded("positions", array, DTYPES.get(dtype, ""), ".double()")
@@ -116,8 +117,8 @@ def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(checked))
 
 
-def tensor_or_rows(positions: Any, n: int | None = None) -> tuple[Tensor | None, int, int]:
-    """Return positions for an operator: (None, first, length) if they are consecutive, else (tensor, 0, 0).
+def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -> tuple[Tensor | None, int, int]:
+    """Return positions for an operator: (None, first, length) if they are consecutive, else (tensor on device, 0, 0).
 
     If `n` is given, None means n positions, and a range must have n positions.
     """
@@ -135,7 +136,9 @@ def tensor_or_rows(positions: Any, n: int | None = None) -> tuple[Tensor | None,
         if positions.step == 1 or length <= 1:
             checks.check_domain(positions, 0)
             return None, positions[0] if length else 0, length      # the start of an empty range may exceed 64 bits
-    return positions if isinstance(positions, Tensor) else positions_tensor(positions), 0, 0
+    tensor = positions if isinstance(positions, Tensor) else positions_tensor(positions)
+    check_positions(tensor, device)
+    return tensor.to(device), 0, 0
 
 
 # ---- checks -------------------------------------------------------------------------------------------------------------
