@@ -439,16 +439,10 @@ def compare_at_with_rotate(rng):
         assert_same_bits(x, expected)
 
 
-def test_at_has_the_bits_of_rotate(isa):
+@pytest.mark.parametrize("calls", [40, pytest.param(25_000, marks=pytest.mark.long)])
+def test_at_has_the_bits_of_rotate(isa, calls):
     rng = np.random.default_rng(20)
-    for _ in range(40):
-        compare_at_with_rotate(rng)
-
-
-@pytest.mark.long
-def test_at_has_the_bits_of_rotate_in_many_calls():
-    rng = np.random.default_rng(21)
-    for _ in range(25_000):                 # four calls each
+    for _ in range(calls):
         compare_at_with_rotate(rng)
 
 
@@ -529,9 +523,8 @@ def test_threads_share_at():
 
 # ---- errors -----------------------------------------------------------------------------------------------------------
 
-# A call, its error, and a fragment of the message that names the argument.  test_mistakes.py has more.
+# A call, its error, and a fragment of the message that names the argument.  test_mistakes.py tries every argument.
 MISTAKES = """
-Rotary(64, scaling=YARN | {"truncate": 1})                                    TypeError   scaling['truncate'] is 1
 Rotary(64, scaling=YARN | {"beta": 1})                                        ValueError  scaling has the key 'beta'
 Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})      ValueError  scaling has rope_type
 Rotary(64, base=0.5, scaling=YARN)                                            ValueError  base is 0.5
@@ -549,14 +542,12 @@ Rotary(8, scaling=YARN, frequencies=[1] * 4)                                  Va
 Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})             ValueError  scale is 1e+308
 Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)                  ValueError  frequencies range from 2**
 Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})            ValueError  frequency -inf
-from_config("meta-llama/Llama-3")                                             TypeError   config is 'meta-llama/Llama-3'
 from_config(Rotary(8))                                                        TypeError   config is Rotary(8)
 from_config(YARN)                                                             ValueError  config lacks head_dim
 from_config(LLAMA | {"rope_theta": None})                                     ValueError  config lacks rope_theta
 from_config({"model_type": "x", "text_config": LLAMA})                        ValueError  pass config.text_config
 from_config(LLAMA | {"model_type": "mamba"})                                  ValueError  config has model_type 'mamba'
 from_config(LLAMA | {"model_type": "pixtral"})                                ValueError  positions have several axes
-from_config(LLAMA | {"model_type": "qwen2_vl_vision"})                        ValueError  positions have several axes
 from_config(LLAMA | {"model_type": "falcon", "alibi": True})                  ValueError  config has alibi True, expected False
 from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})            ValueError  config has hidden_size 65
 from_config(LLAMA | {"hidden_size": "4096"})                                  TypeError   hidden_size is '4096'
@@ -580,32 +571,24 @@ Rotary.layer_types(7)                                                         Ty
 SEVERAL.tables(7, out=out)                                                    ValueError  positions is range(0, 7)
 SEVERAL.tables(np.zeros((2, 4), int), out=out)                                ValueError  positions is of shape (2, 4)
 SEVERAL.tables(np.array([[2**63] * 4, [0] * 4, [0] * 4], "u8"), out=out)      ValueError  positions has 9223372036854775808
-SEVERAL.tables(None, out=out)                                                 TypeError   positions is None
 SEVERAL.tables(np.zeros((3, 5), int), out=out)                                ValueError  out has shape (4, 12)
 SEVERAL.rotate(out, None)                                                     ValueError  positions is None
 SEVERAL.rotate(out, range(4))                                                 ValueError  positions is range(0, 4)
 SEVERAL.rotate(out, np.arange(4))                                             ValueError  positions is of shape (4,)
 SEVERAL.rotate(out, np.zeros((3, 5), int))                                    ValueError  positions has shape (3, 5)
-Rotary(12).rotate(random(()))                                                 ValueError  x has shape ()
-Rotary(12).rotate(out[0])                                                     ValueError  x has shape (12,)
-Rotary(12).rotate(out, np.arange(3))                                          ValueError  positions has shape (3,)
 Rotary(12).rotate(out, [[0, 1, 2, 3]])                                        ValueError  positions has shape (1, 4)
-Rotary(12).rotate(out, np.array([0, 1, 2, 2**63], "u8"))                      ValueError  positions has 9223372036854775808
 Rotary(12).rotate(random((3, 12)), out=out)                                   ValueError  out has shape (4, 12)
 Rotary(12).rotate(out.astype("f2"), out=out)                                  TypeError   out has dtype float32
 Rotary(12).rotate(out[:3], out=out[1:])                                       ValueError  memory ranges of out and x overlap
 posenc.RotaryAt()                                                             TypeError   RotaryAt cannot be called
 SEVERAL.at(5)                                                                 ValueError  positions is 5
-Rotary(12).at([2**63])                                                        ValueError  positions has 9223372036854775808
 Rotary(12).at(3)[[0, 1]]                                                      IndexError  index of type list
-Rotary(12).at(3)[np.array([0])]                                               IndexError  index of type ndarray
 Rotary(12).at(3)[True]                                                        IndexError  index of type bool
 Rotary(12).at(3)[3]                                                           IndexError  index 3
 Rotary(12).at(3)[0, 0]                                                        IndexError  too many indices
 Rotary(12).at(3).rotate(out)                                                  ValueError  positions has shape (3,)
 Rotary(12).at(3)[:1].rotate(out)                                              ValueError  all 4 rows of x
 Rotary(12).at(4).rotate(out[:, :6])                                           ValueError  x has shape (4, 6)
-Rotary(12).at(4).rotate(out.astype("f8"))                                     TypeError   x has dtype float64
 Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])                     ValueError  out has shape (4, 11)
 """
 
@@ -624,40 +607,3 @@ def test_mistakes(line):
     call, kind, fragment = re.fullmatch(r"(.*?) +(\w+Error) +(.*)", line).groups()
     error = outcome(call)
     assert type(error).__name__ == kind and fragment in str(error)
-
-
-# wrong values of each argument; an argument that accepts None has no None here
-ARGUMENTS = {
-    "Rotary(**{{'head_dim': 12}} | {{{name!r}: {value}}})": {
-        "head_dim": "None 'x' 12.0 [12] True -2 11 2**25", "base": "None 'x' 1j [1] nan inf 0 -1 2**53+1",
-        "rotary_dim": "'x' 4.0 -2 5 14",
-        "layout": "None 1 'neox'", "scaling": "1 'yarn' ['yarn'] {'rope_type':'x'} {'rope_type':7} {'factor':2}",
-        "frequencies": "1.0 'x' [[1]*6] [1]*5 [nan]*6 [None]*6 [1j]*6",
-        "frequency_scale": "None 'x' nan", "scale": "None 'x' inf",
-        "axes": "0 'x' [0.0]*6 [0]*5 [-1]*6 [1]*6 [[0]*6] range(17)", "theta": "1",
-    },
-    "from_config(**{{'config': LLAMA}} | {{{name!r}: {value}}})": {
-        "config": "None 1 [] 'llama' {}", "layer_type": "1 'x'", "length": "'x' 1.5 0", "lenght": "1",
-    },
-    "Rotary(12).tables(**{{'positions': 4, 'out': out}} | {{{name!r}: {value}}})": {
-        "positions": "None 'x' 4.0 -1 [None] [2**63]", "dtype": "'x' 'int8' 'float64' 1.5",
-        "out": "[] 'x' out[0] out.T out.astype('i8')",
-        "threads": "'x' 1.5 0", "position": "1",
-    },
-    "Rotary(12).rotate(**{{'x': out}} | {{{name!r}: {value}}})": {
-        "x": "None [] 'x' out[0] out.T out.astype('f8') out[:,:5]",
-        "positions": "'x' 4.0 3 range(3) [0] [[0]] [None]*4 [2**63]*4",
-        "inverse": "None 1 'x'", "out": "[] out[:3] out.astype('f2') out[::-1]", "threads": "'x' 1.5 0", "position": "1",
-    },
-    "Rotary(12).at(**{{'positions': 4}} | {{{name!r}: {value}}})": {
-        "positions": "None 'x' 4.0 -1 [None] [2**63] [1j]", "inverse": "None 1 'x'", "invers": "True",
-    },
-}
-
-
-@pytest.mark.parametrize("call, name", [(call, name) for call, arguments in ARGUMENTS.items() for name in arguments])
-def test_every_argument_is_checked(call, name):
-    for value in ARGUMENTS[call][name].split():
-        value = value.replace("nan", "math.nan").replace("inf", "math.inf")
-        error = outcome(call.format(name=name, value=value))
-        assert type(error) in (TypeError, ValueError) and name in str(error), (value, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
+from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,20 +33,14 @@ ORDERS = {
 }
 
 
-class TableLayout(NamedTuple):
-    """The columns of a table with several axes."""
-
-    d_model: int
-    offsets: list[float]                # position_offset of each axis
-    columns: list[AxisColumns]
-    zeros: slice                        # all other columns
-
-
 def lay_out(
     ndim: int, d_model: Any, axes: Integers, widths: Integers, group: str, layout: str | None, odd: str,
     include_input: str | None, convention: Mapping[str, Any],
-) -> TableLayout:
-    """Check the options of `grid` or `points`, and return the layout of the table."""
+) -> tuple[int, list[float], list[AxisColumns], slice]:
+    """Check the options of `grid` or `points`.
+
+    Return d_model, the position_offset of each axis, the columns of all axes, and the slice of all other columns.
+    """
     checks.keywords(convention)
     checks.choice("group", group, get_args(Group))
     checks.choice("odd", odd, get_args(Odd))
@@ -84,7 +78,7 @@ def lay_out(
         begin = 0 if include_input == "first" else last
         columns += [AxisColumns(k, round_positions, 1, slices_of([begin + rank])) for rank, k in enumerate(order)]
     end = min(last, first + sum(encoding.d_model for encoding in encodings))
-    return TableLayout(d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, last))
+    return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, last)
 
 
 def _inner_layout(nesting: Sequence[str]) -> str:

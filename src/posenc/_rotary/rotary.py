@@ -38,7 +38,7 @@ class Rotary(Specification):
         A positive number.  Frequency i is ``frequency_scale * base**(-2 i / rotary_dim)`` radians per position.
     rotary_dim : int, optional
         The number of rotated columns, an even number; the columns after them do not change.  The default is head_dim, times
-        ``partial_rotary_factor`` if `scaling` has this key and is not of type proportional.
+        ``partial_rotary_factor`` if ``scaling`` has this key and is not of type proportional.
     layout : {"halves", "interleaved"}, optional
         With ``"halves"``, pair i consists of columns i and ``i + rotary_dim / 2``; with ``"interleaved"``, of columns ``2 i``
         and ``2 i + 1``.
@@ -48,13 +48,13 @@ class Rotary(Specification):
     frequencies : array_like of float64, optional
         The frequencies in radians per position, one for each pair.  Excludes base, scaling and frequency_scale.
     frequency_scale : float, optional
-        The factor by which the frequencies are multiplied, before `scaling` is applied.
+        The factor by which the frequencies are multiplied, before ``scaling`` is applied.
     scale : float, optional
         The factor by which cos and sin are multiplied, in addition to ``attention_scaling``.
     axes : array_like of int, optional
         The axis of positions of each pair, as in models for images and video.  If any axis is not 0, positions have an
         additional first dimension, with one element for each axis.  The default follows from ``mrope_section`` in
-        `scaling`; without this key, it is 0 for all pairs.
+        ``scaling``; without this key, it is 0 for all pairs.
 
     Attributes
     ----------
