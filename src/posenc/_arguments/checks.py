@@ -40,10 +40,10 @@ def wrong(name: str, problem: str, kind: type[E] = ValueError) -> E:  # type: ig
     return kind(f"{name} {problem}")
 
 
-def keywords(given: Iterable[str], accepted: Iterable[str] = Convention.__annotations__) -> None:
+def keywords(names: Iterable[str], accepted: Iterable[str] = Convention.__annotations__) -> None:
     """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
     accepted = tuple(accepted)
-    for name in given:
+    for name in names:
         if name not in accepted:
             similar = [SYNONYMS[name]] if SYNONYMS.get(name) in accepted else difflib.get_close_matches(name, accepted, 1)
             hint = f"did you mean {similar[0]!r}?" if similar else f"expected one of {', '.join(accepted)}"
@@ -185,8 +185,8 @@ def check_real(name: str, array: NDArray[Any]) -> None:
         for p in objects:
             check_position(p, name=name)
         hint = f'; write {name}.astype("int64")'
-    other = [p for p in objects if not isinstance(p, (int, float))][:1]
-    example = "".join(f" and contains {shown(p)} of type {type(p).__name__}" for p in other)
+    refused = [p for p in objects if not isinstance(p, (int, float))][:1]
+    example = "".join(f" and contains {shown(p)} of type {type(p).__name__}" for p in refused)
     raise wrong(name, f"has dtype {array.dtype}{example}, expected {REAL}{hint}", TypeError)
 
 
@@ -231,9 +231,9 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
 
 def coordinates(name: str, value: Any) -> NDArray[Any]:
     """Return positions as an array; raise a ValueError if they may have been rounded to 16 bits."""
-    given = as_array(name, value)
-    array = numbers(name, given)
-    for part, converted in columns(value, array) or [(given, array)]:       # columns of different dtypes become float64
+    original = as_array(name, value)
+    array = numbers(name, original)
+    for part, converted in columns(value, array) or [(original, array)]:       # columns of different dtypes become float64
         check_not_rounded(name, converted, np.asarray(part).dtype.name, '.astype("float64")')
     return array
 
@@ -383,17 +383,17 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
     (batch, heads, n) as if their shape were (heads, n).  A single position for several rows is refused, because the caller
     may mean consecutive positions.  If `has_axes`, the first dimension of positions selects an axis and is not broadcast.
     """
-    own, n = shape[has_axes:], len(expected)
-    is_single = len(own) < 2 and all(length == 1 for length in own) and n > 0 and expected[-1] > 1
+    sizes, n = shape[has_axes:], len(expected)
+    is_single = len(sizes) < 2 and all(length == 1 for length in sizes) and n > 0 and expected[-1] > 1
     # torch.compile gives a wrong answer to `p in (1, rows)` if only one of them is symbolic
-    fits = len(own) <= n and all(p == 1 or p == rows for p, rows in zip(own, expected[n - len(own) :], strict=True))
-    if fits and (len(own) < 2 or len(own) == n) and not is_single:
+    fits = len(sizes) <= n and all(p == 1 or p == rows for p, rows in zip(sizes, expected[n - len(sizes) :], strict=True))
+    if fits and (len(sizes) < 2 or len(sizes) == n) and not is_single:
         return
     if is_single:
         hint = "" if has_axes else "; for consecutive rows from p, pass range(p, p + n)"
         raise wrong("positions", f"has shape {shape}, expected the positions of all {expected[-1]} rows of x{hint}")
     dimensions, hint, after = "", "", " after the first dimension" if has_axes else ""
-    if 1 < len(own) < n:
+    if 1 < len(sizes) < n:
         dimensions = f" with 1 or {n} dimensions"
         hint = f"; pass positions[{':, ' * has_axes}:, None] if they are those of a batch"
     raise wrong("positions", f"has shape {shape}, expected one{dimensions} that broadcasts to {expected}{after}{hint}")

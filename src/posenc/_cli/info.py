@@ -28,14 +28,14 @@ def run(args: argparse.Namespace) -> int:
 def in_words(runtime: dict[str, Any]) -> dict[str, object]:
     """Return {name: text} for the lines to print."""
     current = runtime["instruction_set"]
-    others = [
+    not_used = [
         name if usable else f"{name} (not supported here)"
         for name, usable in runtime["instruction_sets"].items() if name != current
     ]
     return {
         "posenc": runtime["version"],
         "instruction set": current,
-        "also built": ", ".join(others) or "none",
+        "also built": ", ".join(not_used) or "none",
         "OpenMP": OPENMP.get(runtime["openmp"], f"specification of {runtime['openmp']}"),
         "threads": runtime["threads"],
         "NumPy": runtime["numpy"],
