@@ -38,6 +38,7 @@ APPLY = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotar
          "apply_multimodal_rotary_pos_emb", "apply_rotary_pos_emb_vision", "apply_rotary_position_embeddings",
          "apply_rotary_embedding", "apply_rope_emb", "rotate_queries_and_keys", "apply_rotary_time_emb")
 LONG = 1_000_001            # the length of long sequences, for scaling types that depend on it
+MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
 DTYPES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 HOW = "pass a function of x and positions that calls it to posenc.check.assert_rotary(f, config)"
 
@@ -444,7 +445,10 @@ def _functions_of(place: Place) -> list[Callable[..., Any]]:
             for kind in type(part).__mro__:
                 for method in vars(kind).values() if not kind.__module__.startswith("torch") else ():
                     code = inspect.unwrap(method) if inspect.isfunction(method) else None
-                    for name in APPLY if code is not None else ():
+                    # code that moves the columns before the call does not use the function as it is
+                    if code is None or any(map(MOVES_COLUMNS.match, code.__code__.co_names)):
+                        continue
+                    for name in APPLY:
                         function = code.__globals__.get(name) if name in code.__code__.co_names else None
                         if callable(function) and roles_of(function) is not None:
                             functions[id(function)] = function
