@@ -69,7 +69,6 @@ def test_columns_are_exact(container):
         assert_same_bits(posenc.torch.add_to(torch.zeros(4, 8, dtype=torch.float64), column).numpy() + 0, expected + 0.0)
     if find_spec("dask"):
         assert_same_bits(posenc.dask.table(column, 8, dtype="float64").compute(), expected)
-        assert_same_bits(posenc.dask.add_to(da.zeros((4, 8)), column).compute() + 0, expected + 0.0)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,6 @@ def entries(column, n):
         yield "positions", lambda: posenc.plot.heatmap(posenc.Encoding(8), column)
     if find_spec("dask"):
         yield "positions", lambda: posenc.dask.table(column, 8)
-        yield "positions", lambda: posenc.dask.add_to(da.from_array(x), column)
     if find_spec("torch"):
         yield "positions", lambda: posenc.torch.encode(column, 8)
         yield "positions", lambda: posenc.torch.add_to(torch.ones(n, 8), column)

@@ -4,6 +4,7 @@ The long tests write 1.28 GB to a folder and to an S3 server, with Dask and with
 """
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -28,7 +29,6 @@ zarr = pytest.importorskip("zarr")
 
 import posenc.dask  # noqa: E402
 import posenc.zarr  # noqa: E402
-from posenc._files.zarr import opened  # noqa: E402
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="requires SIGKILL")
 
@@ -78,9 +78,11 @@ def cluster_apart(tmp_path):
 def test_a_worker_without_access_to_the_folder_causes_an_error(cluster_apart):
     client, shared = cluster_apart
     path = shared / "pe.zarr"
-    with pytest.raises(FileNotFoundError, match=r"No unfinished store is visible: .* all workers share the store") as caught:
+    with pytest.raises(FileNotFoundError, match="No Zarr array is visible to this process") as caught:
         posenc.dask.to_zarr(path, 1000, 8, chunks=50)
-    assert caught.value.filename == str(path) and not path.exists()
+    assert caught.value.filename == str(path)
+    with pytest.raises(ValueError, match="the store is not complete"):
+        posenc.open(path)
     workers = client.scheduler_info()["workers"]
     client.retire_workers([address for address, worker in workers.items() if worker["name"] == "apart"])
     assert_same_bits(posenc.dask.to_zarr(path, 1000, 8, chunks=50)[:], posenc.encode(1000, 8))
@@ -99,8 +101,8 @@ def test_a_killed_worker_loses_no_data(cluster, tmp_path):
     assert victim not in cluster.run(os.getpid).values()
     assert_same_bits(result[0][:], posenc.encode(n, 64))
     assert [path.name for path in tmp_path.iterdir()] == ["pe.zarr"]
-    x = da.ones((4, 1000, 64), chunks=(2, 300, 40), dtype="float32")        # workers receive its blocks read-only
-    assert_same_bits(posenc.dask.add_to(x.persist()).compute(), posenc.add_to(np.ones(x.shape, np.float32)))
+    x = da.ones((4, 1000, 64), chunks=(2, 300, 40), dtype="float32")
+    assert_same_bits((x + posenc.dask.table(1000, 64)).compute(), posenc.add_to(np.ones(x.shape, np.float32)))
 
 
 # ---- workers and clients --------------------------------------------------------------------------------------------
@@ -110,14 +112,9 @@ CHUNKS = N // CHUNK_ROWS
 
 
 def chunks_in(path):
-    """Return the chunks of an unfinished or published folder; the values change if a chunk is written again."""
-    files = [*path.parent.glob(f".{path.name}.partial/*/store/c/*/0"), *path.glob("c/*/0")]
-    chunks = {}
-    for file in files:
-        with contextlib.suppress(FileNotFoundError):        # published at this moment
-            status = file.stat()
-            chunks[file.parent.name] = status.st_ino, status.st_mtime_ns, status.st_size
-    return chunks
+    """Return the chunks in a folder; the values change if a chunk is written again."""
+    status = {file.parent.name: file.stat() for file in path.glob("c/*/0")}
+    return {name: (file.st_ino, file.st_mtime_ns, file.st_size) for name, file in status.items()}
 
 
 def until(chunks, count, condition=lambda: True):
@@ -135,7 +132,7 @@ class InFolder:
     def __init__(self, tmp_path):
         self.path, self.options = tmp_path / "pe.zarr", None
         self.chunks = lambda: chunks_in(self.path)
-        self.is_published = self.path.exists
+        self.attributes = lambda: json.loads((self.path / "zarr.json").read_text())["attributes"]
 
 
 class InBucket:
@@ -157,8 +154,8 @@ class InBucket:
         files = (file for page in pages for file in page.get("Contents", []))
         return {file["Key"].split("/")[-2]: (file["LastModified"], file["ETag"], file["Size"]) for file in files}
 
-    def is_published(self):
-        return "Contents" in self._client.list_objects_v2(Bucket="bucket", Prefix="folder/pe.zarr/zarr.json")
+    def attributes(self):
+        return json.load(self._client.get_object(Bucket="bucket", Key="folder/pe.zarr/zarr.json")["Body"])["attributes"]
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -220,8 +217,8 @@ def test_chunks_of_other_processes_are_seen(place):
     assert posenc.zarr.missing(place.path, storage_options=place.options) == []
     array = posenc.zarr.finish(place.path, storage_options=place.options)
     assert_same_bits(array[:], posenc.encode(100, 8))
-    with opened(place.path, storage_options=place.options) as table:
-        assert table.described == (posenc.Encoding(8), range(100))
+    file = posenc.open(place.path, storage_options=place.options)
+    assert (file.encoding, file.positions) == (posenc.Encoding(8), range(100))
 
 
 @pytest.mark.long
@@ -240,12 +237,12 @@ def test_a_killed_worker_and_a_killed_client(engine, place, tmp_path):
             os.kill(int(min(os.listdir(workers))), signal.SIGKILL)
             until(place.chunks, CHUNKS // 3, lambda: client.poll() is None)
             client.send_signal(signal.SIGKILL)
-        assert not place.is_published()
+        assert place.attributes()["complete"] is False
         before, settled = place.chunks(), {}
         while before != settled:                # workers may finish a task
             time.sleep(2)
             before, settled = place.chunks(), before
-        assert CHUNKS // 3 <= len(before) < CHUNKS and not place.is_published()
+        assert CHUNKS // 3 <= len(before) < CHUNKS
         with start(*arguments) as client:
             assert client.wait(timeout=300) == 0
     after = place.chunks()

@@ -40,7 +40,8 @@ PUBLIC = {
 MODULES = PUBLIC | {
     "posenc._encoding.api": (),
     "posenc._encoding.encoding": (),
-    "posenc._files.save_open_verify": ("safetensors",),
+    "posenc._files.files": ("safetensors",),
+    "posenc._files.zarr": ("zarr",),
     "posenc._files.specification": (),
     "posenc._axes.grid": (),
     "posenc._axes.points": (),

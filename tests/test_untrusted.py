@@ -14,7 +14,7 @@ import pytest
 import posenc
 from conftest import python
 from posenc import _cli
-from posenc._files.specification import specification
+from posenc._files.specification import Specification
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="requires /proc and sparse files"),
@@ -197,7 +197,7 @@ def test_a_wide_specification_takes_no_memory(tmp_path):
     assert int(peak.split()[1]) / 1000 < MEGABYTES
 
 
-SPECIFICATION = specification(posenc.Encoding(4), range(3), "float32")
+SPECIFICATION = Specification(range(3), posenc.Encoding(4), "float32").document()
 DEEP = "[" * 100_000 + "]" * 100_000
 INVALID_SPECIFICATIONS = {
     "a number": 5,
@@ -242,7 +242,8 @@ def zarr_array(tmp_path):
 
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
 CHUNKS = {"name": "regular", "configuration": {"chunk_shape": [0, 0]}}
-INVALID_METADATA = {name: {"attributes": {"posenc": value}} for name, value in INVALID_SPECIFICATIONS.items()} | {
+ATTRIBUTES = {name: {"posenc": value, "complete": True} for name, value in INVALID_SPECIFICATIONS.items()}
+INVALID_METADATA = {name: {"attributes": attributes} for name, attributes in ATTRIBUTES.items()} | {
     "a number as attributes": {"attributes": 5},
     "empty chunks": {"chunk_grid": CHUNKS},
     "chunks larger than the memory": {"chunk_grid": CHUNKS | {"configuration": {"chunk_shape": [2**60, 4]}}},

@@ -1,14 +1,14 @@
-"""Tables as lazy Dask arrays, addition to Dask arrays, and Zarr stores written by all workers of a cluster.
+"""Tables as lazy Dask arrays, and Zarr stores written by all workers of a cluster.
 
 Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention,
-because `posenc.encode` and `posenc.add_to` cache the Encoding of these keywords.  An Encoding as an argument would be built
-again in each task.
+because `posenc.encode` caches the Encoding of these keywords.  An Encoding as an argument would be built again in each task.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ import posenc
 from posenc._arguments import checks, install
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import AnyDType, Convention, Positions
-from posenc._encoding.cache import cached_encoding, encoding_for
+from posenc._encoding.cache import cached_encoding
 from posenc._encoding.encoding import Encoding
 
 try:
@@ -30,24 +30,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["add_to", "table", "to_zarr"]
-
-STRIP_BYTES = 4 << 20       # size of a temporary array with all columns, for a block of x that has only some of them
-
-
-def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
-    """Check positions as `posenc.encode` does, except for the values of a Dask array; return a range or an array."""
-    if isinstance(positions, da.Array):
-        checks.positions_of(checks.numbers("positions", np.empty(0, positions.dtype)), 0)
-        if np.isnan(positions.shape).any():
-            raise ValueError(f"positions has shape {positions.shape}, expected known sizes; call compute_chunk_sizes() first")
-        return positions
-    positions = checks.range_or_array(positions)
-    checks.positions_of(positions, encoding.position_offset)
-    return positions
-
-
-# ---- tables ---------------------------------------------------------------------------------------------------------
+__all__ = ["table", "to_zarr"]
 
 
 def table(
@@ -96,33 +79,35 @@ def table(
     """
     encoding = cached_encoding(d_model, convention)
     meta = encoding.encode(0, dtype=dtype)
-    rows = _checked_positions(positions, encoding)
-    shape = (len(rows),) if isinstance(rows, range) else rows.shape
-    if not isinstance(rows, da.Array) or chunks != "auto":
-        # Dask computes chunk sizes from the size of an element; here, an element is a whole row
-        row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
-        try:
-            chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
-        except ZeroDivisionError:
-            raise ValueError(f"chunks is {chunks}, expected at least 1 position in each chunk") from None
-        if not isinstance(rows, range):
-            rows = da.asarray(rows).rechunk(chunks)
+    if not isinstance(positions, da.Array):
+        positions = checks.range_or_array(positions)
+        checks.positions_of(positions, encoding.position_offset)
+        shape = checks.shape_of(positions)
     else:
-        chunks = rows.chunks
-    chunks = (*chunks, (encoding.d_model,))
-    changes = changes_of(encoding)
-    name = f"posenc-table-{tokenize(rows, encoding, str(meta.dtype), chunks)}"
-    if isinstance(rows, range):
-        return _lazy(_Rows(rows, meta, changes), chunks, name, meta)
-    new_axis = rows.ndim
-    keywords = {"d_model": encoding.d_model, "values": meta.dtype, "convention": changes}
+        checks.positions_of(checks.numbers("positions", np.empty(0, positions.dtype)), 0)
+        shape = positions.shape
+        if np.isnan(shape).any():
+            raise ValueError(f"positions has shape {shape}, expected known sizes; call compute_chunk_sizes() first")
+        chunks = positions.chunks if chunks == "auto" else chunks
+    # Dask computes chunk sizes from the size of an element; here, an element is a whole row
+    row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
+    try:
+        chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
+    except ZeroDivisionError:
+        raise ValueError(f"chunks is {chunks}, expected at least 1 position in each chunk") from None
+    encode = partial(_encode, d_model=encoding.d_model, keywords={"dtype": meta.dtype, "threads": 1, **changes_of(encoding)})
+    name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), chunks)}"
+    chunks_of_table = *chunks, (encoding.d_model,)
+    if isinstance(positions, range):
+        rows = _Rows(positions, meta, encode)
+        return da.from_array(rows, chunks_of_table, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
+    rows, new_axis = da.asarray(positions).rechunk(chunks), len(shape)
     meta = np.empty((0,) * (new_axis + 1), meta.dtype)
-    return da.map_blocks(_rows, rows, name=name, meta=meta, chunks=chunks, new_axis=new_axis, **keywords)
+    return da.map_blocks(encode, rows, name=name, meta=meta, chunks=chunks_of_table, new_axis=new_axis)
 
 
-def _lazy(slices: _Rows | _Range, chunks: tuple[Any, ...], name: str, meta: NDArray[Any]) -> da.Array:
-    """Return a Dask array whose blocks are slices of an object."""
-    return da.from_array(slices, chunks, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
+def _encode(positions: Any, d_model: int, keywords: dict[str, Any]) -> NDArray[Any]:
+    return posenc.encode(positions, d_model, **keywords)
 
 
 class _Rows:
@@ -130,164 +115,16 @@ class _Rows:
 
     ndim = 2
 
-    def __init__(self, positions: range, meta: NDArray[Any], convention: dict[str, Any]) -> None:
+    def __init__(self, positions: range, meta: NDArray[Any], encode: Callable[[range], NDArray[Any]]) -> None:
         self.shape, self.dtype = (len(positions), meta.shape[1]), meta.dtype
-        self._positions, self._convention = positions, convention
+        self._positions, self._encode = positions, encode
 
     def __getitem__(self, index: tuple[Any, Any]) -> Any:
         rows, columns = index
         positions = self._positions[rows]
         if not isinstance(positions, range):        # one row; encode(p) would return p rows
             return self[slice(rows, rows + 1), columns][0]
-        return posenc.encode(positions, self.shape[1], dtype=self.dtype, threads=1, **self._convention)[:, columns]
-
-
-def _rows(positions: NDArray[Any], values: np.dtype[Any], d_model: int, convention: dict[str, Any]) -> NDArray[Any]:
-    return posenc.encode(positions, d_model, dtype=values, threads=1, **convention)
-
-
-# ---- addition -------------------------------------------------------------------------------------------------------
-
-
-def add_to(
-    x: da.Array, positions: Positions | da.Array | None = None, *, encoding: Encoding | None = None,
-    x_scale: SupportsFloat = 1.0, **convention: Unpack[Convention],
-) -> da.Array:
-    """Add encodings to a Dask array lazily: ``x * x_scale + encode(...)`` as a new array.
-
-    Parameters
-    ----------
-    x : dask.array.Array, shape (..., n, d_model)
-        Array of dtype float32, float64, float16 or bfloat16, with any chunks.  It is not modified.
-    positions : None, int, range, array_like or dask.array.Array, optional
-        As in `posenc.add_to`.  None means ``range(n)``; an integer must equal n; a range must have n positions.  An array must
-        have the shape (n,), or broadcast to ``x.shape[:-1]`` with the same number of dimensions.
-    encoding : posenc.Encoding, optional
-        An encoding to use instead of the keywords of a convention.
-    x_scale : float, optional
-        The factor by which x is multiplied.  The factor, the product and the sum are each rounded once to the dtype of x.
-    **convention
-        See `posenc.Encoding`.
-
-    Returns
-    -------
-    dask.array.Array
-        The sum, with the shape, dtype and chunks of x.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has an invalid type or value; values of a Dask array are checked when they are computed.
-
-    See Also
-    --------
-    posenc.add_to : Add encodings to a NumPy array in place.
-    table : Encodings as a Dask array.
-
-    Examples
-    --------
-    >>> import dask.array as da, numpy as np, posenc, posenc.dask
-    >>> x = da.ones((8, 1000, 64), chunks=(4, 300, 32), dtype="float32")
-    >>> y = posenc.dask.add_to(x, x_scale=8.0)
-    >>> y.chunks == x.chunks
-    True
-    >>> bool((y.compute() == 8 + posenc.encode(1000, 64)).all())
-    True
-    """
-    if not isinstance(x, da.Array):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a dask.array.Array")
-    if x.ndim == 0:
-        raise ValueError("x has shape (), expected (..., n, d_model)")
-    if np.isnan(x.shape).any():
-        raise ValueError(f"x has shape {x.shape}, expected known sizes; call compute_chunk_sizes() first")
-    if type(x._meta) is not np.ndarray:
-        raise TypeError(f"x has blocks of type {type(x._meta).__name__}, expected numpy.ndarray")
-    encoding = encoding_for(x, encoding, convention)
-    encoding.add_to(np.empty((0, x.shape[-1]), x.dtype), x_scale=x_scale)
-    if positions is not None:
-        positions = _checked_positions(positions, encoding)
-    if positions is None or isinstance(positions, range):
-        if x.ndim == 1:
-            raise ValueError(f"x has shape {x.shape}, expected (..., n, {x.shape[-1]}) unless positions is an array")
-        n = x.shape[-2]
-        positions = range(n) if positions is None else positions
-        if len(positions) != n:
-            raise checks.length_error(len(positions), n)
-        rows = _ranges(positions, x.chunks[-2])
-        row_axes = range(x.ndim - 2, x.ndim - 1)
-    else:
-        rows = _aligned(positions, x)
-        row_axes = range(x.ndim - 1 - rows.ndim, x.ndim - 1)
-    axes = tuple(range(x.ndim))
-    return da.blockwise(
-        _sum,
-        axes,
-        x,
-        axes,
-        rows,
-        tuple(row_axes),
-        _ranges(range(encoding.d_model), x.chunks[-1]),
-        axes[-1:],
-        name=f"posenc-add_to-{tokenize(x, positions, x_scale, encoding)}",
-        dtype=x.dtype,
-        meta=x._meta,
-        align_arrays=False,         # the arrays are aligned, except for axes of length 1
-        d_model=encoding.d_model,
-        keywords={"x_scale": x_scale, "threads": 1, **changes_of(encoding)},
-    )
-
-
-class _Range:
-    """A range with the attributes that Dask needs to slice it."""
-
-    ndim, dtype = 1, np.dtype(np.int64)
-
-    def __init__(self, numbers: range) -> None:
-        self.shape, self._numbers = (len(numbers),), numbers
-
-    def __getitem__(self, index: tuple[slice]) -> range:
-        return self._numbers[index[0]]
-
-
-def _ranges(numbers: range, chunks: tuple[int, ...]) -> da.Array:
-    """Return a Dask array whose blocks are ranges."""
-    return _lazy(_Range(numbers), (chunks,), f"posenc-range-{tokenize(numbers, chunks)}", np.empty(0, np.int64))
-
-
-def _aligned(positions: NDArray[Any] | da.Array, x: da.Array) -> da.Array:
-    """Return positions as a Dask array with the chunks of x on each axis longer than one."""
-    shape = positions.shape
-    checks.check_broadcast(shape, x.shape[:-1])
-    chunks = x.chunks[:-1][x.ndim - 1 - len(shape) :]
-    chunks = tuple((1,) if length == 1 else chunk for length, chunk in zip(shape, chunks, strict=True))
-    return da.asarray(positions).rechunk(chunks)
-
-
-def _sum(
-    x: NDArray[Any], positions: range | NDArray[Any], columns: range, d_model: int, keywords: dict[str, Any]
-) -> NDArray[Any]:
-    """Return the sum for a block of x that has the given columns, as a new array."""
-    if len(columns) == d_model:
-        return posenc.add_to(np.array(x, order="C"), positions, **keywords)
-    if not isinstance(positions, range):
-        positions = np.broadcast_to(positions, x.shape[:-1])
-        if x.ndim == 1:
-            return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords).reshape(x.shape)
-    # add_to needs all columns; one strip of rows at a time bounds the memory
-    total, n = np.empty(x.shape, x.dtype), x.shape[-2]
-    wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
-    ours = slice(columns.start, columns.stop)
-    for index in np.ndindex(x.shape[:-2]):
-        here = positions if isinstance(positions, range) else positions[index]
-        for first in range(0, n, len(wide)):
-            rows = slice(first, min(first + len(wide), n))
-            strip = wide[: rows.stop - first]
-            strip[:, ours] = x[index][rows]
-            total[index][rows] = posenc.add_to(strip, here[rows], **keywords)[:, ours]
-    return total
-
-
-# ---- storage --------------------------------------------------------------------------------------------------------
+        return self._encode(positions)[:, columns]
 
 
 def to_zarr(
@@ -297,13 +134,13 @@ def to_zarr(
 ) -> zarr.Array[Any]:
     """Write a table to a Zarr array of format 3 with Dask's current scheduler; each Dask chunk becomes a Zarr chunk.
 
-    If the client or all workers are killed, repeat the call to write the missing chunks.  To write several
-    chunks in one task, call the functions of `posenc.zarr`.
+    If the client or all workers are killed, repeat the call to write the missing chunks.  To write several chunks in one task,
+    or shards, call the functions of `posenc.zarr`.
 
     Parameters
     ----------
     path : path_like, URL or Zarr store
-        A folder that all workers share, written atomically, or another store, written in place; see `posenc.zarr.create`.
+        A folder that all workers share, or another store, as in `posenc.zarr.create`.
     positions : int or range
         Positions of the rows; an integer n means ``range(n)``.
     d_model : int or posenc.Encoding
@@ -313,7 +150,7 @@ def to_zarr(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
     overwrite : bool, optional
-        Replace an existing store.  A folder is replaced at the end, and only if it is a Zarr store.
+        Delete a Zarr array that is complete or was created with other arguments, as in `posenc.zarr.create`.
     storage_options : dict, optional
         Options that fsspec needs to access the URL.
     **convention
@@ -327,11 +164,11 @@ def to_zarr(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or if a call with other arguments was killed and `overwrite` is false.
+        If an argument has an invalid type or value, or the workers and the client do not share the store.
     FileExistsError
-        If the store exists and `overwrite` is false.
+        If the store was created with other arguments and `overwrite` is false.
     OSError
-        If a worker does not share the store, or if the system reports an error.  The store is then not published.
+        If a worker has no access to the store, or if the system reports an error.  The store is then not complete.
 
     See Also
     --------
@@ -341,20 +178,16 @@ def to_zarr(
     Examples
     --------
     >>> import posenc.dask
-    >>> posenc.dask.to_zarr("pe.zarr", 10_000, 64, chunks=2_500)
-    <Array file://pe.zarr shape=(10000, 64) dtype=float32>
+    >>> posenc.dask.to_zarr("pe.zarr", 10_000, 64, chunks=2_500).chunks
+    (2500, 64)
     """
     from posenc import zarr as stores
 
-    if path is None:
-        raise TypeError("path is None, expected a path, a URL or a Zarr store")
-    overwrite = checks.boolean("overwrite", overwrite)
     positions = checks.range_of(positions)
     encoding = cached_encoding(d_model, convention)
-    pe = table(positions, encoding, chunks=chunks, dtype=dtype)
-    (first, *others), _ = pe.chunks
+    (first, *others), _ = table(positions, encoding, chunks=chunks, dtype=dtype).chunks
     if any(rows != first for rows in others[:-1]) or others and others[-1] > first:
-        raise ValueError(f"chunks is {pe.chunks[0]}, expected equal chunks, except for a smaller last one")
+        raise ValueError(f"chunks is {chunks}, expected equal chunks, except for a smaller last one")
     keywords: dict[str, Any] = {"storage_options": storage_options}
     parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=overwrite, **keywords)
     # `partial` hides the path from Dask, which would copy a store that is a dict

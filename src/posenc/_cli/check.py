@@ -6,13 +6,12 @@ import argparse
 import glob
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from posenc._cli import options
-from posenc._files import safetensors
 from posenc._rotary import Rotary
 from posenc.check import RotaryReport, RotaryRow
 from posenc.check.report import compared, is_rotary
@@ -106,17 +105,20 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
         except ValueError as error:
             raise options.Failure(f"{path}: {error}") from error
         return
+    from safetensors import SafetensorError, safe_open
+
     try:
-        with safetensors.tensors(path) as tensors:
-            for names in (keys,) if keys else groups(tensors):
-                if missing := [name for name in names if name not in tensors]:
-                    raise options.Failure(f"{path}: no tensor {missing[0]!r}, expected one of: {', '.join(sorted(tensors))}")
-                yield " and ".join(names), tuple(tensors[name].read() for name in names)
-    except ValueError as error:
-        raise options.Failure(error) from error
+        file = safe_open(path, "np")
+        tensors = file.offset_keys()
+        for names in (keys,) if keys else groups(tensors):
+            if missing := [name for name in names if name not in tensors]:
+                raise options.Failure(f"{path}: no tensor {missing[0]!r}, expected one of: {', '.join(sorted(tensors))}")
+            yield " and ".join(names), tuple(file.get_tensor(name) for name in names)
+    except SafetensorError as error:
+        raise options.Failure(f"{path}: not a .safetensors file: {error}") from error
 
 
-def groups(names: Mapping[str, Any]) -> Iterator[list[str]]:
+def groups(names: Collection[str]) -> Iterator[list[str]]:
     """Yield the name of each rotary table, or both names if cosines and sines are separate tensors."""
     for name in names:
         module, _, last = name.rpartition(".")

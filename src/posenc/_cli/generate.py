@@ -14,7 +14,7 @@ from posenc._cli import options
 from posenc._files import npy
 from posenc._files.atomic import naming, quantity
 from posenc._files.formats import FORMATS, suffix_of
-from posenc._files.table import table_bytes
+from posenc._files.specification import checked
 
 PIPE = "-"
 EXAMPLES = """\
@@ -49,11 +49,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     positions = options.positions_of(args, args.n)
     encoding = options.selected_encoding(args, args.d_model)
-    bar = options.progress_bar(table_bytes(args.n, args.d_model, args.dtype))
+    specification = checked(positions, encoding, args.dtype)
+    bar = options.progress_bar(specification.nbytes)
     if args.output == PIPE:
         file = stdout_for_data(args)
         with naming("stdout"), bar as progress:
-            npy.stream(file, encoding, positions, args.dtype, threads=args.threads, progress=progress)
+            npy.stream(file, specification, args.threads, progress)
         return options.OK
     begin = time.perf_counter()
     with bar as progress:

@@ -18,7 +18,7 @@ import posenc
 from posenc._cli import bench, check, generate, identify, info, plot, presets, verify
 from posenc._cli.options import DOCUMENTATION, Failure
 from posenc._core import kernel
-from posenc._files.urls import is_url
+from posenc._files.formats import is_url
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 

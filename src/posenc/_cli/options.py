@@ -13,8 +13,8 @@ from typing import Any
 import posenc
 from posenc._arguments import checks
 from posenc._encoding.encoding import KEYWORDS
-from posenc._files import formats
-from posenc._files.table import Readable
+from posenc._files.files import opened_table
+from posenc._files.table import Table
 
 OK, FAILED = 0, 1
 DOCUMENTATION = """\
@@ -118,11 +118,11 @@ def add_table(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def table_of(args: argparse.Namespace) -> Iterator[Readable]:
+def table_of(args: argparse.Namespace) -> Iterator[Table]:
     """Open the table to read; a file without a valid table is a failure, not wrong usage."""
     with ExitStack() as stack:
         try:
-            table = stack.enter_context(formats.opened(args.file, key=args.key))
+            table = stack.enter_context(opened_table(args.file, key=args.key))
         except ValueError as error:
             raise Failure(error) from error
         yield table

@@ -1,354 +1,454 @@
-"""Tables in Zarr format 3, with a key for each chunk of rows, or for each shard of several chunks.
+"""Tables in Zarr stores of format 3.  zarr writes them, chunk by chunk, or shard by shard, each of them atomically.
 
-Values are written atomically, so the value of every existing key is complete.
+The attribute "posenc" holds the specification of the table, from which any process computes any chunk.  The attribute
+"complete" is false until `finish` has seen every chunk.  Until then, the attribute "job" is a random name, which differs if
+another job has deleted the store and started it again.  No name in a store is used as a path: zarr computes the names of chunks
+from their numbers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
-import json
-import math
-import operator
 import os
-import re
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.storage import MemoryStore, StorePath
 
+from posenc._arguments import checks
 from posenc._arguments.types import AnyDType
 from posenc._encoding.encoding import Encoding
 from posenc._files import atomic, table
-from posenc._files.specification import described, specification
-from posenc._files.stores import METADATA, Folder, Job, Remote, keys, new_id, place_of, sizes
+from posenc._files.places import Place, place_of, sync, zarr
+from posenc._files.specification import Specification, checked, described, itemsize
 
 # A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's memory.
 CHUNK_BYTES = 32 << 20
+BATCH = 100             # chunks whose sizes are requested at the same time
 # NaN (for bfloat16, its bits) shows that a chunk is missing, because the table of a range never contains NaN.
 _FILL = dict.fromkeys(table.STORED, np.nan) | {"bfloat16": 0x7FC0}
-# errors that zarr raises for invalid metadata, and the warning (since 3.4) for metadata that zarr repairs
-DAMAGED = (
-    AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError, UserWarning
-)
 
 
-# ---- unfinished arrays ----------------------------------------------------------------------------------------------
+# ---- stores ---------------------------------------------------------------------------------------------------------
 
 
-def _metadata(encoding: Encoding, positions: range, dtype: str, chunk_rows: int, shard_rows: int | None) -> dict[str, Any]:
-    """Return the content of zarr.json; the array is not compressed, because sines compress too little to be worth the time."""
-    columns = max(1, encoding.d_model)
-    memory: dict[str, Any] = {}
-    zarr.create_array(
-        MemoryStore(memory),
-        shape=(len(positions), encoding.d_model),
-        chunks=(chunk_rows, columns),
-        shards=None if shard_rows is None else (shard_rows, columns),
-        dtype=table.STORED[dtype],
-        compressors=None,
-        fill_value=_FILL[dtype],
-        dimension_names=("position", "column"),
-        attributes={"posenc": specification(encoding, positions, dtype)},
-    )
-    metadata: dict[str, Any] = json.loads(memory[METADATA].to_bytes())
-    return metadata
+class Started(NamedTuple):
+    """An array that `create` started.  It is written in units: in shards if it has any, else in chunks."""
 
+    array: zarr.Array[Any]
+    specification: Specification
+    chunk_rows: int
+    shard_rows: int | None
 
-class Work:
-    """The table of an unfinished array, divided into units.  The units are shards if the array has shards, else chunks."""
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return self.specification._asdict() | {"chunk_rows": self.chunk_rows, "shard_rows": self.shard_rows}
 
-    def __init__(self, metadata: dict[str, Any], root: StorePath) -> None:
-        self.array = zarr.Array.from_dict(root, metadata)
-        document: Any = self.array.attrs["posenc"]
-        self.encoding, self.positions = described(document, self.array.shape) or (Encoding(0), range(0))
-        self.dtype: str = document["dtype"]
-        self.chunk_rows: int = self.array.chunks[0]
-        self.shard_rows: int | None = self.array.shards[0] if self.array.shards else None
-        self._rows = self.shard_rows or self.chunk_rows
-        self.units = -(-len(self.positions) // self._rows) if self.encoding.d_model else 0
-        self._memory: dict[str, Any] = {}
-        # with this option, zarr does not compare the values with the fill value
-        one: Any = self.array.metadata, StorePath(MemoryStore(self._memory)), {"write_empty_chunks": True}
-        self._one = zarr.Array(zarr.AsyncArray(*one))
+    @property
+    def unit_rows(self) -> int:
+        return self.shard_rows or self.chunk_rows
 
-    def difference(self, other: Work) -> str | None:
-        """Return a message that states the first argument in which the tables differ, or None."""
-        for name in ("dtype", "encoding", "positions", "chunk_rows", "shard_rows"):
-            value, expected = getattr(self, name), getattr(other, name)
-            if value != expected:
-                return f"{name} is {value}, but the array was started with {expected}"
-        return None
+    @property
+    def units(self) -> int:
+        return -(-len(self.specification.positions) // self.unit_rows) if self.specification.encoding.d_model else 0
+
+    def positions(self, unit: int) -> range:
+        return self.specification.positions[unit * self.unit_rows : (unit + 1) * self.unit_rows]
 
     def key(self, unit: int) -> str:
         return str(self.array.metadata.encode_chunk_key((unit, 0)))
 
-    def positions_of(self, unit: int) -> range:
-        return self.positions[unit * self._rows : (unit + 1) * self._rows]
-
     def size(self, unit: int) -> int:
         """Return the size of a unit in bytes.  A chunk is padded; a shard has an index, and only the chunks with rows."""
-        chunk = table.table_bytes(self.chunk_rows, self.encoding.d_model, self.dtype)
+        chunk = self.chunk_rows * self.specification.encoding.d_model * itemsize(self.specification.dtype)
         if self.shard_rows is None:
             return chunk
-        return -(-len(self.positions_of(unit)) // self.chunk_rows) * chunk + self.shard_rows // self.chunk_rows * 16 + 4
+        return -(-len(self.positions(unit)) // self.chunk_rows) * chunk + self.shard_rows // self.chunk_rows * 16 + 4
 
-    @property
-    def nbytes(self) -> int:
-        return self.units and (self.units - 1) * self.size(0) + self.size(self.units - 1)
+    def missing(self, units: range) -> Iterator[int]:
+        """Yield the units that do not exist or have a wrong size."""
+        async def sizes(units: range) -> list[int | BaseException]:
+            paths = [self.array.store_path / self.key(unit) for unit in units]
+            return await asyncio.gather(*(path.store.getsize(path.path) for path in paths), return_exceptions=True)
 
-    def exists(self, unit: int) -> bool:
-        return sizes(self.array.store_path, [self.key(unit)]) == [self.size(unit)]
+        for first in range(0, len(units), BATCH):
+            batch = units[first : first + BATCH]
+            for unit, size in zip(batch, sync(sizes(batch)), strict=True):
+                if isinstance(size, BaseException) and not isinstance(size, FileNotFoundError):
+                    raise size
+                if size != self.size(unit):
+                    yield unit
 
-    def missing(self) -> list[int]:
-        """Return the units that do not exist or have a wrong size."""
-        units = [unit for unit, _ in present_in(self.array)]
-        found = dict(zip(units, sizes(self.array.store_path, map(self.key, units)), strict=True))
-        return [unit for unit in range(self.units) if found.get(unit) != self.size(unit)]
+    def check(self, name: str) -> None:
+        """Raise a ValueError that names the first missing units, if there are any."""
+        if keys := [self.key(unit) for unit in itertools.islice(self.missing(range(self.units)), 3)]:
+            some = f"some of {self.units} {'shards' if self.shard_rows else 'chunks'} are missing or incomplete"
+            remedy = "posenc.zarr.write writes them, and all processes must share the store"
+            raise ValueError(f"{name}: {some}, first {', '.join(keys)}; {remedy}")
 
-    def encoded(self, unit: int, threads: int | None) -> memoryview:
-        """Return the bytes of a unit, valid until the next call."""
-        positions = self.positions_of(unit)
-        first = unit * self._rows
-        out = self._buffer[: len(positions)]
-        self._one[first : first + len(out)] = self.encoding.encode(positions, dtype=self.dtype, out=out, threads=threads)
-        return memoryview(self._memory.pop(self.key(unit)).as_buffer_like()).cast("B")
 
-    @cached_property
-    def _buffer(self) -> NDArray[Any]:
-        shape = min(len(self.positions), self._rows), self.encoding.d_model
-        return np.empty(shape, np.dtype(table.STORED[self.dtype]).newbyteorder("="))
+def started(array: zarr.Array[Any]) -> Started | None:
+    """Return an array with its specification if `create` started it, else None."""
+    with suppress(ValueError):
+        specification = described(array.attrs.get("posenc"), array.shape)
+        is_plain = not array.compressors and not array.filters and array.chunks[0] > 0
+        if specification and is_plain and array.chunks[1] == max(1, array.shape[1]):
+            return Started(array, specification, array.chunks[0], array.shards[0] if array.shards else None)
+    return None
+
+
+def start_of(place: Place) -> Started:
+    """Open an array that `create` started; raise an error if there is none."""
+    if start := started(place.open()):
+        return start
+    raise ValueError(f"{place.name}: another array, expected one that posenc.zarr.create has started")
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
 def create(
-    place: Folder | Remote, encoding: Encoding, positions: range, dtype: AnyDType = "float32", chunk_rows: int | None = None,
-    shard_rows: int | None = None, overwrite: bool = False,
-) -> Work:
-    """Start an array, or continue one that was started with the same arguments."""
-    name, rows = table.checked(positions, dtype)
-    table.refuse_outside(encoding, positions, None)
-    if chunk_rows is None:
-        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * table.itemsize(name)))
-        chunk_rows = -(-rows // max(1, -(-rows // most)))       # nearly equal chunks, so that the last one needs little padding
-    if shard_rows is None:
-        chunk_rows = max(1, min(chunk_rows, rows))
-    metadata = _metadata(encoding, positions, name, chunk_rows, shard_rows)
-    wanted = Work(metadata, place.published)
-    with atomic.naming(place.name):
-        place.check_target(overwrite)
-        seen, job = place.mark(), place.job()
-        if job is None or overwrite and (not job or wanted.difference(_work(place, job))):
-            place.check_space(wanted.nbytes)
-            place.start({"id": new_id(), "overwrite": overwrite, "metadata": metadata}, seen)
-            job = place.job()           # the job of another process, if that process was faster
-        elif overwrite and not job["overwrite"]:
-            place.set_mark({**job, "overwrite": True})
-    difference = wanted.difference(_work(place, job)) if job else "a call that overwrites it was interrupted"
-    if difference:
-        raise ValueError(f"{place.name} is unfinished: {difference}; overwrite it to start again")
-    return wanted
-
-
-def _work(place: Folder | Remote, job: Job) -> Work:
-    return Work(job["metadata"], place.working(job))
-
-
-def _job(place: Folder | Remote) -> Job | None:
-    """Return the unfinished job, or None if the store is published."""
-    job = place.job()
-    if not job and not place.is_published():
-        message = "No unfinished store is visible: create it first, and check that all workers share the store"
-        raise FileNotFoundError(errno.ENOENT, message, place.name)
-    return job or None
-
-
-def write_part(
-    place: Folder | Remote, part: int, parts: int, threads: int | None = None,
-    progress: Callable[[int], object] = lambda written: None,
+    store: Any, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32",
+    chunk_rows: SupportsIndex | None = None, shard_rows: SupportsIndex | None = None, overwrite: bool = False,
+    storage_options: dict[str, Any] | None = None,
 ) -> int:
-    """Write the missing chunks (or shards) of a part; return their number."""
+    """Start a Zarr array of format 3 for the encodings of a range, to be written with `write` and completed with `finish`.
+
+    If the store was created with the same arguments, `create` changes nothing, so a job that is run again continues with the
+    missing chunks, or finds a complete store.
+
+    Parameters
+    ----------
+    store : path_like, URL or Zarr store
+        A folder that all processes share; a URL that fsspec supports, such as ``"s3://bucket/pe.zarr"``; or a store of the
+        package zarr.
+    positions : int or range
+        Positions of the rows; an integer n means ``range(n)``.
+    encoding : posenc.Encoding
+        The encoding of the table.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
+    chunk_rows : int, optional
+        Number of positions in a chunk, the smallest part that readers read; by default, as many as fit in 32 MiB.
+    shard_rows : int, optional
+        Number of positions in a shard, a multiple of `chunk_rows`: one file or object that holds several chunks, and is written
+        as a whole.  By default, each chunk is a file or object.
+    overwrite : bool, optional
+        Delete a Zarr array that is complete or was created with other arguments.  Other data are never deleted.
+    storage_options : dict, optional
+        Options that fsspec needs to access the URL.
+
+    Returns
+    -------
+    int
+        Number of chunks, or of shards if there are any: the largest useful number of parts for `write`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has an invalid type or value.
+    OSError
+        If the place holds other data, or, without `overwrite`, an array with other arguments (FileExistsError).
+
+    See Also
+    --------
+    posenc.dask.to_zarr : Create, write and finish a store with Dask.
+
+    Notes
+    -----
+    The attribute ``posenc`` holds the specification, from which ``posenc verify`` recomputes the table.  The attribute
+    ``complete`` is false until `finish` has seen every chunk; `posenc.open` and `posenc.verify` refuse a store that is not
+    complete.  The fill value is NaN (for bfloat16, its bits), so a chunk that is missing reads as NaN.
+
+    Examples
+    --------
+    >>> import posenc, posenc.zarr
+    >>> posenc.zarr.create("pe.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
+    4
+    >>> [posenc.zarr.write("pe.zarr", part, 2) for part in range(2)]
+    [2, 2]
+    >>> posenc.zarr.finish("pe.zarr").shape
+    (10000, 64)
+    """
+    specification = checked(positions, encoding, dtype)
+    shape = rows, _ = specification.shape
+    overwrite = checks.boolean("overwrite", overwrite)
+    shard = None if shard_rows is None else checks.integer("shard_rows", shard_rows, 1)
+    if chunk_rows is None:              # nearly equal chunks, so that the last one needs little padding
+        most = max(1, table.buffer_rows(*shape, specification.dtype, CHUNK_BYTES))
+        chunk = -(-rows // max(1, -(-rows // most)))
+    else:
+        chunk = checks.integer("chunk_rows", chunk_rows, 1)
+    if shard is None:
+        chunk = max(1, min(chunk, rows))
+    elif chunk_rows is None or shard % chunk:
+        raise ValueError(f"shard_rows is {shard}, expected a multiple of chunk_rows, which is {chunk_rows}")
+    arguments = specification._asdict() | {"chunk_rows": chunk, "shard_rows": shard}
+    place, columns = place_of(store, storage_options), max(1, shape[1])
     with atomic.naming(place.name):
-        job = _job(place)
-        if job is None:
-            return 0
-        work = _work(place, job)
-        written = 0
-        for unit in range(part * work.units // parts, (part + 1) * work.units // parts):
-            if not work.exists(unit):
-                place.put(job, work.key(unit), work.encoded(unit, threads))
-                written += 1
-            progress(table.table_bytes(len(work.positions_of(unit)), work.encoding.d_model, work.dtype))
-        return written
-
-
-def unwritten(place: Folder | Remote) -> list[int]:
-    """Return the chunks (or shards) that do not exist or have a wrong size."""
-    with atomic.naming(place.name):
-        job = _job(place)
-        if job is not None:
-            return _work(place, job).missing()
-        array = zarr.open_array(place.published, mode="r")
-        return Work(array.metadata.to_dict(), place.published).missing()
-
-
-def finish(place: Folder | Remote) -> zarr.Array[Any]:
-    """Publish an array whose chunks all exist, and open it."""
-    with atomic.naming(place.name):
-        while job := _job(place):
-            work = _work(place, job)
-            if not (units := work.missing()):
-                if place.publish(job):
-                    break
-            elif place.job() == job:        # otherwise, another process has finished or discarded the job meanwhile
-                kind, first = "shards" if work.shard_rows else "chunks", ", ".join(map(work.key, units[:3]))
-                message = f"{len(units)} of {work.units} {kind} are missing or incomplete, the first of them {first}"
-                raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
-        place.discard(job)      # even without a job, because a process may have been killed between `publish` and `discard`
-    return zarr.open_array(place.published, mode="r")
+        array = place.existing()
+        start = None if array is None else started(array)
+        unfinished = start and start.arguments == arguments and start.array.attrs.get("complete") is not True
+        if array is None or overwrite and not unfinished:
+            if place.folder is not None:
+                atomic.check_space(place.folder, specification.nbytes)
+            if array is not None:
+                # if this process is killed now, the store remains an incomplete Zarr array, which the next call can replace
+                zarr.open_array(place.root, mode="r+").update_attributes({"posenc": {}, "complete": False})
+                sync((place.root / "c").delete_dir())
+            with suppress(zarr.errors.ContainsArrayError):      # another process was faster
+                zarr.create_array(
+                    place.root,
+                    shape=shape,
+                    chunks=(chunk, columns),
+                    shards=None if shard is None else (shard, columns),
+                    dtype=table.STORED[specification.dtype],
+                    compressors=None,           # sines compress too little to be worth the time
+                    fill_value=_FILL[specification.dtype],
+                    dimension_names=("position", "column"),
+                    attributes={"posenc": specification.document(), "complete": False, "job": os.urandom(16).hex()},
+                    overwrite=array is not None,
+                )
+        start = started(place.open())
+        old = start.arguments if start else {}
+        if not start or old != arguments:
+            name = next(name for name in arguments if arguments[name] != old.get(name))
+            message = f"The store exists with {name} {old.get(name)}, not {arguments[name]}; overwrite=True replaces it"
+            raise FileExistsError(errno.EEXIST, message, place.name)
+        return start.units
 
 
 def write(
-    path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", *,
-    chunk_rows: int | None = None, overwrite: bool = False, storage_options: dict[str, Any] | None = None, **keywords: Any,
+    store: Any, part: SupportsIndex, parts: SupportsIndex, *, threads: SupportsIndex | None = None,
+    storage_options: dict[str, Any] | None = None, progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Write the encodings of a range to a Zarr array at a URL or, atomically, in a folder; return the size of its chunks.
+    """Write the missing chunks of one part of a store that `create` started; any process may write any part.
 
-    By default, a chunk has at most CHUNK_BYTES, or one row if a row is larger.
+    Chunks that exist are not computed again.  zarr writes each chunk atomically, and a chunk in a folder is on the disk when
+    the function returns, so a process may be killed at any time, and two processes may write the same part.
+
+    Parameters
+    ----------
+    store, storage_options
+        As in `create`.
+    part, parts : int
+        Number of the part, from 0 to ``parts - 1``, and number of parts.
+    threads : int, optional
+        As in `posenc.encode`; use 1 if a scheduler starts a task for each processor.
+    progress : callable, optional
+        Called with the number of bytes written since its last call.
+
+    Returns
+    -------
+    int
+        Number of chunks (or shards) that were written.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has an invalid type or value, or `create` did not start the store.
+    FileNotFoundError
+        If the process sees no store.
+    OSError
+        If another job replaced or deleted the store meanwhile, or if the system reports an error.
+
+    See Also
+    --------
+    missing : The chunks that are not written.
+
+    Examples
+    --------
+    >>> import posenc, posenc.zarr
+    >>> posenc.zarr.create("parts.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
+    4
+    >>> posenc.zarr.write("parts.zarr", 0, 2)          # the first two chunks
+    2
+    >>> posenc.zarr.write("parts.zarr", 0, 2)          # they exist
+    0
     """
-    place = place_of(path, storage_options, private=True)
-    try:
-        size = create(place, encoding, positions, dtype, chunk_rows, overwrite=overwrite).nbytes
-        write_part(place, 0, 1, **keywords)
-        finish(place)
-    finally:
-        if isinstance(place, Folder):
-            place.discard(None)
-            if job := place.mark():
-                place.remove(job)
+    parts = checks.integer("parts", parts, 1)
+    part = checks.integer("part", part, 0)
+    if part >= parts:
+        raise ValueError(f"part is {part}, expected less than parts, which is {parts}")
+    threads, place, written = checks.threads(threads), place_of(store, storage_options), 0
+    with atomic.naming(place.name):
+        start = start_of(place)
+        _, encoding, dtype = start.specification
+        with ThreadPoolExecutor(1, "posenc-zarr") as writer:        # after Ctrl-C, wait until zarr has written its chunk
+            writer.submit(int).result()         # a signal while the thread starts would prevent that
+            for unit in start.missing(range(part * start.units // parts, (part + 1) * start.units // parts)):
+                positions = start.positions(unit)
+                values = table.row_buffer(len(positions), encoding.d_model, dtype)      # new, because a store may keep it
+                encoding.encode(positions, dtype=dtype, out=values, threads=threads)
+                writer.submit(_put, place, start, unit, values).result()
+                written += 1
+                if progress is not None:
+                    progress(values.nbytes)
+    return written
+
+
+def _put(place: Place, start: Started, unit: int, values: NDArray[Any]) -> None:
+    """Write a unit and flush it to the disk; delete it again if another job has replaced or deleted the store meanwhile."""
+    key, first = start.key(unit), unit * start.unit_rows
+    path = None if place.folder is None else os.path.join(place.folder, *key.split("/"))
+    if path and os.path.realpath(path) != path:
+        raise OSError(errno.ELOOP, f"{key} is, or is in, a symbolic link", place.name)
+    if start.shard_rows:
+        sync((place.root / key).delete())       # zarr would read an incomplete shard
+    # with this option, zarr does not compare all values with the fill value
+    array = zarr.open_array(place.root, mode="r+").with_config({"write_empty_chunks": True})
+    array[first : first + len(values)] = values
+    if path:
+        for name in (path, os.path.dirname(path), os.path.join(place.folder or "", "c")):
+            atomic.sync(name)
+    with suppress(FileNotFoundError, ValueError):
+        if start_of(place).arguments == start.arguments:
+            return
+    sync((place.root / key).delete())
+    raise OSError(errno.ESTALE, "Another job has replaced or deleted the store", place.name)
+
+
+def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> list[int]:
+    """Return the numbers of the chunks (or shards) of a store that do not exist or are incomplete.
+
+    If n is the number that `create` returned, ``write(store, k, n)`` writes chunk k.
+
+    Parameters
+    ----------
+    store, storage_options
+        As in `create`.
+
+    Returns
+    -------
+    list of int
+        The numbers; empty if every chunk exists.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the process sees no store, or one that `create` did not start.
+
+    See Also
+    --------
+    write : Write a part of a store.
+
+    Examples
+    --------
+    >>> import posenc, posenc.zarr
+    >>> posenc.zarr.create("resumed.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
+    4
+    >>> posenc.zarr.write("resumed.zarr", 1, 4)
+    1
+    >>> posenc.zarr.missing("resumed.zarr")
+    [0, 2, 3]
+    """
+    place = place_of(store, storage_options)
+    with atomic.naming(place.name):
+        start = start_of(place)
+        return list(start.missing(range(start.units)))
+
+
+def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr.Array[Any]:
+    """Mark a store as complete if all of its chunks exist and have the right size.
+
+    Parameters
+    ----------
+    store, storage_options
+        As in `create`.
+
+    Returns
+    -------
+    zarr.Array
+        The array, open for reading, even if the store was complete before.
+
+    Raises
+    ------
+    ValueError
+        If `create` did not start the store, or chunks are missing or incomplete; the message names the first of them.
+    FileNotFoundError
+        If the process sees no store.
+
+    See Also
+    --------
+    create : Start a store.
+
+    Examples
+    --------
+    >>> import posenc, posenc.zarr
+    >>> posenc.zarr.create("unfinished.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
+    4
+    >>> posenc.zarr.finish("unfinished.zarr")               # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ValueError: unfinished.zarr: of 4 chunks, some are missing or incomplete, first c/0/0, c/1/0, c/2/0
+    """
+    place = place_of(store, storage_options)
+    with atomic.naming(place.name):
+        start = start_of(place)
+        start.check(place.name)
+        if start.array.attrs.get("complete") is not True:
+            array = zarr.open_array(place.root, mode="r+")
+            job: Any = start.array.attrs.get("job")
+            if array.attrs.get("job") != job:           # another process has finished the store, or another job has replaced it
+                return finish(store, storage_options=storage_options)
+            array.update_attributes({"complete": True, "job": None})
+            try:
+                start.check(place.name)         # another job may have deleted chunks since the first check
+            except ValueError:
+                array.update_attributes({"complete": False, "job": job})
+                raise
+            for name in ("zarr.json", "", "..") if place.folder else ():
+                atomic.sync(os.path.join(place.folder, name))
+        return place.open()
+
+
+def save(
+    path: str, specification: Specification, *, chunk_rows: SupportsIndex | None, storage_options: dict[str, Any] | None,
+    threads: int | None, overwrite: bool, progress: Callable[[int], object],
+) -> int:
+    """Write a store at a URL or, atomically, in a folder; return the size of its values."""
+    def check_folder(folder: str, overwrite: bool) -> None:
+        if place_of(folder).existing() is not None and not overwrite:
+            raise atomic.exists_error(folder)
+
+    place, size = place_of(path, storage_options), specification.nbytes
+    new = nullcontext(path) if place.folder is None else atomic.replacement(place.name, size, overwrite, check_folder)
+    with new as target:
+        keywords: dict[str, Any] = {"storage_options": storage_options}
+        create(target, **specification._asdict(), chunk_rows=chunk_rows, overwrite=overwrite, **keywords)
+        write(target, 0, 1, threads=threads, progress=progress, **keywords)
+        finish(target, **keywords)
     return size
-
-
-# ---- chunks ---------------------------------------------------------------------------------------------------------
-
-
-def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
-    """Return a message with the number of missing chunks and their first three keys, or None if the store is complete.
-
-    If the array has shards, shards are counted instead of chunks.  Time and memory depend on the number of existing chunks,
-    `present`, and not on the number of chunks in the metadata.
-    """
-    grid = _grid(array)
-    total = math.prod(grid)
-    if len(present) == total:
-        return None
-    first = itertools.islice((array.metadata.encode_chunk_key(index) for index in _indices(grid) if index not in present), 3)
-    unit = "shards" if array.shards else "chunks"
-    return f"{total - len(present)} of {total} {unit} are missing, the first of them {', '.join(first)}"
-
-
-def truncated(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
-    """Return a message that names the first chunk of a wrong size, or None; only the sizes of uncompressed chunks are known."""
-    root = getattr(array.store, "root", None)           # the path of a local store; other stores write each object as a whole
-    if root is None or array.shards or array.compressors or array.filters:
-        return None
-    expected = math.prod(array.chunks) * array.dtype.itemsize
-    for index in sorted(present):
-        key = array.metadata.encode_chunk_key(index)
-        found = os.path.getsize(os.path.join(root, array.path, key))
-        if found != expected:
-            return f"chunk {key} has {found} bytes, expected {expected}"
-    return None
-
-
-def _grid(array: zarr.Array[Any]) -> tuple[int, ...]:
-    return tuple(-(-n // max(1, most)) for n, most in zip(array.shape, array.shards or array.chunks, strict=True))
-
-
-def present_in(array: zarr.Array[Any]) -> set[tuple[int, ...]]:
-    """Return the indices of the chunks (or shards) that exist; list the keys, but read no values."""
-    grid, present = _grid(array), set()
-    for key in keys(array.store_path):
-        index = tuple(map(int, re.findall("[0-9]+", key)))
-        if len(index) == len(grid) and all(map(operator.lt, index, grid)) and array.metadata.encode_chunk_key(index) == key:
-            present.add(index)
-    return present
-
-
-def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the indices of a grid in C order; unlike np.ndindex, this works even if their number exceeds 64 bits."""
-    if not grid:
-        yield ()
-        return
-    for index in range(grid[0]):
-        for others in _indices(grid[1:]):
-            yield index, *others
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-class Table:
-    """A table in a Zarr array."""
-
-    def __init__(self, array: zarr.Array[Any], document: Any, path: str) -> None:
-        self.shape = table.table_shape(array.shape)
-        self.dtype = table.dtype_name(array.dtype)
-        if not array.dtype.isnative:
-            raise ValueError(f"dtype {array.dtype}, expected the byte order of this system")
-        self._before = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()      # index of the axis before the positions
-        self._chunk_rows = array.chunks[len(self._before)]
-        if not self._chunk_rows:
-            raise ValueError(f"chunks {array.chunks}, expected at least one row in each")
-        self.described = described(document, self.shape)
-        self.row_bytes = self.shape[1] * table.itemsize(self.dtype)
-        self.values, self._path = array, path
-        self._chunks = range(0)
-        self._rows: NDArray[Any] = np.empty(0)
-
-    def read(self, first: int, rows: int) -> NDArray[Any]:
-        """Return the bits of consecutive rows as unsigned integers; cache the chunks that contain them."""
-        most = self._chunk_rows
-        chunks = range(first // most, -(-(first + rows) // most))
-        if chunks != self._chunks:
-            self._chunks, self._rows = range(0), np.empty(0)        # free the memory of the previous chunks first
-            try:
-                values = np.asarray(self.values[(*self._before, slice(chunks.start * most, chunks.stop * most))])
-            except Exception as error:      # each codec raises different errors for a damaged chunk
-                raise OSError(errno.EIO, f"{type(error).__name__}: {str(error)[:200]}", self._path) from error
-            values = values.reshape(len(values), self.shape[1])
-            self._chunks, self._rows = chunks, values.view(f"u{values.itemsize}")
-        begin = first - chunks.start * most
-        return self._rows[begin : begin + rows]
-
-
 @contextmanager
-def opened(path: str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None) -> Iterator[Table]:
-    """Open a Zarr array in a folder or at a URL as a table; refuse an array with missing or truncated chunks."""
-    with table.explaining(path):
-        place = place_of(path, storage_options)
+def opened(place: Place) -> Iterator[table.Table]:
+    """Open an array as a table; refuse a store that is not complete."""
+    array = place.open()
+    if "posenc" in array.attrs and array.attrs.get("complete") is not True:
+        remedy = "call posenc.zarr.create with the same arguments, then posenc.zarr.write and posenc.zarr.finish"
+        raise ValueError(f"{place.name}: the store is not complete; to resume, {remedy}")
+    before = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()        # index of the axis before the positions
+
+    def read(first: int, rows: int) -> NDArray[Any]:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", UserWarning)
-                array = zarr.open_array(place.published, mode="r")
-            document = array.attrs.get("posenc")
-        except DAMAGED as error:
-            if place.job():
-                raise ValueError("unfinished: write the missing chunks, then call posenc.zarr.finish") from error
-            if isinstance(place, Folder) and not os.path.exists(path):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
-            raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
-        opened_table = Table(array, document, os.fspath(path))
-        present = present_in(array)
-        if message := missing(array, present) or truncated(array, present):
-            remedy = "; write the store again with overwrite=True" if opened_table.described else ""
-            raise ValueError(f"{message}{remedy}")
-    yield opened_table
+            values = np.asarray(array[(*before, slice(first, first + rows))])
+        except Exception as error:      # each codec raises different errors for a damaged chunk
+            raise OSError(errno.EIO, f"{type(error).__name__}: {str(error)[:200]}", place.name) from error
+        return np.ascontiguousarray(values.reshape(rows, shape[1]), values.dtype.newbyteorder("=")).view(f"u{values.itemsize}")
+
+    with table.explaining(place.name):
+        shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
+        specification = described(array.attrs.get("posenc"), shape)
+    if start := started(array):
+        start.check(place.name)
+    chunk_rows = max(1, array.chunks[len(before)])
+    block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)        # whole chunks
+    yield table.Table(shape, dtype, specification, block_rows, read, lambda: array)

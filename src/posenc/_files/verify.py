@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from posenc._arguments import checks
 from posenc._arguments.dtypes import values_of
 from posenc._encoding.encoding import Encoding
-from posenc._files.table import Readable, refuse_outside, row_buffer
+from posenc._files.table import Table, row_buffer
 
 
 class Mismatch(NamedTuple):
@@ -31,20 +33,15 @@ class Mismatch(NamedTuple):
             f"expected {self.expected} ({self.expected_bits})"
         )
 
-    def from_assumed(self, encoding: Encoding) -> str:
-        """Return a message that states the assumed encoding, for a file that stores no encoding."""
-        return f"stores no encoding, and differs from {encoding!r} at {self}"
-
 
 def first_mismatch(
-    table: Readable, encoding: Encoding, positions: range, samples: int, threads: int | None, progress: Callable[[int], object]
+    table: Table, encoding: Encoding, positions: range, samples: int | None, threads: int | None,
+    progress: Callable[[int], object],
 ) -> Mismatch | None:
-    """Compare `samples` rows of the table with the encodings, and return the first difference, or None."""
-    refuse_outside(encoding, positions, threads)
-    buffer = row_buffer(len(positions), encoding.d_model, table.dtype)
-    if not buffer.size:
-        return None
-    for rows in parts(len(positions), samples, len(buffer)):
+    """Compare every row of the table, or `samples` rows, with the encodings, and return the first difference, or None."""
+    checks.check_domain(positions, encoding.position_offset)
+    buffer = row_buffer(table.block_rows, encoding.d_model, table.dtype)
+    for rows in parts(len(positions), samples, len(buffer)) if buffer.size else ():
         found = table.read(rows.start, len(rows))
         part, out = positions[rows.start : rows.stop], buffer[: len(rows)]
         expected = encoding.encode(part, dtype=table.dtype, out=out, threads=threads).view(found.dtype)
@@ -57,22 +54,18 @@ def first_mismatch(
     return None
 
 
-def parts(rows: int, samples: int, most: int) -> Iterator[range]:
-    """Return an iterator over the rows to compare: all rows in ranges of at most `most`, or a sample of single rows."""
-    if samples == rows:
-        return (range(first, min(first + most, rows)) for first in range(0, rows, most))
-    return (range(row, row + 1) for row in sampled(rows, samples))
+def parts(rows: int, samples: int | None, most: int) -> Iterable[range]:
+    """Return the ranges of rows to compare: all rows, in ranges of at most `most`, or a sample of single rows."""
+    if samples is not None and samples < rows:
+        return (range(row, row + 1) for row in sampled(rows, samples))
+    return (range(first, min(first + most, rows)) for first in range(0, rows, most))
 
 
-def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield one row of each of `samples` parts: the first row, random rows, and the last row.  For one part, yield the last."""
+def sampled(rows: int, samples: int) -> Iterable[int]:
+    """Return the first row, a random row of each of the other parts, and the last row; for one sample, only the last row."""
     rng = random.Random(0)
-    for k in range(samples):
-        first, last = k * rows // samples, (k + 1) * rows // samples - 1
-        if k == samples - 1:
-            yield last
-        else:
-            yield rng.randint(first, last) if k else first
+    inner = (rng.randrange(k * rows // samples, (k + 1) * rows // samples) for k in range(1, samples - 1))
+    return itertools.chain([0] * (samples > 1), inner, [rows - 1])
 
 
 def value_of(bits: Any, dtype: str) -> float | str:

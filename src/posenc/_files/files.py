@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from types import NoneType
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from posenc._arguments import checks
 from posenc._arguments.types import AnyDType
 from posenc._encoding.encoding import Encoding, check_encoding
-from posenc._files import formats
+from posenc._files import formats, npy, safetensors, table
+from posenc._files.specification import checked
+from posenc._files.verify import first_mismatch
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -76,7 +80,7 @@ def save(
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
         Whether to replace an existing file once the new one is complete.  A store at a URL is deleted before the new one is
-        written.  A folder is replaced only if it is a Zarr store; a read-only file is never replaced.
+        written.  A folder is replaced only if it is a Zarr array; a read-only file is never replaced.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
@@ -107,7 +111,7 @@ def save(
     See Also
     --------
     open : Read the file.
-    verify : Recompute rows of the file and compare every bit.
+    verify : Recompute the file and compare every bit.
     posenc.dask.to_zarr : Write a .zarr folder from many processes.
 
     Notes
@@ -125,17 +129,21 @@ def save(
     128128
     """
     name = _name_of(path)
-    formats.check_name(name)
-    if formats.suffix_of(name) not in formats.FORMATS:
+    suffix = formats.format_of(name, key=key, chunk_rows=chunk_rows, storage_options=storage_options)
+    if formats.suffix_of(name) != suffix:
         raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
-    positions = checks.range_of(positions)
-    check_encoding(encoding)
-    overwrite = checks.boolean("overwrite", overwrite)
-    chunk_rows = None if chunk_rows is None else checks.integer("chunk_rows", chunk_rows, 1)
-    keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows, storage_options=storage_options)
-    keywords |= {"threads": checks.threads(threads), "progress": _function(progress), "overwrite": overwrite}
-    size: int = formats.module_of(name).write(name, encoding, positions, dtype, **keywords)
-    return size
+    specification = checked(positions, encoding, dtype)
+    keywords: dict[str, Any] = {"threads": checks.threads(threads), "overwrite": checks.boolean("overwrite", overwrite)}
+    keywords["progress"] = _function(progress)
+    if suffix == ".zarr":
+        from posenc._files import zarr
+
+        return zarr.save(name, specification, chunk_rows=chunk_rows, storage_options=storage_options, **keywords)
+    if suffix == ".npy":
+        header = npy.header(specification)
+    else:
+        header = safetensors.header(specification, "pe" if key is None else _name_of_tensor(key))
+    return table.write(name, header, specification, **keywords)
 
 
 def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] | None = None) -> File:  # noqa: A001
@@ -171,7 +179,7 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     See Also
     --------
     save : Write a file.
-    verify : Recompute rows of the file and compare every bit.
+    verify : Recompute the file and compare every bit.
 
     Notes
     -----
@@ -188,17 +196,17 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     >>> file.encoding == posenc.preset("whisper", 64)
     True
     """
-    with formats.opened(_name_of(path), key=_name_of_tensor(key), storage_options=storage_options) as table:
-        encoding, positions = table.described or (None, None)
-        return File(table.values, encoding, positions, table.dtype)
+    with opened_table(_name_of(path), key=_name_of_tensor(key), storage_options=storage_options) as opened:
+        positions, encoding, _ = opened.specification or (None, None, None)
+        return File(opened.values(), encoding, positions, opened.dtype)
 
 
 def verify(
     path: Path, positions: SupportsIndex | range | None = None, encoding: Encoding | None = None, *, key: str | None = None,
-    samples: SupportsIndex | None = 1000, storage_options: dict[str, Any] | None = None, threads: SupportsIndex | None = None,
+    samples: SupportsIndex | None = None, storage_options: dict[str, Any] | None = None, threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Recompute rows of a file and compare every bit.
+    """Recompute a file and compare every bit.
 
     Parameters
     ----------
@@ -210,8 +218,8 @@ def verify(
         The expected encoding; by default the one in the specification of the file, else ``Encoding(d_model)``.
     key : str, optional
         As in `open`.
-    samples : int or None, optional
-        The number of rows to compare, spread over the file; None means every row.
+    samples : int, optional
+        The number of rows to compare, spread over the file, for a table of terabytes; by default, every row.
     storage_options : dict, optional
         As in `save`.
     threads : int, optional
@@ -244,47 +252,55 @@ def verify(
 
     Notes
     -----
-    For any value of `samples`, the size of the file must match its header, and every chunk of a .zarr store must exist;
-    uncompressed chunks in a folder must also have the right size.  Other damage is found only if a damaged row is compared.
+    With `samples`, too, the size of the file must match its header, and every chunk of a .zarr store that posenc wrote must
+    exist and have the right size.  Other damage is found only if a damaged row is compared.
 
     Examples
     --------
     >>> import posenc
     >>> size = posenc.save("table.npy", 5000, posenc.Encoding(64))
     >>> posenc.verify("table.npy")
-    1000
-    >>> posenc.verify("table.npy", encoding=posenc.Encoding(64, base=10_001), samples=None)
+    5000
+    >>> posenc.verify("table.npy", encoding=posenc.Encoding(64, base=10_001))
     Traceback (most recent call last):
     ...
     ValueError: table.npy: position 1, column 2: found 0.68156135 (0x3f2e7ace), expected 0.6815596 (0x3f2e7ab1)
     """
-    from posenc._files.compare import first_mismatch
-
     name = _name_of(path)
     if encoding is not None:
         check_encoding(encoding)
     positions = None if positions is None else checks.range_of(positions)
-    most = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
+    samples = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
     threads, progress = checks.threads(threads), _function(progress)
-    with formats.opened(name, key=_name_of_tensor(key), storage_options=storage_options) as table:
-        rows, d_model = table.shape
-        stored, at = table.described or (None, range(rows))
+    with opened_table(name, key=_name_of_tensor(key), storage_options=storage_options) as opened:
+        rows, d_model = opened.shape
+        at, stored, _ = opened.specification or (range(rows), None, None)
         if positions is not None and checks.length(at := positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
         assumed = encoding is None and stored is None
         encoding = encoding or stored or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the number of columns of {name}")
-        count = rows if most is None else min(rows, most)
-        mismatch = first_mismatch(table, encoding, at, count, threads, progress)
-    if mismatch is not None:
-        if assumed:
-            raise ValueError(f"{name} {mismatch.from_assumed(encoding)}; pass encoding=... or positions=... for another table")
-        raise ValueError(f"{name}: {mismatch}")
-    return count
+        mismatch = first_mismatch(opened, encoding, at, samples, threads, progress)
+    if mismatch is None:
+        return rows if samples is None else min(rows, samples)
+    hint = f"; the file stores no encoding, so {encoding!r} was assumed" if assumed else ""
+    raise ValueError(f"{name}: {mismatch}{hint}")
 
 
-# ---- arguments ------------------------------------------------------------------------------------------------------
+# ---- formats and arguments ------------------------------------------------------------------------------------------
+
+
+def opened_table(
+    path: str, *, key: str | None = None, storage_options: dict[str, Any] | None = None
+) -> AbstractContextManager[table.Table]:
+    """Open a file of any format as a table; the message of a ValueError about the file's content begins with the path."""
+    suffix = formats.format_of(path, key=key, storage_options=storage_options)
+    if suffix == ".zarr":
+        from posenc._files import zarr
+
+        return zarr.opened(zarr.place_of(path, storage_options))
+    return table.opened(path, npy.read_header if suffix == ".npy" else partial(safetensors.read_header, key=key))
 
 
 def _name_of(path: Any) -> str:
@@ -293,16 +309,13 @@ def _name_of(path: Any) -> str:
     return os.fsdecode(path)
 
 
-def _name_of_tensor(key: Any) -> str | None:
+def _name_of_tensor(key: Any) -> Any:
     if not isinstance(key, (str, NoneType)):
         raise checks.wrong_type("key", key, "a str")
     return key
 
 
 def _function(progress: Any) -> Callable[[int], object]:
-    if progress is None:
-        return lambda size: None
-    if not callable(progress):
+    if progress is not None and not callable(progress):
         raise checks.wrong_type("progress", progress, "a function")
-    function: Callable[[int], object] = progress
-    return function
+    return progress or (lambda size: None)
