@@ -99,11 +99,13 @@ def roles_of(function: Callable[..., Any], t: str = "x") -> dict[str, str] | Non
     return roles
 
 
-def _call(function: Callable[..., Any], roles: Mapping[str, str], values: Mapping[str, Any]) -> Any:
+def _call(
+    function: Callable[..., Any], signature: inspect.Signature, roles: Mapping[str, str], values: Mapping[str, Any]
+) -> Any:
     """Call a function with the value of each role; the first ones by position, because hooks receive only these."""
     arguments = {name: values[role] for name, role in roles.items() if role in values}
     first = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature.parameters.values():
         if parameter.name not in arguments or parameter.kind == parameter.KEYWORD_ONLY:
             break
         first.append(arguments.pop(parameter.name))
@@ -146,30 +148,23 @@ Rotate = Callable[[Tensor, Tensor], list[Tensor]]       # (x of shape (n, column
 def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Callable[[Tensor, Tensor], Tables] | None]:
     """Return the function that rotates and the function that returns tables; each is None if the module has none."""
     for name in ("forward",) if "forward" in vars(module) else METHODS:
-        method = getattr(module, name, None)
-        function = module if name == "forward" else method
-        roles = roles_of(method, "positions" if name == "forward" else "x") if callable(method) else None
-        if name == "forward" and not roles:
-            roles = roles_of(functools.partial(type(module).forward, module), "positions")
-        if not roles or name == "forward" and not callable(method):
-            continue
-        is_method = roles_of(method, "positions") is not None
-        signature = inspect.signature(method if is_method else functools.partial(type(module).forward, module))
-
-        def call(*arguments: Any, function: Any = function, **keywords: Any) -> Any:
-            return function(*arguments, **keywords)
-
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        result = _forms_tried(call, roles, setting, name == "forward_native")
-        if result != (None, None):
-            return result
+        method: Any = getattr(module, name, None)
+        is_forward = name == "forward"
+        # the forward of an instance may be a wrapper, whose parameters are unknown
+        methods = (method, functools.partial(type(module).forward, module)) if is_forward else (method,)
+        for readable in methods if callable(method) else ():
+            if roles := roles_of(readable, "positions" if is_forward else "x"):
+                call = functools.partial(_call, module if is_forward else method, inspect.signature(readable), roles)
+                result = _forms_tried(call, {*roles.values()}, setting, name == "forward_native")
+                if result != (None, None):
+                    return result
+                break
     return None, None
 
 
 def _forms_tried(
-    call: Callable[..., Any], roles: dict[str, str], setting: Setting, packed: bool
+    call: Callable[[Mapping[str, Any]], Any], known: set[str], setting: Setting, packed: bool
 ) -> tuple[Rotate | None, Callable[[Tensor, Tensor], Tables] | None]:
-    known = roles.values()
     still = None                # a rotation that is the same at all positions
 
     def run(form: Form, heads: int, x: Tensor, positions: Tensor) -> tuple[Any, Tensor]:
@@ -179,13 +174,13 @@ def _forms_tried(
         if setting.layer_type is not None:
             values["layer_type"] = setting.layer_type
         if "positions" in known:
-            every = positions.expand(setting.axes, -1) if setting.axes > 1 else positions
-            values["positions"] = every if form.flat or packed else every[..., None, :]
+            at = positions.expand(setting.axes, -1) if setting.axes > 1 else positions
+            values["positions"] = at if form.flat or packed else at[..., None, :]
         elif "offset" in known:
             values["offset"] = int(positions[0])
         elif "length" in known:
             values["length"] = positions.shape[-1]
-        result = _call(call, roles, values)
+        result = call(values)
         if packed:
             result = tuple(part.reshape(given.shape) for part in result)
         return result, given
@@ -216,7 +211,7 @@ def _forms_tried(
 
         whole = rotate if "positions" in known else functools.partial(_at_offsets, rotate)
         if not torch.equal(rows, rows[:1].expand_as(rows)):
-            return (None, None) if not {"positions", "offset"} & {*known} else (whole, None)
+            return (None, None) if not {"positions", "offset"} & known else (whole, None)
         still = still or whole
     return still, None
 
@@ -280,17 +275,17 @@ def _tables(result: Any, n: int, kind: Callable[[Any], tuple[Tensor, Tensor]]) -
 
 def stored_tables(module: nn.Module) -> Callable[[Tensor, Tensor], Tables] | None:
     """Return a function that reads rows of the tables that a module stores, or None."""
-    found = _stored(module)
-    if found is None:
+    stored = _stored(module)
+    if stored is None:
         return None
-    table, kind = found
+    table, kind = stored
     return lambda x, positions: _tables(_at(table, positions), len(positions), kind)
 
 
 def stored_rows(module: nn.Module) -> int | None:
     """Return the number of rows of the tables that a module stores, or None."""
-    found = None if is_called(module) and "length" in (roles_of(module.forward) or {}).values() else _stored(module)
-    return None if found is None else len(found[0][0] if isinstance(found[0], tuple) else found[0])
+    stored = None if is_called(module) and "length" in (roles_of(module.forward) or {}).values() else _stored(module)
+    return None if stored is None else len(stored[0][0] if isinstance(stored[0], tuple) else stored[0])
 
 
 def _stored(module: nn.Module) -> tuple[Any, Any] | None:
@@ -325,6 +320,7 @@ def composed(function: Callable[..., Any], tables: Callable[[Tensor, Tensor], Ta
     """Return the rotation by a function that takes tables, or None if no call succeeds."""
     roles = roles_of(function)
     assert roles is not None
+    call = functools.partial(_call, function, inspect.signature(function), roles)
 
     def rotate(form: Form, heads: int, x: Tensor, positions: Tensor) -> list[Tensor]:
         cos, sin, raw = tables(x, positions)
@@ -337,10 +333,10 @@ def composed(function: Callable[..., Any], tables: Callable[[Tensor, Tensor], Ta
         pair = raw if isinstance(raw, (tuple, list)) else (cos, sin)
         values = {"positions": torch.arange(len(x), device=positions.device)[None], "table": raw,
                   "cos": cos if form.flat else _like(cos, pair[0]), "sin": sin if form.flat else _like(sin, pair[1])}
-        queries = form.taken(_call(function, roles, {"x": given, "keys": other, **values}), x, given)
+        queries = form.taken(call({"x": given, "keys": other, **values}), x, given)
         if "keys" not in roles.values() or len(queries) < 2:
             return queries[:1]
-        return [queries[0], form.taken(_call(function, roles, {"x": other, "keys": given, **values}), x, given)[1]]
+        return [queries[0], form.taken(call({"x": other, "keys": given, **values}), x, given)[1]]
 
     for form in _forms(setting):
         try:

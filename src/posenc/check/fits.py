@@ -9,18 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc.check import limits
 from posenc.check.arithmetic import PRECISION
-from posenc.check.limits import (
-    FARTHEST,
-    FLOAT32,
-    KNOWN,
-    MOST_PHASES,
-    POOR,
-    QUARTER_SLOWEST,
-    QUARTER_TYPICAL,
-    SIGMAS,
-    STRAIGHT,
-)
 
 # common frequency scales, most without a short decimal form
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
@@ -101,12 +91,12 @@ def line_of_columns(
                 w = math.exp(np.clip(line.intercept - line.slope * k, -100, 100))
             elif k > first + 1 or (w := _coarse(at, values[chosen, k])) == 0:
                 break
-            if w * np.ptp(at) < STRAIGHT:
+            if w * np.ptp(at) < limits.STRAIGHT:
                 continue
             point = _sinusoid(at, values[chosen, k], w, dtype)
             if point is None:
                 return None
-            if point[1] < KNOWN:
+            if point[1] < limits.KNOWN:
                 points.append((k, *point))
             if len(points) >= min(2, count):
                 line = straight(np.array(points), count)
@@ -150,7 +140,7 @@ def _sinusoid(q: NDArray[np.float64], x: NDArray[np.float64], w: float, dtype: s
             break
     residual = np.sqrt(np.mean((basis @ solution - x) ** 2))
     amplitude = math.hypot(a, b)
-    if not residual < POOR * amplitude or w == 0:
+    if not residual < limits.POOR * amplitude or w == 0:
         return None
     residual = max(residual, amplitude * 2.0 ** -PRECISION[dtype])
     error = residual * math.sqrt(np.linalg.pinv(basis.T @ basis)[2, 2])
@@ -201,8 +191,8 @@ def phases_of(
         rest = wrapped(np.angle(z[row] * np.conj(z[0])) - w * distance)
         bound = errors[row] + errors[0]
         # the bound allows for float32 arithmetic, but not for 16-bit arithmetic or for a table that ends
-        angle_error = np.where(np.isinf(error), math.inf, error * distance) + 8 * FLOAT32 * np.abs(w) * distance
-        going &= (np.abs(rest) <= SIGMAS * (angle_error + bound)) | (reach == 0)
+        angle_error = np.where(np.isinf(error), math.inf, error * distance) + 8 * limits.FLOAT32 * np.abs(w) * distance
+        going &= (np.abs(rest) <= limits.SIGMAS * (angle_error + bound)) | (reach == 0)
         w = np.where(going, w + rest / distance, w)
         error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
     if not distance:
@@ -210,7 +200,7 @@ def phases_of(
     w, error = _refined(at, z, errors, w, error, reach)
     start = float(positions[order[0]])
     phase = wrapped(np.angle(z[0]) - w * start)
-    return Phases(w, error, amplitude, phase, errors[0] + (error + 4 * FLOAT32 * np.abs(w)) * abs(start), reach)
+    return Phases(w, error, amplitude, phase, errors[0] + (error + 4 * limits.FLOAT32 * np.abs(w)) * abs(start), reach)
 
 
 def _refined(
@@ -219,7 +209,8 @@ def _refined(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Refine each frequency by least squares with all rows within its reach; return the frequencies and their errors."""
     rest = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
-    used = (at[:, None] > 0) & (at[:, None] <= reach) & (np.abs(rest) < SIGMAS * (error * at[:, None] + errors + errors[0]))
+    bound = limits.SIGMAS * (error * at[:, None] + errors + errors[0])
+    used = (at[:, None] > 0) & (at[:, None] <= reach) & (np.abs(rest) < bound)
     weights = np.where(used, 1 / np.maximum(errors, 2.0**-60) ** 2, 0.0)
     total = np.sum(weights * at[:, None] ** 2, axis=0)
     enough = (used.sum(axis=0) > 8) & (total > 0)
@@ -254,11 +245,11 @@ def orientation_of(phases: Phases, sign: int) -> Orientation | None:
     if not len(used):
         return None
     used = used[np.argsort(np.abs(phases.frequency[used]), kind="stable")]
-    turning = used[np.abs(phases.frequency[used]) > SIGMAS * phases.error[used]]
+    turning = used[np.abs(phases.frequency[used]) > limits.SIGMAS * phases.error[used]]
     slow = turning[: max(1, len(turning) // 2)]
     backwards = len(slow) > 0 and bool(np.sum(phases.frequency[slow] * sign < 0) > len(slow) / 2)
-    exchanged = bool(abs(abs(phases.phase[used[0]]) - QUARTER) < QUARTER_SLOWEST) and bool(
-        np.median(np.abs(np.abs(phases.phase[slow if len(slow) else used]) - QUARTER)) < QUARTER_TYPICAL)
+    exchanged = bool(abs(abs(phases.phase[used[0]]) - QUARTER) < limits.QUARTER_SLOWEST) and bool(
+        np.median(np.abs(np.abs(phases.phase[slow if len(slow) else used]) - QUARTER)) < limits.QUARTER_TYPICAL)
     phase = wrapped(QUARTER - phases.phase) if exchanged else phases.phase
     frequency = -phases.frequency if exchanged else phases.frequency
     offset, error = 0.0, math.inf
@@ -268,10 +259,11 @@ def orientation_of(phases: Phases, sign: int) -> Orientation | None:
             offset += rest / frequency[k]
             error = float(phases.phase_error[k] / abs(frequency[k]))
     half_integer = round(2 * offset) / 2
-    if abs(offset - half_integer) <= SIGMAS * error + 1e-6:
+    if abs(offset - half_integer) <= limits.SIGMAS * error + 1e-6:
         offset = half_integer
-    if abs(offset) > FARTHEST:
+    if abs(offset) > limits.FARTHEST:
         return None
     left = wrapped(phase - frequency * offset)[used]
-    fits = np.abs(left) <= SIGMAS * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(frequency[used] * offset)
-    return Orientation(exchanged, backwards != exchanged, offset) if fits.mean() > MOST_PHASES else None
+    bound = limits.SIGMAS * phases.phase_error[used] + 1e-6 + 64 * limits.FLOAT32 * np.abs(frequency[used] * offset)
+    is_most = (np.abs(left) <= bound).mean() > limits.MOST_PHASES
+    return Orientation(exchanged, backwards != exchanged, offset) if is_most else None

@@ -15,23 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import Encoding, Rotary
-from posenc.check import conventions
+from posenc.check import conventions, limits
 from posenc.check.arithmetic import NARROW, PRECISION, float64_of, growth_of
 from posenc.check.conventions import Candidate, Names
-from posenc.check.limits import (
-    CHUNK,
-    ENOUGH,
-    FLOAT32,
-    GOOD_COLUMN,
-    MOST_COLUMNS,
-    MOST_OTHER_ROWS,
-    NOISE,
-    NOISE_ROWS,
-    REACH,
-    TIE,
-    VISIBLE,
-    WIDEST,
-)
 from posenc.check.reading import Sample, Table, numbers, positions_at, positions_of, sample_of, table_of
 
 TWICE = "rounding before and after the scale is applied"
@@ -128,8 +114,8 @@ def identify(table: ArrayLike | Table, positions: Any = None, *, nearest: bool =
     """
     source = table_of(table)
     rows, d_model = source.shape
-    if d_model > WIDEST:
-        raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
+    if d_model > limits.WIDEST:
+        raise ValueError(f"table has {d_model} columns, expected at most {limits.WIDEST}")
     if not isinstance(nearest, bool):
         raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
     known = None if positions is None else _checked(positions, rows)
@@ -192,11 +178,11 @@ def _best(sample: Sample) -> list[Result]:
             results += [better for r in explained if r.reason not in ROUNDED for better in _refined(r, sample)]
         tried += proposed if number < 2 else []
     if not results and sample.positions is None:
-        results = _results(tried, sample, REACH)
-    if len(sample.rows) < NOISE_ROWS:
+        results = _results(tried, sample, limits.REACH)
+    if len(sample.rows) < limits.NOISE_ROWS:
         results = [r for r in results if not r.reason.startswith(UNCERTAIN)]
     best = max((result.score for result in results), default=0)
-    results = sorted((r for r in results if r.score > max(ENOUGH, best - TIE)), key=lambda r: -r.score)
+    results = sorted((r for r in results if r.score > max(limits.ENOUGH, best - limits.TIE)), key=lambda r: -r.score)
     return [named for result in _distinct(results) for named in _named(result)]
 
 
@@ -205,7 +191,7 @@ def _results(proposed: list[Candidate], sample: Sample, reach: int) -> list[Resu
     results: list[Result] = []
     for encodings, names in proposed:
         positions = sample.positions
-        for encoding in (encodings[0], encodings[-1])[: 1 if reach == REACH else 2]:
+        for encoding in (encodings[0], encodings[-1])[: 1 if reach == limits.REACH else 2]:
             positions = conventions.placed(encoding, sample, reach) if positions is None else positions
         if positions is not None:
             similar = [_evaluated(encoding, names, sample, positions) for encoding in encodings]
@@ -266,13 +252,13 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
         rounding = 2 * stored if reason == TWICE else stored
         bound = np.minimum(size * unit * (1 + angles) + rounding, size)
         # large angles in low precision leave few bits that distinguish candidates
-        visible = typical < VISIBLE["wide" if reason in PLAIN else "16 bits"] * size
-        if visible and ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 1 - MOST_OTHER_ROWS:
+        visible = typical < limits.VISIBLE["wide" if reason in PLAIN else "16 bits"] * size
+        if visible and ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 1 - limits.MOST_OTHER_ROWS:
             least, slope = size * unit + rounding, size * unit * growth * fastest.max()
             break
     else:
         noise = np.sqrt(np.mean(error**2))
-        if not noise < NOISE * size:
+        if not noise < limits.NOISE * size:
             return None
         bound, least, slope = np.full_like(error, 4 * noise), 8 * noise, 0.0
         reason = f"noise of {noise:.1g}" if error.max() < 8 * noise else f"unexplained differences of {noise:.1g}"
@@ -292,7 +278,7 @@ def _arithmetics(stored: str, scaled: bool) -> Iterator[tuple[str, float]]:
     if scaled:
         yield TWICE, 0.0
     yield "float64 angles", 2.0**-53
-    yield "float32 angles", FLOAT32
+    yield "float32 angles", limits.FLOAT32
     if stored in NARROW:
         yield f"{stored} arithmetic", 2.0 ** -PRECISION[stored]
 
@@ -315,7 +301,7 @@ def _compared(table: Table, result: Result) -> Match | None:
     rows, d_model = table.shape
     encoding, positions = result.encoding, result.positions
     largest, zeros, others, first_other, equal = 0.0, 0, 0, None, True
-    most = max(1, CHUNK // d_model)
+    most = max(1, limits.CHUNK // d_model)
     for first in range(0, rows, most):
         part = positions[first : first + most]
         values, expected = table.read(first, most), _encoded(encoding, part, table.dtype)
@@ -332,7 +318,7 @@ def _compared(table: Table, result: Result) -> Match | None:
         if len(beyond) and first_other is None:
             first_other = first + int(beyond[0])
         others += len(beyond)
-    if others > MOST_OTHER_ROWS * (rows - zeros):
+    if others > limits.MOST_OTHER_ROWS * (rows - zeros):
         return None
     reason = "every value correctly rounded"
     if not equal or largest:
@@ -358,7 +344,7 @@ def _nearest(sample: Sample) -> Match | None:
     If the positions are unknown, ranges from 0 and from 1 are tried.
     """
     starts = (range(sample.total), range(1, sample.total + 1)) if sample.positions is None else (sample.positions,)
-    best, least = None, MOST_COLUMNS
+    best, least = None, limits.MOST_COLUMNS
     for candidates, _ in list(conventions.tiers(sample))[:2]:
         for candidate in candidates():
             encoding = candidate.encodings[-1]
@@ -367,8 +353,8 @@ def _nearest(sample: Sample) -> Match | None:
                 at = sample.positions_in(positions)
                 error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
                 angles = np.abs(at.astype(np.float64)[:, None]) * np.max(np.abs(encoding.frequencies), initial=0.0)
-                bound = size * (40 * FLOAT32 * angles + 2.0 ** -min(PRECISION[sample.stored], 20))
-                good = ((error <= bound) & (bound < size)).mean(axis=0) > GOOD_COLUMN
+                bound = size * (40 * limits.FLOAT32 * angles + 2.0 ** -min(PRECISION[sample.stored], 20))
+                good = ((error <= bound) & (bound < size)).mean(axis=0) > limits.GOOD_COLUMN
                 if good.mean() > least:
                     least, best = float(good.mean()), (encoding, positions, candidate.names, error, np.flatnonzero(~good))
     if best is None:

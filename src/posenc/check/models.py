@@ -13,21 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc import Rotary
+from posenc.check import calls
 from posenc.check.arithmetic import axes_of
-from posenc.check.calls import (
-    CLASS,
-    FAILURES,
-    Setting,
-    composed,
-    forward_of,
-    is_called,
-    is_place,
-    numpy_function,
-    roles_of,
-    stored_rows,
-    stored_tables,
-    tensors_of,
-)
 from posenc.check.functions import valid_positions
 from posenc.check.report import RotaryReport, RotaryRow, guide, is_rotary, new_row, total_errors, with_length
 from posenc.check.rotations import SOURCE, RotaryMatch, longest, matched
@@ -142,7 +129,7 @@ def check_rotary(model: nn.Module, config: Any = None, *, apply: Callable[..., A
             raise TypeError(f"config is {config!r} of type {type(config).__name__}, "
                             "expected a configuration from transformers, its dict, or a posenc.Rotary")
         config = readable
-    if apply is not None and (not callable(apply) or roles_of(apply) is None):
+    if apply is not None and (not callable(apply) or calls.roles_of(apply) is None):
         raise TypeError(f"apply is {apply!r}, expected a function with parameters such as (q, k, cos, sin) or (x, freqs_cis)")
     rows: list[RotaryRow] = []
     largest = max((p for p in model.parameters() if p.is_floating_point()), key=torch.numel, default=None)
@@ -150,14 +137,14 @@ def check_rotary(model: nn.Module, config: Any = None, *, apply: Callable[..., A
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         groups: dict[Any, list[tuple[Place, list[Callable[..., Any]]]]] = {}
         for name, module in model.named_modules():
-            if is_place(module):
+            if calls.is_place(module):
                 parts = name.split(".") if name else []
                 owners = [model.get_submodule(".".join(parts[:length])) for length in range(len(parts))]
                 place = Place(name, module, tuple(reversed(owners)) or (model,))
                 functions = [apply] if apply is not None else _functions_of(place)
-                tensors = {k: v for k, v in tensors_of(module).items() if is_rotary(k) or k == "embed_positions"}
+                tensors = {k: v for k, v in calls.tensors_of(module).items() if is_rotary(k) or k == "embed_positions"}
                 nearest = None if config is not None else id(_config(place))
-                key = _token(module if is_called(module) else tensors), tuple(map(id, functions)), nearest
+                key = _token(module if calls.is_called(module) else tensors), tuple(map(id, functions)), nearest
                 groups.setdefault(key, []).append((place, functions))
         for group in groups.values():
             rows += _rows([place for place, _ in group], group[0][1], _expectations(group[0][0], config), dtype)
@@ -167,7 +154,7 @@ def check_rotary(model: nn.Module, config: Any = None, *, apply: Callable[..., A
 def _next_step(model: nn.Module) -> str:
     """Return the reason why no rotation was found, with the methods that may rotate."""
     named = [f"{name}.{attribute}".lstrip(".") for name, module in model.named_modules() for attribute in vars(type(module))
-             if CLASS.search(attribute) and callable(getattr(module, attribute, None))]
+             if calls.CLASS.search(attribute) and callable(getattr(module, attribute, None))]
     seen = f"the model has {', '.join(named[:3])}; " if named else ""
     return f"no rotary embedding was found; {seen}{HOW.replace('calls it', 'rotates queries or keys')}"
 
@@ -188,6 +175,8 @@ def _token(value: Any) -> Any:
         return id(value.__func__), type(value.__self__)
     if inspect.isfunction(value):
         return id(value.__code__), tuple(type(cell.cell_contents) for cell in value.__closure__ or ())
+    if isinstance(value, Rotary):
+        return value
     return (type(value), repr(value)) if isinstance(value, (int, float, str, bool, type(None), torch.dtype)) else id(value)
 
 
@@ -239,7 +228,7 @@ def _part(config: Any, kind: Any) -> Any:
     return (same or [_get(config, "text_config") or config])[0]
 
 
-def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[tuple[Setting, Rotary]]:
+def _variants(setting: calls.Setting, expected: Expected, module: nn.Module) -> list[tuple[calls.Setting, Rotary]]:
     """Return the rotation to check, with its setting; return two if long sequences are rotated differently."""
     rotary = expected.rotary
     assert rotary is not None
@@ -266,7 +255,7 @@ def _rows(
     """Return the rows of equal modules: one for each layer type if the module takes the argument ``layer_type``, else one."""
     place = places[0]
     name = (place.name or "model") + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-    meta = [key for key, value in tensors_of(place.module).items() if value.is_meta]
+    meta = [key for key, value in calls.tensors_of(place.module).items() if value.is_meta]
     if meta:
         reason = f"{meta[0]} is on the meta device; load the weights, then check again"
         return [new_row(name, expectations[0].rotary, unchecked=reason)]
@@ -291,9 +280,9 @@ def _row(
         return new_row(name, rotary, unchecked="xPos is not supported"), ""
     if rotary is None:
         return new_row(name, None, unchecked="no configuration was given; pass config="), ""
-    device = next((tensor.device for tensor in tensors_of(module).values()), torch.device("cpu"))
+    device = next((tensor.device for tensor in calls.tensors_of(module).values()), torch.device("cpu"))
     widths = tuple(dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
-    setting = Setting(widths, expected.layer_type if per_type else None, axes_of(rotary), device=device)
+    setting = calls.Setting(widths, expected.layer_type if per_type else None, axes_of(rotary), device=device)
     variants = _variants(setting, expected, module)
     if dtype in DTYPES:             # the module may round positions to this dtype
         variants.append((variants[0][0]._replace(dtype=dtype), variants[0][1]))
@@ -303,7 +292,7 @@ def _row(
         return new_row(name, rotary, first.match, unchecked=first.unchecked)._replace(compared=first.compared), ""
     faults = tuple(dict.fromkeys(fault for one in judged for fault in one.faults))
     match = first.match._replace(faults=faults)
-    rows = stored_rows(module)
+    rows = calls.stored_rows(module)
     if rows is not None and not isinstance(module, RotaryEmbedding):
         match = with_length(match, rows, longest(expected.config) or 0 if not isinstance(expected.config, Rotary) else 0)
     errors = first.errors if rows is None else {p: error for p, error in first.errors.items() if p < rows}
@@ -311,26 +300,26 @@ def _row(
 
 
 def _judged(
-    module: nn.Module, functions: Sequence[Callable[..., Any]], setting: Setting, rotary: Rotary, source: str,
+    module: nn.Module, functions: Sequence[Callable[..., Any]], setting: calls.Setting, rotary: Rotary, source: str,
     computes_in: str,
 ) -> Judged:
     """Compare the rotation of a module with an expected one."""
     def judge(rotation: Any, what: str) -> Judged:
         try:
             match = matched(rotation, rotary, source, computes_in=computes_in)
-        except FAILURES as error:
+        except calls.FAILURES as error:
             return Judged(unchecked=str(error))
         return Judged(match, total_errors(rotation if callable(rotation) else None, match, rotary), what)
 
     try:
-        called = _copied(module) if is_called(module) else module
-        rotate, tables = forward_of(called, setting) if is_called(module) else (None, None)
-        tables = tables or (stored_tables(called) if rotate is None else None)
-    except FAILURES as error:
+        called = _copied(module) if calls.is_called(module) else module
+        rotate, tables = calls.forward_of(called, setting) if calls.is_called(module) else (None, None)
+        tables = tables or (calls.stored_tables(called) if rotate is None else None)
+    except calls.FAILURES as error:
         return Judged(unchecked=f"a call of the module raises {type(error).__name__}: {error}; {HOW}")
     frequencies = _frequencies(called, setting.layer_type)
     if rotate is not None:
-        whole = judge(numpy_function(rotate, setting), "the module's rotation")
+        whole = judge(calls.numpy_function(rotate, setting), "the module's rotation")
         return _with_parts(whole, frequencies, None, judge)
     if tables is None:
         if frequencies is None:
@@ -338,13 +327,13 @@ def _judged(
         only = judge(frequencies, "frequencies")
         return only if only.faults else only._replace(
             unchecked=f"only frequencies were compared, because posenc cannot call the module; {HOW}")
-    alone = judge(numpy_function(lambda x, p: list(tables(x, p)[:2]), setting, each_once=True), "tables")
+    alone = judge(calls.numpy_function(lambda x, p: list(tables(x, p)[:2]), setting, each_once=True), "tables")
     applied = []
     for function in functions:
-        rotated = composed(function, tables, setting)
+        rotated = calls.composed(function, tables, setting)
         if rotated is not None:
             label = ".".join(filter(None, (getattr(function, "__module__", ""), getattr(function, "__qualname__", ""))))
-            applied.append((label, judge(numpy_function(rotated, setting), f"tables and the function {label}")))
+            applied.append((label, judge(calls.numpy_function(rotated, setting), f"tables and the function {label}")))
     if any(one.faults for _, one in applied) and not all(one.faults for _, one in applied):
         names = " and ".join(label for label, _ in applied)
         return _with_parts(alone, frequencies, None, judge)._replace(
@@ -370,7 +359,7 @@ def _with_parts(whole: Judged, frequencies: Any, alone: Judged | None, judge: Ca
 
 
 def _frequencies(module: nn.Module, layer_type: str | None) -> Any:
-    tensors = tensors_of(module)
+    tensors = calls.tensors_of(module)
     for name in ((f"{layer_type}_inv_freq",) if layer_type else ("inv_freq", "inv_freqs")):
         if name in tensors and tensors[name].ndim == 1:
             return tensors[name].detach()
@@ -388,7 +377,7 @@ def _remedy(
     parameters = inspect.signature(type(places[0].module).forward).parameters
     target = _target([place.name for place in places])
     if isinstance(expected.config, Rotary) or "position_ids" not in parameters or not target or function \
-            or not is_called(places[0].module):
+            or not calls.is_called(places[0].module):
         return elsewhere
     try:
         module = RotaryEmbedding(expected.config)
@@ -425,7 +414,7 @@ def _path(name: str) -> str:
 
 def _copied(module: nn.Module) -> nn.Module:
     """Return a deep copy of a module, because a call may change the object that is called; parameters are shared."""
-    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in tensors_of(module).values()}
+    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in calls.tensors_of(module).values()}
     result = memo[id(module)] = type(module).__new__(type(module))
     for name, value in vars(module).items():
         try:
@@ -440,7 +429,7 @@ def _functions_of(place: Place) -> list[Callable[..., Any]]:
     for owner in (place.module, *place.owners):
         functions: dict[int, Callable[..., Any]] = {}
         for part in owner.modules():
-            if part is not place.module and part is not owner and is_place(part):
+            if part is not place.module and part is not owner and calls.is_place(part):
                 continue
             for kind in type(part).__mro__:
                 for method in vars(kind).values() if not kind.__module__.startswith("torch") else ():
@@ -450,7 +439,7 @@ def _functions_of(place: Place) -> list[Callable[..., Any]]:
                         continue
                     for name in APPLY:
                         function = code.__globals__.get(name) if name in code.__code__.co_names else None
-                        if callable(function) and roles_of(function) is not None:
+                        if callable(function) and calls.roles_of(function) is not None:
                             functions[id(function)] = function
         if functions:
             return list(functions.values())
