@@ -15,7 +15,7 @@ from conftest import interrupted
 if sys.platform == "win32":
     pytest.skip("requires POSIX signals", allow_module_level=True)
 
-# Each value at these positions is evaluated exactly, which takes microseconds, so calls with small arrays take seconds.
+# Python evaluates each value at these positions, so calls with small arrays take seconds.
 SLOW = np.full(4000, 5e-324)
 
 
@@ -25,8 +25,6 @@ PAIRS = SLOW.reshape(-1, 2)
 CALLS = {
     "encode": (lambda out: posenc.encode(SLOW, 512, out=out, **KEYWORDS), (4000, 512)),
     "encode with threads": (lambda out: posenc.encode(SLOW, 512, dtype="float64", out=out, threads=2), (4000, 512)),
-    # with this offset, no position in the range uses the fast path
-    "encode a range": (lambda out: posenc.encode(8192, 512, out=out, position_offset=1e-30, **KEYWORDS), (8192, 512)),
     "points by axis": (lambda out: posenc.points(PAIRS, 1024, group="axis", out=out, **KEYWORDS), (2000, 1024)),
     "points by function": (lambda out: posenc.points(PAIRS, 1024, group="function", out=out, **KEYWORDS), (2000, 1024)),
 }
@@ -88,26 +86,12 @@ def test_ctrl_c_interrupts_a_stream():
     assert rows > 0
 
 
-def test_a_grid_is_written_in_small_pieces(monkeypatch):
-    """Each piece takes a few milliseconds, and Python checks signals between pieces."""
-    pieces, bitwise_or = [], np.bitwise_or
-
-    def counted(*tables, out):
-        pieces.append(out.nbytes)
-        return bitwise_or(*tables, out=out)
-
-    expected = posenc.grid((300, 400), 64)
-    monkeypatch.setattr(np, "bitwise_or", counted)
-    assert (posenc.grid((300, 400), 64) == expected).all()
-    assert sum(pieces) == expected.nbytes and max(pieces) <= 1 << 23
-
-
 def test_a_handler_that_returns_lets_the_call_finish():
     calls = []
     before = signal.signal(signal.SIGALRM, lambda *_: calls.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        values = posenc.encode(SLOW[:600], 512, dtype="float64", threads=1)
+        values = posenc.encode(SLOW[:20], 512, dtype="float64", threads=1)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert calls == [1]
@@ -116,7 +100,7 @@ def test_a_handler_that_returns_lets_the_call_finish():
 
 def test_calls_in_other_threads_are_not_interrupted():
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(posenc.encode, SLOW[:400], 512, dtype="float64", threads=1)
+        call = pool.submit(posenc.encode, SLOW[:40], 512, dtype="float64", threads=1)
         waiting = []
         with interrupted(lambda: waiting and call.running()):
             waiting.append(True)

@@ -143,7 +143,7 @@ def test_concurrent_callers_share_the_thread_pool():
                     pass
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        posenc.encode(np.full(400, 5e-324), 512, dtype="float64", threads=4)
+        posenc.encode(np.full(200, 5e-324), 512, dtype="float64", threads=4)
         print(*started)
         call(4)
         print(started[-1])
