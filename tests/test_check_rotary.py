@@ -296,33 +296,8 @@ def test_changes_of_an_instance_are_part_of_it():
 # ---- no false alarm -----------------------------------------------------------------------------------------------------
 
 
-def torchtune_class(path, name):
-    return installed_class("torchtune", path, name, Optional=typing.Optional)
-
-
-def torchtune():
-    kind = torchtune_class("modules/position_embeddings.py", "RotaryPositionalEmbeddings")
-    return kind(64, 4096, 500_000), Rotary(64, base=5e5, layout="interleaved")
-
-
-def torchtune_llama3():
-    kind = torchtune_class("models/llama3_1/_position_embeddings.py", "Llama3ScaledRoPE")
-    return kind(64, 4096, 500_000), rotary_faults.LLAMA3 | {"rope_interleave": True, "max_position_embeddings": 4096}
-
-
-def torchtune_phi3():
-    kind = torchtune_class("models/phi3/_position_embeddings.py", "Phi3RotaryPositionalEmbeddings")
-    return kind(96), Rotary(96)
-
-
-def torchtune_qwen2():
-    kind = torchtune_class("models/qwen2/_positional_embeddings.py", "Qwen2RotaryPositionalEmbeddings")
-    return kind(64, 2048, 1e6), Rotary(64, base=1e6)
-
-
-def rotary_embedding_torch():
-    kind = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding
-    return kind(32, theta=5000), Rotary(64, rotary_dim=32, base=5000, layout="interleaved")
+def torchtune(path, name, *arguments):
+    return installed_class("torchtune", path, name, Optional=typing.Optional)(*arguments)
 
 
 def x_transformers(**options):
@@ -331,17 +306,9 @@ def x_transformers(**options):
     return library.TransformerWrapper(num_tokens=9, max_seq_len=16, attn_layers=layers)
 
 
-def x_transformers_default():
-    return x_transformers(), Rotary(64, rotary_dim=32, layout="interleaved")
-
-
-def x_transformers_scaled():
-    linear = {"rope_type": "linear", "factor": 4.0}
-    return x_transformers(rotary_interpolation_factor=4.0), Rotary(64, rotary_dim=32, layout="interleaved", scaling=linear)
-
-
-def vllm():
-    return stored(), Rotary(DIM, base=BASE)
+def rotary_embedding_torch():
+    kind = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding
+    return kind(32, theta=5000), Rotary(64, rotary_dim=32, base=5000, layout="interleaved")
 
 
 def original_llama():
@@ -362,19 +329,33 @@ def original_llama():
     return result, INTERLEAVED | {"max_position_embeddings": 2048}
 
 
-LIBRARIES = [torchtune, torchtune_llama3, torchtune_phi3, torchtune_qwen2, rotary_embedding_torch, x_transformers_default,
-             x_transformers_scaled, vllm, original_llama]
+HALF = Rotary(64, rotary_dim=32, layout="interleaved")
+LIBRARIES = {
+    "torchtune": lambda: (torchtune("modules/position_embeddings.py", "RotaryPositionalEmbeddings", 64, 4096, 500_000),
+                          Rotary(64, base=5e5, layout="interleaved")),
+    "llama3": lambda: (torchtune("models/llama3_1/_position_embeddings.py", "Llama3ScaledRoPE", 64, 4096, 500_000),
+                       rotary_faults.LLAMA3 | {"rope_interleave": True, "max_position_embeddings": 4096}),
+    "phi3": lambda: (torchtune("models/phi3/_position_embeddings.py", "Phi3RotaryPositionalEmbeddings", 96), Rotary(96)),
+    "qwen2": lambda: (torchtune("models/qwen2/_positional_embeddings.py", "Qwen2RotaryPositionalEmbeddings", 64, 2048, 1e6),
+                      Rotary(64, base=1e6)),
+    "rotary_embedding_torch": rotary_embedding_torch,
+    "x_transformers": lambda: (x_transformers(), HALF),
+    "x_transformers scaled": lambda: (x_transformers(rotary_interpolation_factor=4.0),
+                                      HALF.replace(scaling={"rope_type": "linear", "factor": 4.0})),
+    "vllm": lambda: (stored(), Rotary(DIM, base=BASE)),
+    "original llama": original_llama,
+}
 
 
-@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.__name__)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_modules_of_libraries_are_right(library):
-    module, config = library()
+    module, config = LIBRARIES[library]()
     row, = check_rotary(module, config)
     assert (row.verdict, row.faults) == (FLOAT32, ())
     other = config.replace(base=777.0) if isinstance(config, Rotary) else config | {"rope_theta": 777.0}
     row, = check_rotary(module, other)
     assert row.verdict == WRONG and "777" in row.faults[0]
-    if library not in (vllm, original_llama):
+    if library not in ("vllm", "original llama"):
         row, = check_rotary(module)
         assert row.faults == ("no configuration was given; pass config=",)
 
@@ -386,7 +367,7 @@ def test_positions_in_bfloat16_by_rotary_embedding_torch():
 
 
 def test_xpos_is_not_checked():
-    row, = check_rotary(x_transformers(rotary_xpos=True), Rotary(64, rotary_dim=32, layout="interleaved"))
+    row, = check_rotary(x_transformers(rotary_xpos=True), HALF)
     assert (row.verdict, row.faults) == (UNCHECKED, ("xPos is not supported",))
 
 

@@ -148,8 +148,8 @@ def _narrow(table: str) -> Iterator[Arithmetic]:
 
 def positions_near(position: int, axes: int = 1) -> NDArray[np.int64]:
     """Return a position and the seven before it, because 16 bits may hold an even position exactly; equal on all axes."""
-    near = np.arange(max(0, position - 7), position + 1)
-    return near if axes == 1 else np.tile(near, (axes, 1))
+    at = position - np.arange(min(position, 7), -1, -1)
+    return at if axes == 1 else np.tile(at, (axes, 1))
 
 
 def axes_of(rotary: Rotary | None) -> int:

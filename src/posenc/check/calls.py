@@ -165,7 +165,7 @@ def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Call
 def _forms_tried(
     call: Callable[[Mapping[str, Any]], Any], known: set[str], setting: Setting, packed: bool
 ) -> tuple[Rotate | None, Callable[[Tensor, Tensor], Tables] | None]:
-    still = None                # a rotation that is the same at all positions
+    constant = None             # a rotation that is the same at all positions
 
     def run(form: Form, heads: int, x: Tensor, positions: Tensor) -> tuple[Any, Tensor]:
         given = form.given(x, heads)
@@ -212,8 +212,8 @@ def _forms_tried(
         whole = rotate if "positions" in known else functools.partial(_at_offsets, rotate)
         if not torch.equal(rows, rows[:1].expand_as(rows)):
             return (None, None) if not {"positions", "offset"} & known else (whole, None)
-        still = still or whole
-    return still, None
+        constant = constant or whole
+    return constant, None
 
 
 def _at_offsets(rotate: Rotate, x: Tensor, positions: Tensor) -> list[Tensor]:

@@ -59,7 +59,8 @@ def key_of(encoding: Encoding) -> tuple[bytes, float]:
 def tiers(sample: Sample) -> Iterator[tuple[Callable[[], Iterable[Candidate]], int]]:
     """Yield functions that return candidates, those that cost least to believe first, and how far to search for positions."""
     fits = functools.cache(lambda: list(_fits(sample)))
-    yield lambda: _presets(sample.values.shape[1]), NEAR
+    presets = preset_encodings(sample.values.shape[1])
+    yield lambda: [Candidate([encoding], names) for encoding, names in presets.values()], NEAR
     yield fits, NEAR
     if sample.positions is None:
         yield lambda: _in_steps(fits()), NEAR
@@ -107,10 +108,6 @@ def arrangement(encoding: Encoding) -> tuple[NDArray[np.intp], NDArray[np.bool_]
 # ---- presets --------------------------------------------------------------------------------------------------------
 
 
-def _presets(d_model: int) -> list[Candidate]:
-    return [Candidate([encoding], names) for encoding, names in preset_encodings(d_model).values()]
-
-
 @functools.lru_cache(maxsize=4)
 def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, Names]]:
     """Return, for each key, the shortest encoding and the (name, padding_idx) of every preset with this key."""
@@ -127,8 +124,8 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
             by_encoding.setdefault(Encoding(d_model, **plain), []).append((label, encoding.padding_idx))
     by_key: dict[tuple[bytes, float], tuple[Encoding, Names]] = {}
     for encoding, names in by_encoding.items():
-        other, others = by_key.get(key := key_of(encoding), (encoding, ()))
-        by_key[key] = min(other, encoding, key=lambda one: len(changes_of(one))), (*others, *names)
+        equal, equal_names = by_key.get(key := key_of(encoding), (encoding, ()))
+        by_key[key] = min(equal, encoding, key=lambda one: len(changes_of(one))), (*equal_names, *names)
     return by_key
 
 
@@ -335,8 +332,8 @@ def _nearest(
     rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])
     floor = abs(rough.scale) * 2.0 ** -PRECISION[dtype]
     parts = []
-    for some in range(0, len(starts), 256):
-        p = starts[some : some + 256, None] + steps[some : some + 256, None] * rows
+    for begin in range(0, len(starts), 256):
+        p = starts[begin : begin + 256, None] + steps[begin : begin + 256, None] * rows
         parts.append(np.sqrt(np.mean((rough.values(p, order) - values) ** 2, axis=(1, 2))))
     errors = np.concatenate(parts)
     scores = values.size * np.log2(np.maximum(errors, floor)) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))

@@ -26,7 +26,7 @@ class Evidence(NamedTuple):
     orientation: Orientation            # the orientation of the given values
     scales: tuple[float, ...]           # possible scales, simple ones first
     scale_error: float
-    still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
+    unrotated: NDArray[np.bool_]        # pairs that are not rotated, although they should be
     zero: NDArray[np.bool_]             # pairs that are 0 everywhere
     reach: float                        # largest distance between two positions whose phases agree with the frequencies
     faults: tuple[str, ...]
@@ -46,9 +46,6 @@ class Evidence(NamedTuple):
         as_given = [size] if abs(abs(size) - self.scales[0]) <= 2 * self.scale_error else []
         for scale in dict.fromkeys((*as_given, *self.scales)):
             yield _with_scale(rotary, scale)
-
-    def up_to(self, farthest: NDArray[np.float64], reach: float) -> Evidence:
-        return self._replace(positions=self.positions[..., farthest <= reach], values=self.values[farthest <= reach])
 
 
 def _with_scale(rotary: Rotary, scale: float) -> Rotary:
@@ -82,13 +79,13 @@ def evidence_of(
     frequency = -phases.frequency if orientation.exchanged != orientation.reversed else phases.frequency
     used = phases.amplitude > 0
     scales, error, of_scales = _scales(values, phases, stored, target)
-    still = np.zeros(len(used), bool)
+    unrotated = np.zeros(len(used), bool)
     if target is not None:
-        still = used & (np.abs(target.frequencies) > 64 * phases.error) & (frequency == 0)
-    if still.any():
-        of_scales += (not_rotated(np.flatnonzero(still)),)
-    estimate = Estimate(frequency, phases.error, used & np.isfinite(phases.error) & ~still)
-    return Evidence(positions, orientation.undone(values), stored, estimate, orientation, scales, error, still, ~used,
+        unrotated = used & (np.abs(target.frequencies) > 64 * phases.error) & (frequency == 0)
+    if unrotated.any():
+        of_scales += (not_rotated(np.flatnonzero(unrotated)),)
+    estimate = Estimate(frequency, phases.error, used & np.isfinite(phases.error) & ~unrotated)
+    return Evidence(positions, orientation.undone(values), stored, estimate, orientation, scales, error, unrotated, ~used,
                     float(phases.reach.max()), (*faults, *of_scales))
 
 

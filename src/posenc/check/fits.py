@@ -76,18 +76,18 @@ def line_of_columns(
     whose frequencies may exceed half a turn per row.
     """
     count = values.shape[1]
-    beyonds = [256, *(256 * 8**k for k in range(1, 20) if 256 * 8 ** (k - 1) < rows[-1])]
+    ends = [256, *(256 * 8**k for k in range(1, 20) if 256 * 8 ** (k - 1) < rows[-1])]
     numbers = [first + k for k in (*range(4), *_sparse(4, count)) if first + k < count]
     line = None
-    for beyond in beyonds:
-        chosen = np.flatnonzero(rows < beyond)
+    for end in ends:
+        chosen = np.flatnonzero(rows < end)
         chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, 256).astype(int))]
         if len(chosen) < 5:
             return None
         at = q[chosen] - q[chosen].mean()
         points = []
         for k in numbers:
-            if line is not None and (k > first + 1 or beyond > beyonds[0]):
+            if line is not None and (k > first + 1 or end > ends[0]):
                 w = math.exp(np.clip(line.intercept - line.slope * k, -100, 100))
             elif k > first + 1 or (w := _coarse(at, values[chosen, k])) == 0:
                 break
@@ -103,10 +103,10 @@ def line_of_columns(
     return line
 
 
-def _sparse(first: int, beyond: int) -> list[int]:
+def _sparse(first: int, end: int) -> list[int]:
     """Return integers with gaps of about a quarter of their value."""
     numbers = [first]
-    while numbers[-1] < beyond:
+    while numbers[-1] < end:
         numbers.append(numbers[-1] + max(1, numbers[-1] // 4))
     return numbers
 

@@ -162,19 +162,19 @@ def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) ->
     """
     if not positions.size:
         return ""
-    some = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
+    chosen = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
 
     def values(at: NDArray[Any]) -> NDArray[Any]:
         parts = call.values(np.ones((16, head_dim), np.float32), at)
         stacked = np.stack(np.broadcast_arrays(*parts))
         return stacked.reshape(-1, 16, stacked.shape[-1])
 
-    mixed, last = values(some), values(np.broadcast_to(some[..., -1:], some.shape))
+    mixed, last = values(chosen), values(np.broadcast_to(chosen[..., -1:], chosen.shape))
     if np.array_equal(mixed, last, equal_nan=True):
         return "" if _agree(mixed, mixed[:, :1]) else "the values depend on the row, not on its position"
     if _agree(last, mixed[:, -1:]):
         return ""
-    if _agree(last, values(np.zeros_like(some))):
+    if _agree(last, values(np.zeros_like(chosen))):
         return "positions are counted from the first one of each call"
     return "the values depend on the other positions of the call"
 
@@ -265,8 +265,9 @@ def _pairs_of(matrices: NDArray[np.float64]) -> tuple[list[Pair], tuple[str, ...
             if np.abs(block[:, 0, 0] - block[:, 1, 1]).max() > ALIKE * np.abs(block).max():
                 faults.setdefault("have different cosines in a pair", []).append(inputs[0])
             elif np.abs(block[:, 0, 1] + block[:, 1, 0]).max() > sines:
-                same = np.abs(block[:, 0, 1] - block[:, 1, 0]).max() < sines
-                problem = "have sines of the same sign in both columns of a pair" if same else "have different sines in a pair"
+                is_same_sign = np.abs(block[:, 0, 1] - block[:, 1, 0]).max() < sines
+                kind = "sines of the same sign in both columns of" if is_same_sign else "different sines in"
+                problem = f"have {kind} a pair"
                 faults.setdefault(problem, []).append(inputs[0])
     return sorted(pairs), tuple(f"columns {numbers(columns)} {problem}" for problem, columns in faults.items())
 

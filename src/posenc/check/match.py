@@ -300,7 +300,7 @@ def _compared(table: Table, result: Result) -> Match | None:
     """Compare a result with all rows; return the match, or None if too many rows differ."""
     rows, d_model = table.shape
     encoding, positions = result.encoding, result.positions
-    largest, zeros, others, first_other, equal = 0.0, 0, 0, None, True
+    largest, zeros, differing, first_differing, equal = 0.0, 0, 0, None, True
     most = max(1, limits.CHUNK // d_model)
     for first in range(0, rows, most):
         part = positions[first : first + most]
@@ -315,18 +315,18 @@ def _compared(table: Table, result: Result) -> Match | None:
         largest = max(largest, difference.max())
         distance = np.abs(np.asarray(part, np.float64) + encoding.position_offset)
         beyond = np.flatnonzero(difference > 2 * (result.least + result.slope * distance))
-        if len(beyond) and first_other is None:
-            first_other = first + int(beyond[0])
-        others += len(beyond)
-    if others > limits.MOST_OTHER_ROWS * (rows - zeros):
+        if len(beyond) and first_differing is None:
+            first_differing = first + int(beyond[0])
+        differing += len(beyond)
+    if differing > limits.MOST_OTHER_ROWS * (rows - zeros):
         return None
     reason = "every value correctly rounded"
     if not equal or largest:
         reason = result.reason + ("" if result.stored == table.dtype else f", stored as {result.stored}")
     if zeros:
         reason += f"; rows of zeros: {zeros}"
-    if others:
-        reason += f"; rows with unexplained differences: {others}, the first is {first_other}"
+    if differing:
+        reason += f"; rows with unexplained differences: {differing}, the first is {first_differing}"
     return Match(encoding, positions, tuple(name for name, _ in result.names), float(largest), reason)
 
 

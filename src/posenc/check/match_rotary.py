@@ -54,8 +54,9 @@ def judged(
         positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
         faults, finite = reading.faults, np.isfinite(values).all(axis=1)
         if not values.size:
-            still = not faults and expected is not None and not expected.rotary_dim
-            return Result(expected if still else None, 0.0 if still else math.inf, faults, ("there are no values",))
+            is_unrotated = not faults and expected is not None and not expected.rotary_dim
+            rotary, distance = (expected, 0.0) if is_unrotated else (None, math.inf)
+            return Result(rotary, distance, faults, ("there are no values",))
         if not finite.any():
             faults += ("no value is finite",)
         elif not finite.all():
@@ -115,8 +116,8 @@ def _explanations(
         views += [(shifted, False)] + ([] if first_rows else [(shifted, True), (evidence, True)])
     for view, narrow in views:
         estimate = view.estimate.loose() if narrow else view.estimate
-        near = mistakes.candidates(estimate, target, source, size)
-        for candidate in near if target is None else [Candidate(mistakes.NOTHING, target, ()), *near]:
+        proposed = mistakes.candidates(estimate, target, source, size)
+        for candidate in proposed if target is None else [Candidate(mistakes.NOTHING, target, ()), *proposed]:
             yield view, candidate, narrow
     if not first_rows:
         last = mistakes.explicit(evidence.estimate, size, None if target is None else target.axes)
@@ -134,8 +135,8 @@ def _first(explanations: Any, target: Rotary | None, source: str) -> Explanation
         if best is not None and (narrow or candidate.cost == mistakes.EVERY_FREQUENCY):
             return best
         rotary: Rotary | None = candidate.rotary
-        if evidence.still.any():
-            frequencies = np.where(evidence.still, 0.0, candidate.rotary.frequencies)
+        if evidence.unrotated.any():
+            frequencies = np.where(evidence.unrotated, 0.0, candidate.rotary.frequencies)
             rotary = changed(candidate.rotary, frequencies=frequencies, scale=1.0)
         for sized in () if rotary is None else evidence.sized(rotary):
             arithmetic = explained(sized, evidence.positions, evidence.values, evidence.dtype, narrow, ~evidence.zero)
@@ -164,7 +165,9 @@ def _of_values(
         farthest = np.abs(positions).max(axis=0) if positions.ndim > 1 else np.abs(positions)
         reach = min(float(farthest.max()) / 2, evidence.reach)
         while best is None and reach >= 8:
-            first = _explanations(evidence.up_to(farthest, reach), target, source, size, first_rows=True)
+            within = farthest <= reach
+            nearby = evidence._replace(positions=positions[..., within], values=evidence.values[within])
+            first = _explanations(nearby, target, source, size, first_rows=True)
             if (best := _first(first, target, source)) is not None:
                 end = _end_of(reading, best, farthest, reach)
             reach /= 2
@@ -215,7 +218,7 @@ def _described(
     if rotary.axes is not None and (evidence.positions == evidence.positions[0]).all():
         remarks = (*remarks, "the positions are equal on all axes and do not show the axes of the pairs")
     unknown = SIGMAS * evidence.estimate.error > NOT_KNOWN * np.abs(rotary.frequencies)
-    unknown = np.flatnonzero(unknown & (rotary.frequencies != 0) & ~evidence.still)
+    unknown = np.flatnonzero(unknown & (rotary.frequencies != 0) & ~evidence.unrotated)
     if len(unknown):
         remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
     of_scale = mistakes.of_scale(rotary, target, source)
@@ -237,19 +240,19 @@ def _end_of(reading: Reading, best: Explanation, farthest: NDArray[np.float64], 
         at: Any = np.full((*best.evidence.positions.shape[:-1], 1), position) + best.evidence.shift
         return values is not None and bool(unexplained(best.rotary, at, values, best.arithmetic).any())
 
-    good = int(reach)
-    bad = min((int(p) for p in farthest if p > reach and differs(int(p))), default=None)
-    if bad is None:
+    last_right = int(reach)
+    first_wrong = min((int(p) for p in farthest if p > reach and differs(int(p))), default=None)
+    if first_wrong is None:
         return ("the values at some positions differ",)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (good, middle) if differs(middle) else (middle, bad)
-    beyond, last, first = values_at(bad), values_at(bad - 1), values_at(0)
-    if beyond is not None and first is not None and np.array_equal(beyond, first):
-        return (f"the table ends at {bad:,} and repeats",)
-    if beyond is not None and last is not None and np.array_equal(beyond, last):
-        return (f"the table ends at {bad:,} and its last row is repeated",)
-    return (f"the values differ from position {bad:,} on",)
+    while first_wrong - last_right > 1:
+        middle = (last_right + first_wrong) // 2
+        last_right, first_wrong = (last_right, middle) if differs(middle) else (middle, first_wrong)
+    after_end, before_end, first = values_at(first_wrong), values_at(first_wrong - 1), values_at(0)
+    if after_end is not None and first is not None and np.array_equal(after_end, first):
+        return (f"the table ends at {first_wrong:,} and repeats",)
+    if after_end is not None and before_end is not None and np.array_equal(after_end, before_end):
+        return (f"the table ends at {first_wrong:,} and its last row is repeated",)
+    return (f"the values differ from position {first_wrong:,} on",)
 
 
 def _other_rows(reading: Reading, best: Explanation) -> tuple[str, ...]:
@@ -258,7 +261,7 @@ def _other_rows(reading: Reading, best: Explanation) -> tuple[str, ...]:
     if len(reading.rows) == total or best.arithmetic.is_narrow:
         return ()
     float32 = best.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
-    beyond: list[int] = []
+    differing: list[int] = []
     step = max(1, CHUNK // len(best.rotary.frequencies))
     for begin in range(0, total, step):
         rows = slice(begin, begin + step)
@@ -267,22 +270,22 @@ def _other_rows(reading: Reading, best: Explanation) -> tuple[str, ...]:
         if differs.any():
             differs &= unexplained(best.rotary, at, values, float32)
         wrong = (differs | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1)
-        beyond += (begin + np.flatnonzero(wrong)).tolist()
-    if not beyond:
+        differing += (begin + np.flatnonzero(wrong)).tolist()
+    if not differing:
         return ()
-    first = f"{reading.positions[..., beyond[0]].max():,}"
-    return (f"1 row differs, at position {first}" if len(beyond) == 1 else
-            f"{len(beyond)} rows differ, the first at position {first}",)
+    first = f"{reading.positions[..., differing[0]].max():,}"
+    return (f"1 row differs, at position {first}" if len(differing) == 1 else
+            f"{len(differing)} rows differ, the first at position {first}",)
 
 
 def _nearest(evidence: Evidence, target: Rotary | None, source: str, size: int) -> Result:
     """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
-    near = [candidate.rotary for candidate in mistakes.candidates(evidence.estimate, target, source, size, MOST_COLUMNS)]
+    proposed = [candidate.rotary for candidate in mistakes.candidates(evidence.estimate, target, source, size, MOST_COLUMNS)]
     if target is not None:
-        near = [target, *near]
-    if not near:
+        proposed = [target, *proposed]
+    if not proposed:
         return Result(None, math.inf, (NO_ROTATION,))
-    best = max(near, key=lambda rotary: evidence.estimate.share_near(rotary.frequencies))
+    best = max(proposed, key=lambda rotary: evidence.estimate.share_near(rotary.frequencies))
     sized = next(evidence.sized(best))
     error = difference(evidence.values, exact(sized, evidence.positions))
     differs = unexplained(sized, evidence.positions, evidence.values, Arithmetic(evidence.dtype, "float32"))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check.arithmetic import PRECISION, Arithmetic, axes_of, computed, difference, size_of
+from posenc.check.arithmetic import NARROW, PRECISION, Arithmetic, axes_of, computed, difference, size_of
 from posenc.check.fits import TURNS, line_through, short
 from posenc.check.limits import AXIS_ERROR, EXTREME_BASE, LOOSE, NEAR, SIGMAS, TIGHT, YARN_PAIR
 from posenc.check.reading import numbers
@@ -118,8 +118,8 @@ def candidates(
         for kind in KINDS:
             proposed += kind(situation)
     proposed += without_expectation(estimate, head_dim, None if expected is None else expected.axes)
-    near = [one for one in proposed if one.rotary is not None and estimate.share_near(one.rotary.frequencies) >= least]
-    return sorted(near, key=lambda one: one.cost)
+    agreeing = [one for one in proposed if one.rotary is not None and estimate.share_near(one.rotary.frequencies) >= least]
+    return sorted(agreeing, key=lambda one: one.cost)
 
 
 # ---- kinds of mistakes ----------------------------------------------------------------------------------------------
@@ -279,10 +279,10 @@ def without_expectation(estimate: Estimate, head_dim: int, axes: Any) -> Iterato
     if not len(turning):
         return
     share = (turning[-1] + 1) / count
-    still = {"scaling": {"rope_type": "proportional", "partial_rotary_factor": share}} if share < 1 else {}
+    partial = {"scaling": {"rope_type": "proportional", "partial_rotary_factor": share}} if share < 1 else {}
     for keywords in (*_geometric(w, error, turning), *_scaled(w, error, turning)):
         try:
-            rotary = Rotary(head_dim, rotary_dim=2 * count, axes=axes, **(still | keywords))
+            rotary = Rotary(head_dim, rotary_dim=2 * count, axes=axes, **(partial | keywords))
         except ValueError:
             continue
         yield Candidate(FORMULA, rotary)
@@ -414,13 +414,13 @@ def _explicit_differences(w: NDArray[np.float64], f: NDArray[np.float64]) -> tup
     differ = np.flatnonzero(np.abs(w - f) > 1e-3 * np.abs(f))
     if not len(differ):
         return ("the frequencies differ slightly from the expected ones",)
-    still, others = differ[w[differ] == 0], differ[w[differ] != 0]
-    faults = [not_rotated(still)] if len(still) else []
-    if len(others):
-        k, which = others[0], pairs(others)
-        formula = "follow no known formula" if len(others) > len(f) / 2 else "differ"
+    unrotated, turned = differ[w[differ] == 0], differ[w[differ] != 0]
+    faults = [not_rotated(unrotated)] if len(unrotated) else []
+    if len(turned):
+        k, which = turned[0], pairs(turned)
+        formula = "follow no known formula" if len(turned) > len(f) / 2 else "differ"
         several = f"the frequencies of {which} {formula}: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}"
-        faults.append(several if len(others) > 1 else f"the frequency of {which} is {w[k]:.6g}, expected {f[k]:.6g}")
+        faults.append(several if len(turned) > 1 else f"the frequency of {which} is {w[k]:.6g}, expected {f[k]:.6g}")
     return tuple(faults)
 
 
@@ -458,14 +458,7 @@ def of_scale(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[str,
 
 def of_arithmetic(arithmetic: Arithmetic, narrower: bool) -> tuple[str, ...]:
     """Return the faults of an arithmetic; `narrower` is True if tables were rounded to too few bits."""
-    faults = []
-    if arithmetic.frequencies in ("bfloat16", "float16"):
-        faults.append(f"inv_freq was rounded to {arithmetic.frequencies}")
-    if arithmetic.positions in ("bfloat16", "float16"):
-        above = 2 ** PRECISION[arithmetic.positions]
-        faults.append(f"positions were rounded to {arithmetic.positions} above {above:,}")
-    if arithmetic.angles in ("bfloat16", "float16"):
-        faults.append(f"angles were rounded to {arithmetic.angles}")
-    if narrower:
-        faults.append(f"tables were rounded to {arithmetic.table}")
-    return tuple(faults)
+    above = f" above {2 ** PRECISION.get(arithmetic.positions, 0):,}"
+    rounded = (("inv_freq was", arithmetic.frequencies, ""), ("positions were", arithmetic.positions, above),
+               ("angles were", arithmetic.angles, ""), ("tables were", arithmetic.table if narrower else "", ""))
+    return tuple(f"{what} rounded to {dtype}{where}" for what, dtype, where in rounded if dtype in NARROW)

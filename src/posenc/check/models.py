@@ -16,8 +16,8 @@ from posenc import Rotary
 from posenc.check import calls
 from posenc.check.arithmetic import axes_of
 from posenc.check.functions import valid_positions
-from posenc.check.report import RotaryReport, RotaryRow, guide, is_rotary, new_row, total_errors, with_length
-from posenc.check.rotations import SOURCE, RotaryMatch, longest, matched
+from posenc.check.report import RotaryReport, RotaryRow, faults_of, guide, is_rotary, new_row, total_errors, with_length
+from posenc.check.rotations import SOURCE, RotaryMatch, entry_of, longest, matched
 from posenc.torch import RotaryEmbedding
 
 # the functions that apply tables, if the code of an attention refers to them by these names
@@ -66,9 +66,7 @@ class Judged(NamedTuple):
 
     @property
     def faults(self) -> tuple[str, ...]:
-        if self.match is None:
-            return ()
-        return self.match.faults or ((self.match.reason,) if self.match.rotary is None else ())
+        return () if self.match is None else faults_of(self.match)
 
 
 def check_rotary(model: nn.Module, config: Any = None, *, apply: Callable[..., Any] | None = None) -> RotaryReport:
@@ -196,10 +194,6 @@ def _readable(config: Any) -> Any:
     return attributes if attributes and not isinstance(config, type) else None
 
 
-def _get(config: Any, name: str) -> Any:
-    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
-
-
 def _expectations(place: Place, config: Any) -> list[Expected]:
     """Return the rotation of each layer type in the configuration."""
     if isinstance(config, Rotary):
@@ -207,10 +201,10 @@ def _expectations(place: Place, config: Any) -> list[Expected]:
     nearest = _readable(_config(place))
     if config is None and (nearest is None or type(nearest).__module__.startswith("diffusers.")):
         return [Expected()]         # configurations of diffusers do not describe the rotation
-    chosen = nearest if config is None else _part(config, _get(nearest, "model_type"))
+    chosen = nearest if config is None else _part(config, entry_of(nearest, "model_type"))
     try:
         types = Rotary.layer_types(chosen)
-        used = [name for name in types if name is None or name in (_get(chosen, "layer_types") or types)]
+        used = [name for name in types if name is None or name in (entry_of(chosen, "layer_types") or types)]
         return [Expected(chosen, name, Rotary.from_config(chosen, name)) for name in used or types]
     except (TypeError, ValueError) as error:
         return [Expected(chosen, None, None, str(error))]
@@ -221,11 +215,11 @@ def _part(config: Any, kind: Any) -> Any:
     def parts(whole: Any) -> Iterator[Any]:
         yield whole
         for value in (whole if isinstance(whole, Mapping) else vars(whole)).values():
-            if _get(value, "model_type") is not None:
+            if entry_of(value, "model_type") is not None:
                 yield from parts(value)
 
-    same = [part for part in parts(config) if kind is not None and _get(part, "model_type") == kind]
-    return (same or [_get(config, "text_config") or config])[0]
+    matching = [part for part in parts(config) if kind is not None and entry_of(part, "model_type") == kind]
+    return (matching or [entry_of(config, "text_config") or config])[0]
 
 
 def _variants(setting: calls.Setting, expected: Expected, module: nn.Module) -> list[tuple[calls.Setting, Rotary]]:

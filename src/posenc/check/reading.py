@@ -194,9 +194,9 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
 
 def _read_frequencies(w: NDArray[np.float64], size: float) -> Reading:
     """Return the cosines and sines of given frequencies, or a fault if these were never written."""
-    bad = np.count_nonzero(~np.isfinite(w))
-    if bad or not w.any():
-        what = f"{bad} of {len(w)} elements are not finite" if bad else f"all {len(w)} elements are 0"
+    invalid = np.count_nonzero(~np.isfinite(w))
+    if invalid or not w.any():
+        what = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
         return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
     at = spread(REACHES[0], FIRST, SPREAD) / max(1.0, np.abs(w).max())     # no pair turns by more than 1 at once
     call = functools.partial(_turned, w, size)

@@ -81,9 +81,13 @@ def new_row(
     if match is None or expected is None or unchecked:
         reason = unchecked or "no configuration was given; pass config="
         return RotaryRow(module, found, expected, "not checked", (reason,), by_position, "", compared)
-    faults = match.faults or ((match.reason,) if match.rotary is None else ())
+    faults = faults_of(match)
     verdict: Verdict = "wrong" if faults else "float32 angles" if "float32 angles" in match.reason else "right"
     return RotaryRow(module, found, expected, verdict, faults, by_position, guide(faults), compared)
+
+
+def faults_of(match: RotaryMatch) -> tuple[str, ...]:
+    return match.faults or ((match.reason,) if match.rotary is None else ())
 
 
 def guide(faults: Sequence[str]) -> str:
@@ -97,11 +101,8 @@ def is_rotary(name: str) -> bool:
     return NAMES.fullmatch(name) is not None
 
 
-def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary], positions: int | None = None) -> RotaryRow:
-    """Compare tables or frequencies with each expected rotation; return the row for the best agreement.
-
-    `positions` is the number of positions that the configuration states.
-    """
+def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
+    """Compare tables or frequencies with each expected rotation; return the row for the best agreement."""
     rows = []
     for rotary in expected.values():
         try:
@@ -110,8 +111,6 @@ def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary], po
             rows.append(new_row(name, rotary, unchecked=str(error)))
             continue
         kind = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
-        if kind == "tables" and positions is not None:
-            match = with_length(match, max(np.shape(rotation[0] if is_pair(rotation) else rotation)[:-1]), positions)
         rows.append(new_row(name, rotary, match, total_errors(None, match, rotary), kind))
     return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
 
@@ -218,26 +217,14 @@ class RotaryReport(tuple[RotaryRow, ...]):
         heads = ["module", "verdict", *(f"{'error at ' if p == ERRORS_AT[0] else ''}{p:,}" for p in ERRORS_AT)]
         cells = [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())] for row in self]
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        lines.append(_line(heads, widths))
-        for row, texts in zip(self, cells, strict=True):
-            lines.append(_line(texts, widths))
-            lines += [f"    {name:<9} {text}" for name, text in _details(row)]
+        lines_of_cells = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in (heads, *cells)]
+        lines.append(lines_of_cells[0])
+        for row, line in zip(self, lines_of_cells[1:], strict=True):
+            kind = "reason" if row.verdict == "not checked" else "fault"
+            details = [("found", row.found), ("expected", row.expected), *((kind, fault) for fault in row.faults),
+                       ("remedy", row.remedy)]
+            lines += [line, *(f"    {name:<9} {value}" for name, value in details if value)]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-
-
-def _details(row: RotaryRow) -> Iterable[tuple[str, str]]:
-    if row.found is not None:
-        yield "found", repr(row.found)
-    if row.expected is not None:
-        yield "expected", repr(row.expected)
-    for fault in row.faults:
-        yield ("reason" if row.verdict == "not checked" else "fault"), fault
-    if row.remedy:
-        yield "remedy", row.remedy

@@ -8,14 +8,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posenc import Rotary, RotaryAt
 from posenc.check.arithmetic import axes_of, difference, exact, positions_near
 from posenc.check.functions import read_function, read_rotary, valid_positions
 from posenc.check.limits import NO_DIGIT
 from posenc.check.match_rotary import NO_ROTATION, Result, judged
-from posenc.check.reading import Reading, read_arrays
+from posenc.check.reading import Reading, read_arrays, spread
 
 SOURCE = "the configuration has"
 OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
@@ -190,7 +189,7 @@ def assert_rotary(
     else:
         limits = valid_positions(expected), longest(expect) if source == SOURCE else None
         last = min((limit for limit in limits if limit is not None), default=LAST + 1) - 1
-    positions = _positions_up_to(last) if callable(f) else None
+    positions = np.union1d(spread(min(last, 2**62), 64, 64), positions_near(last)) if callable(f) else None
     readings = read(f, expected, positions, None, any_order)
     match = _merged([judged(reading, expected, source) for reading in readings], expected)
     if match.faults:
@@ -204,13 +203,6 @@ def assert_rotary(
                                      f"more than largest_error, {largest_error:g}")
 
 
-def _positions_up_to(last: int) -> NDArray[np.int64]:
-    """Return the first and the last positions, and those near powers of 2, where rounding often begins and tables often end."""
-    powers = [(1 << exponent) + offset for exponent in range(5, last.bit_length()) for offset in (-1, 0, 1)]
-    chosen = {*range(33), *powers, *range(max(0, last - 7), last + 1)}
-    return np.array(sorted(position for position in chosen if position <= last), np.int64)
-
-
 def _integer(name: str, value: SupportsIndex, lowest: int) -> int:
     """Return an integer argument, or raise an error that names the argument."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -220,11 +212,14 @@ def _integer(name: str, value: SupportsIndex, lowest: int) -> int:
     return value.__index__()
 
 
+def entry_of(config: Any, name: str) -> Any:
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
 def longest(config: Any) -> int | None:
     """Return the number of positions that a configuration states, or None."""
     for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
-        value = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
-        if isinstance(value, int) and value > 0:
+        if isinstance(value := entry_of(config, name), int) and value > 0:
             return value
     return None
 
