@@ -248,7 +248,7 @@ def verify(
     --------
     save : Write a file.
     open : Return the values, the encoding and the positions.
-    identify : Find the convention of a table without a specification.
+    posenc.check.identify : Find the convention of a table without a specification.
 
     Notes
     -----
