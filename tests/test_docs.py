@@ -165,7 +165,7 @@ def module(name):
 
 
 @pytest.mark.thread_unsafe          # doctest replaces sys.stdout while it runs
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "posenc"])
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in ("posenc", "posenc.zarr")])
 def test_examples_of_docstrings_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
@@ -215,7 +215,7 @@ def documented(name):
 @pytest.mark.parametrize("name", PUBLIC)
 def test_docstrings_have_all_sections(name):
     values = dict(documented(name))
-    assert len(values) >= 3
+    assert len(values) >= 2
     assert {key: missing for key, value in values.items() if (missing := missing_sections(value))} == {}
     # every module that defines a public name must be in MODULES
     assert {value.__module__ for value in dict(public(name)).values() if hasattr(value, "__module__")} <= set(MODULES)

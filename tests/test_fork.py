@@ -185,10 +185,10 @@ def test_forks_with_a_repaired_wheel(tmp_path):
         run_matrix(when_torch, site, PYTHONPATH=str(site))
 
 
-# number of rows and call: the computation needs more than 200 bits
+# number of rows and call: values that Python evaluates, in one thread; and values that two threads compute
 CALLS = {
     "encode": (16, lambda rows, **options: posenc.encode(np.full(rows, 5e-324), 512, dtype="float64", **options)),
-    "rotate": (80, lambda rows, threads=None, out=None: posenc.Rotary(512, scale=2.0**-100).rotate(
+    "rotate": (60_000, lambda rows, threads=None, out=None: posenc.Rotary(512).rotate(
         np.ones((rows, 512), np.float32), np.full(rows, 3), out=out, threads=threads)),
 }
 
@@ -200,7 +200,7 @@ def test_a_signal_handler_may_fork_during_a_call(rows, call):
     children = []
     before = signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
     out = np.full((rows, 512), np.nan, expected.dtype)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
     try:
         call(rows, out=out, threads=2)
         correct = out.tobytes() == expected.tobytes() * rows

@@ -226,7 +226,7 @@ def test_the_image_of_the_readme_is_up_to_date(tmp_path):
     """With the same version of matplotlib, the command in the README draws the same image."""
     picture = ROOT / "docs/images/heatmap.png"
     assert picture.stat().st_size < 60_000 and png_size(picture) == (800, 450)
-    (line,) = re.findall(r"`posenc (plot .*?)` draws this picture", (ROOT / "README.md").read_text())
+    (line,) = re.findall(r"`posenc (plot .*?)` draws it", (ROOT / "README.md").read_text())
     if f"Matplotlib version{matplotlib.__version__}".encode() not in picture.read_bytes():
         pytest.skip("the image was drawn by another version of matplotlib")
     assert _cli.main(line.replace("heatmap.png", str(tmp_path / "heatmap.png")).split()) == 0

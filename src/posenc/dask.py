@@ -80,7 +80,7 @@ def table(
     encoding = cached_encoding(d_model, convention)
     meta = encoding.encode(0, dtype=dtype)
     if not isinstance(positions, da.Array):
-        positions = checks.range_or_array(positions)
+        positions = checks.range_or_array(compute(positions, traverse=False)[0])       # a column of a Dask dataframe
         checks.positions_of(positions, encoding.position_offset)
         shape = checks.shape_of(positions)
     else:

@@ -28,7 +28,7 @@ def naming(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is None:
             raise
-        raise OSError(error.errno, error.strerror, path) from error
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 def exists_error(path: str) -> FileExistsError:
@@ -126,10 +126,8 @@ def write_bytes(path: str, data: bytes, *, overwrite: bool = False) -> int:
     return len(data)
 
 
-def write_blocks(
-    path: str, blocks: Iterable[memoryview], size: int, progress: Callable[[int], object] = lambda written: None
-) -> None:
-    """Write a new file of `size` bytes and flush it to the disk; call `progress` with the size of each block."""
+def write_blocks(path: str, blocks: Iterable[memoryview], size: int) -> None:
+    """Write a new file of `size` bytes and flush it to the disk."""
     with open(path, "xb") as file:
         fd, uncleared = file.fileno(), 0
         if hasattr(os, "posix_fallocate"):      # not on macOS and Windows
@@ -140,7 +138,6 @@ def write_blocks(
             if uncleared >= CLEAR_BYTES:
                 clear_cache(fd)
                 uncleared = 0
-            progress(len(block))
         file.flush()
         os.fsync(fd)
         clear_cache(fd)

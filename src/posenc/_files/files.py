@@ -90,7 +90,7 @@ def save(
     threads : int, optional
         As in `encode`.
     progress : callable, optional
-        Called with the number of bytes written since its last call.
+        Called with the number of bytes of values written since its last call.
 
     Returns
     -------

@@ -22,9 +22,7 @@ def header(specification: Specification) -> bytes:
 
 def stream(file: BinaryIO, specification: Specification, threads: int | None, progress: Callable[[int], object]) -> None:
     """Write the bytes of a .npy file to an open file such as a pipe, from first to last."""
-    for block in table.blocks(header(specification), specification, threads):
-        file.write(block)
-        progress(len(block))
+    file.writelines(table.blocks(header(specification), specification, threads, progress))
     file.flush()
 
 

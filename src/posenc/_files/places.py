@@ -34,8 +34,8 @@ class Place(NamedTuple):
         try:
             array = zarr.open_array(root, mode="r")
             array.attrs.get("posenc")
-        except FileNotFoundError as error:
-            raise FileNotFoundError(errno.ENOENT, "No Zarr array is visible to this process", self.name) from error
+        except FileNotFoundError:       # without its cause, which a cluster cannot send to the client
+            raise FileNotFoundError(errno.ENOENT, "No Zarr array is visible to this process", self.name) from None
         except DAMAGED as error:
             raise ValueError(f"{self.name}: not a Zarr array: {str(error)[:200]}") from error
         return array
@@ -60,6 +60,8 @@ class Place(NamedTuple):
 def place_of(store: Any, storage_options: dict[str, Any] | None = None) -> Place:
     """Return the place of a path, a URL or a Zarr store."""
     name = os.fsdecode(store) if isinstance(store, (str, os.PathLike)) else None
+    if name is not None and "\0" in name:
+        raise ValueError(f"store is {name!r}, expected a path without a null character")
     if is_url(name):
         root = StorePath(FsspecStore.from_url(name, storage_options=storage_options))
     elif storage_options is not None:

@@ -79,12 +79,17 @@ def write(
     """Write a header and a table to a file, atomically, and return the size of the file in bytes."""
     size = len(header) + specification.nbytes
     with atomic.replacement(path, size, overwrite) as temporary:
-        atomic.write_blocks(temporary, blocks(header, specification, threads), size, progress)
+        atomic.write_blocks(temporary, blocks(header, specification, threads, progress), size)
     return size
 
 
-def blocks(header: bytes, specification: Specification, threads: int | None) -> Iterator[memoryview]:
-    """Yield the bytes of a file in order: the header, then blocks of rows, each of which overwrites the previous one."""
+def blocks(
+    header: bytes, specification: Specification, threads: int | None, progress: Callable[[int], object]
+) -> Iterator[memoryview]:
+    """Yield the bytes of a file in order: the header, then blocks of rows, each of which overwrites the previous one.
+
+    After each block of rows, call `progress` with its size.
+    """
     yield memoryview(header)
     positions, encoding, dtype = specification
     rows = buffer_rows(*specification.shape, dtype)
@@ -95,6 +100,7 @@ def blocks(header: bytes, specification: Specification, threads: int | None) -> 
         if sys.byteorder == "big":
             block.byteswap(inplace=True)
         yield block.reshape(-1).view(np.uint8).data
+        progress(block.nbytes)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------

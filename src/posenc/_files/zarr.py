@@ -234,12 +234,14 @@ def write(
 
     Parameters
     ----------
-    store, storage_options
+    store : path_like, URL or Zarr store
         As in `create`.
     part, parts : int
         Number of the part, from 0 to ``parts - 1``, and number of parts.
     threads : int, optional
         As in `posenc.encode`; use 1 if a scheduler starts a task for each processor.
+    storage_options : dict, optional
+        As in `create`.
     progress : callable, optional
         Called with the number of bytes written since its last call.
 
@@ -320,7 +322,9 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
 
     Parameters
     ----------
-    store, storage_options
+    store : path_like, URL or Zarr store
+        As in `create`.
+    storage_options : dict, optional
         As in `create`.
 
     Returns
@@ -358,7 +362,9 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
 
     Parameters
     ----------
-    store, storage_options
+    store : path_like, URL or Zarr store
+        As in `create`.
+    storage_options : dict, optional
         As in `create`.
 
     Returns
