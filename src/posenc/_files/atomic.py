@@ -23,12 +23,15 @@ UNSUPPORTED = errno.EBADF, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS
 @contextmanager
 def naming(path: str) -> Iterator[None]:
     """Set the file name in every OSError to the user's path, instead of a temporary name or no name."""
+    named = None
     try:
         yield
     except OSError as error:
         if error.errno is None:
             raise
-        raise OSError(error.errno, error.strerror, path) from None
+        named = OSError(error.errno, error.strerror, path)
+    if named is not None:
+        raise named                 # without a context, which a cluster might not be able to send to the client
 
 
 def exists_error(path: str) -> FileExistsError:
