@@ -31,13 +31,16 @@ class Place(NamedTuple):
     def open(self) -> zarr.Array[Any]:
         """Open the array for reading; raise a FileNotFoundError if there is none, and a ValueError for invalid metadata."""
         root = StorePath(self.root.store.with_read_only(True), self.root.path)      # a writable store would create the folder
+        array = None
         try:
             array = zarr.open_array(root, mode="r")
             array.attrs.get("posenc")
-        except FileNotFoundError:       # without its cause, which a cluster cannot send to the client
-            raise FileNotFoundError(errno.ENOENT, "No Zarr array is visible to this process", self.name) from None
+        except FileNotFoundError:
+            pass
         except DAMAGED as error:
             raise ValueError(f"{self.name}: not a Zarr array: {str(error)[:200]}") from error
+        if array is None:               # raised here, without zarr's error, which a cluster cannot send to the client
+            raise FileNotFoundError(errno.ENOENT, "No Zarr array is visible to this process", self.name)
         return array
 
     def existing(self) -> zarr.Array[Any] | None:
