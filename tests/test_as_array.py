@@ -71,15 +71,13 @@ def test_columns_are_exact(container):
         assert_same_bits(posenc.dask.table(column, 8, dtype="float64").compute(), expected)
 
 
-@pytest.mark.parametrize(
-    "values, message", [([7, None], "1 null; fill or drop it"), ([None, 7, None], "2 nulls; fill or drop them")]
-)
+@pytest.mark.parametrize("values", [[7, None], [None, 7, None]], ids=str)
 @pytest.mark.parametrize("container", [*COLUMNS, "list", "list, NA"])
-def test_nulls_are_refused(container, values, message):
+def test_nulls_are_refused(container, values):
     lists = {"list": list, "list, NA": lambda v: [pd.NA if x is None else x for x in v]}
     column = (COLUMNS | lists)[container](values)
     for name, call in entries(column, len(values)):
-        with pytest.raises(ValueError, match=f"{name} has {message}"):
+        with pytest.raises(ValueError, match=f"{name} has {values.count(None)} nulls"):
             call()
 
 
@@ -108,7 +106,7 @@ def entries(column, n):
 
 @pytest.mark.parametrize("container", TABLES)
 def test_nulls_in_tables_are_refused(container):
-    with pytest.raises(ValueError, match=r"positions has [12] nulls?;"):
+    with pytest.raises(ValueError, match=r"positions has [12] nulls"):
         posenc.encode(TABLES[container]([7, None, 8]), 8)
 
 
@@ -121,7 +119,7 @@ def test_tables_that_mix_reals_with_large_integers_are_refused(make):
 
 @pytest.mark.parametrize("container", REALS)
 def test_real_columns(container):
-    with pytest.raises(ValueError, match="positions has 1 null; fill or drop it"):
+    with pytest.raises(ValueError, match="positions has 1 nulls"):
         posenc.encode(REALS[container]([0.5, None]), 8)
     assert_same_bits(posenc.encode(REALS[container]([0.5, 2.0**60]), 8), posenc.encode(np.array([0.5, 2.0**60]), 8))
 
@@ -147,7 +145,7 @@ def test_integers_that_pandas_may_have_rounded_are_refused(make):
 
 def test_boolean_masks_with_nulls_are_refused():
     for mask in (pd.array([True, None], "boolean"), pl.Series([True, None]), pa.array([True, None])):
-        with pytest.raises(ValueError, match="mask has 1 null"):
+        with pytest.raises(ValueError, match="mask has 1 nulls"):
             posenc.positions_from_mask(mask)
 
 
@@ -200,9 +198,8 @@ def test_times_are_refused_with_a_conversion(container):
     for name, call in entries(column, 2) if np.ndim(column) else [("positions", lambda: posenc.encode(column, 8))]:
         with pytest.raises(TypeError) as refused:
             call()
-        code, unit = re.fullmatch(
-            rf"{name} has dtype .*, expected numbers; write (.*) for numbers of (\w+)(?: since 1970)?", str(refused.value)
-        ).groups()
+        pattern = rf"{name} has dtype .*\[(\w+)\] with 0 NaT, expected numbers such as (.*)"
+        unit, code = re.fullmatch(pattern, str(refused.value)).groups()
         numbers = eval(code, {"numpy": np, name: column})
         assert np.ravel(numbers).tolist() == [Fraction(s) * PER_SECOND[unit] for s in seconds], code
         assert posenc.encode(numbers, 8).shape == (*np.shape(numbers), 8)
@@ -213,7 +210,7 @@ def test_times_are_refused_with_a_conversion(container):
     pa.array([None, *DURATIONS]),
 ])
 def test_nat_is_counted(column):
-    with pytest.raises(TypeError, match=r"positions has dtype .* with 1 NaT; .* write .*positions.* for "):
+    with pytest.raises(TypeError, match=r"positions has dtype .* with 1 NaT"):
         posenc.encode(column, 8)
 
 
@@ -280,10 +277,7 @@ def test_large_positions_of_16_bits_are_refused(entry):
             good = np.array([0, 1, sign * most]).astype(dtype)
             bad = np.array([0, sign * (most + 2), 1]).astype(dtype)
             ENTRIES[entry](good)
-            with pytest.raises(ValueError, match=(
-                rf"(positions|coordinates) reach {sign * (most + 2)} in {bad.dtype.name}, which holds no odd integer above "
-                rf'{most}; pass the original \1, or convert with \.astype\("float64"\) if they are exact'
-            )):
+            with pytest.raises(ValueError, match=f"(positions|coordinates) reach {sign * (most + 2)} in {bad.dtype.name}"):
                 ENTRIES[entry](bad)
 
 
@@ -312,10 +306,7 @@ def test_a_large_column_of_16_bits_beside_other_columns_is_refused(make):
 def test_large_tensors_of_16_bits_are_refused(entry):
     for dtype, most in ((torch.float16, 2048), (torch.bfloat16, 256)):
         TORCH_ENTRIES[entry](torch.tensor([0, -most, most]).to(dtype))
-        with pytest.raises(ValueError, match=(
-            rf"positions reach {-most - 2} in {str(dtype)[6:]}, which holds no odd integer above {most}; "
-            r"pass the original positions, or convert with \.double\(\) if they are exact"
-        )):
+        with pytest.raises(ValueError, match=f"positions reach {-most - 2} in {str(dtype)[6:]}"):
             TORCH_ENTRIES[entry](torch.tensor([0, -most - 2, 1]).to(dtype))
         TORCH_ENTRIES[entry](torch.tensor([0, -most - 2, 1]).to(dtype).double())
 

@@ -12,18 +12,12 @@ LONGEST_SHOWN = 100         # characters
 
 
 def shown(value: Any) -> str:
-    """Return a short ``repr(value)``; if repr fails, as for an integer of more than 4300 digits, return a description."""
+    """Return a short ``repr(value)``; repr refuses an integer of more than 4300 digits."""
     try:
         text = " ".join(repr(value).split())
-        return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
     except ValueError:
-        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{type(value).__name__}(...)"
-
-
-def tensor_hint(value: Any) -> str:
-    """Return a hint for the end of a message if a value is a PyTorch tensor, else ""."""
-    tensor: Any = getattr(sys.modules.get("torch"), "Tensor", ())
-    return "; posenc.torch has functions for tensors" if isinstance(value, tensor) else ""
+        return f"{type(value).__name__}(...)"
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
@@ -38,10 +32,11 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
         kind = ValueError if isinstance(error, ValueError) else TypeError
-        reason = str(error).rstrip(".")
-        raise kind(f"{name} is of type {type(value).__name__}, expected an array: {reason}{tensor_hint(value)}") from None
+        raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
     if array.dtype.kind in ("m", "M"):
-        _refuse_times(name, array)
+        code = f'numpy.asarray({name}).astype("{array.dtype}").astype("int64")'
+        nat = np.count_nonzero(np.isnat(array))
+        raise TypeError(f"{name} has dtype {array.dtype} with {nat} NaT, expected numbers such as {code}")
     if array.dtype.kind in ("f", "O") and not (isinstance(value, np.ndarray) and array.dtype.kind == "f"):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())
@@ -70,7 +65,7 @@ def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
     if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):      # pandas: categories have NaN for nulls
         nulls = int(column.isna().sum())
     if nulls:
-        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
+        raise ValueError(f"{name} has {nulls} nulls among {len(objects)} values, expected numbers")
     if converted.dtype.kind == "O":
         return
     for x, y in zip(objects, np.ravel(converted).tolist(), strict=True):
@@ -90,14 +85,3 @@ def _python_numbers(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and not all(isinstance(x, (int, float)) for x in value):
         return [_python_numbers(x) for x in value]
     return value
-
-
-def _refuse_times(name: str, array: NDArray[Any]) -> None:
-    """Raise a TypeError for times and durations, with a conversion to integers: the caller must choose a unit."""
-    unit, count = np.datetime_data(array.dtype)
-    nat = np.count_nonzero(np.isnat(array))
-    drop = f" with {nat} NaT; drop or fill them, and" if nat else ", expected numbers;"
-    since = " since 1970" if array.dtype.kind == "M" else ""
-    code = f'numpy.asarray({name}).astype("{array.dtype}").astype("int64")'
-    numbers = f"multiples of {count} {unit}" if count > 1 else f"numbers of {unit}"
-    raise TypeError(f"{name} has dtype {array.dtype}{drop} write {code} for {numbers}{since}")

@@ -46,8 +46,6 @@ class Keyword(Generic[Given, Kept]):
         return value
 
     def __set__(self, instance: Any, value: Given) -> None:
-        if self.name in vars(instance):
-            raise AttributeError(f"{type(instance).__name__} is immutable; use replace({self.name}=...)")
         vars(instance)[self.name] = value
 
     def checked(self, value: Any) -> Any:
@@ -71,6 +69,10 @@ class Specification:
             cls._parameters = fields
             cls._size, *names = fields
             cls._keywords = {name: fields[name] for name in names}
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        checks.keywords(keywords, cls._parameters)
+        return super().__new__(cls)
 
     def __init__(self, size: Any, **keywords: Any) -> None:
         raise NotImplementedError
@@ -127,7 +129,7 @@ class Specification:
         >>> posenc.Rotary(64, base=500.0).replace(layout="interleaved")
         Rotary(64, base=500.0, layout='interleaved')
         """
-        checks.keywords(changes, (self._size, *self._keywords))
+        checks.keywords(changes, self._parameters)
         size = changes.pop(self._size, size_of(self))
         return type(self)(size, **changed(changes_of(self), changes, self._keywords))
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from posenc._arguments import checks
 from posenc._encoding.encoding import Encoding, check_encoding
-from posenc._encoding.presets import PRESETS
 
 WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 4 MB, or more with an extreme base
 CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # no tensors, whose hash does not depend on their value
@@ -23,21 +22,14 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
     """
     if isinstance(d_model, Encoding):
-        if convention:
-            checks.keywords(convention)
-            name = next(iter(convention))
+        for name in convention:
             raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
         return d_model
     if isinstance(d_model, str):
-        such_as = f" such as posenc.preset({d_model!r}, d_model)" if d_model in PRESETS else ""
-        raise checks.wrong_type("d_model", d_model, f"an integer or an Encoding{such_as}")
-    try:
-        if type(d_model) is int and d_model <= WIDEST_CACHED and CACHEABLE.issuperset(map(type, scalars(convention))):
-            return _cached(d_model, **convention)
-        return Encoding(d_model, **convention)
-    except TypeError:
-        checks.keywords(convention)
-        raise
+        raise checks.wrong_type("d_model", d_model, "an integer or an Encoding such as posenc.preset(name, d_model)")
+    if type(d_model) is int and d_model <= WIDEST_CACHED and CACHEABLE.issuperset(map(type, scalars(convention))):
+        return _cached(d_model, **convention)
+    return Encoding(d_model, **convention)
 
 
 def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Encoding:
