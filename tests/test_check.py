@@ -124,16 +124,13 @@ def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, me
     assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: ") and message in err
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ("", "CONFIG and --model are both missing, expected one of them"),
-    ("config.json --model .", "CONFIG is given with --model, expected only one of them"),
-    ("--model . --tables a.npy", "--tables is given with --model, expected only one of them"),
-    ("config.json --key a", "--key is given without --tables, expected both"),
-    ("config.json --tables a.safetensors --key a --key b --key c", "--key is given 3 times, expected once, or twice"),
+@pytest.mark.parametrize("arguments, names", [
+    ("", "CONFIG --model"), ("config.json --model .", "CONFIG --model"), ("--model . --tables a.npy", "--tables --model"),
+    ("config.json --key a", "--key --tables"), ("config.json --tables a.safetensors --key a --key b --key c", "--key"),
 ])
-def test_usage_errors(call, arguments, message):
+def test_usage_errors_name_the_options(call, arguments, names):
     code, out, err = call("check", *arguments.split())
-    assert (code, out) == (2, "") and f"posenc: error: {message}" in err
+    assert (code, out) == (2, "") and all(name in err.splitlines()[-1] for name in names.split())
 
 
 def test_failures_name_the_file(call, model, tmp_path):

@@ -188,7 +188,9 @@ def test_invalid_positions_are_refused(positions, error):
         assert_refused(function, valid(function) | {"positions": positions}, error, "^positions ")
 
 
-@pytest.mark.parametrize("position, offset", [(2**62, 2.0**62), (-(2**62) - 1, -(2.0**62)), (2**63 - 1, 1.0), (-(2**63), -0.5)])
+@pytest.mark.parametrize("position, offset", [
+    (2**62, 2.0**62), (-(2**62) - 1, -(2.0**62)), (2**63 - 1, 1.0), (-(2**63), -0.5), (-(2**63), -1e-300),
+])
 @pytest.mark.parametrize("kind", ["range", "integers", "list"])
 def test_positions_with_an_offset_end_at_the_domain(position, offset, kind):
     def encode(p):

@@ -159,7 +159,8 @@ def test_every_function_is_tried():
     ("grid((3, 4), 64, temperature=20)", "'base'"), ("points(np.zeros((5, 2)), 8, omega=0.3)", "'frequencies'"),
     ("preset('vaswani', 64, layuot='halves')", "'layout'"), ("add_to(x, padding=0)", "'padding_idx'"),
     ("Encoding(64).replace(theta=5)", "'base'"), ("Rotary.preset('pixtral', 64, rope_theta=5)", "'base'"),
-    ("encode(12, 64, flip_sin_to_cos=True)", "'order'"),
+    ("encode(12, 64, flip_sin_to_cos=True)", "'order'"), ("Encoding(8, theta=5)", "'base'"), ("Rotary(8, rope_theta=5)", "'base'"),
+    ("Rotary(8, rope_scaling={})", "'scaling'"),
 ])
 def test_other_names_of_keywords_lead_to_the_right_one(call, keyword):
     with pytest.raises(TypeError, match=f"did you mean {keyword}"):

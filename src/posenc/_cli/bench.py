@@ -1,4 +1,9 @@
-"""``posenc bench``: compare posenc with memset, torch and NumPy on this computer."""
+"""Compare posenc with memset, torch and NumPy on this computer.
+
+examples:
+  posenc bench
+  posenc bench --threads 1 --json > figures.json
+"""
 
 from __future__ import annotations
 
@@ -32,11 +37,10 @@ NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms
 share: speed relative to memset with the same memory and number of threads
 torch, NumPy: speed-up over the fastest float32 code that we could write, with its best number of threads (for add_to:
 add(x, table, out=x)); this code is not correctly rounded"""
-EXAMPLES = "examples:\n  posenc bench\n  posenc bench --threads 1 --json > figures.json"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, "bench", "compare posenc with memset, torch and NumPy", EXAMPLES, run)
+    parser = options.add_command(commands, run)
     parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: see posenc info)")
 
 

@@ -1,4 +1,14 @@
-"""``posenc check``: compare the stored tables of rotary embeddings with a model's configuration."""
+"""Compare the stored tables of rotary embeddings with a model's configuration.
+
+Without tables, print the rotation that the configuration describes.  With tables, compare the
+tables with this rotation; the exit code is 1 if a table is wrong, or if none could be compared.
+
+examples:
+  posenc check config.json
+  posenc check config.json --tables model.safetensors
+  posenc check config.json --tables tables.safetensors --key cos --key sin
+  posenc check --model llama --json
+"""
 
 from __future__ import annotations
 
@@ -16,37 +26,22 @@ from posenc._rotary import Rotary
 from posenc.check import RotaryReport, RotaryRow
 from posenc.check.report import compared, is_rotary
 
-EXAMPLES = """\
-examples:
-  posenc check config.json
-  posenc check config.json --tables model.safetensors
-  posenc check config.json --tables tables.safetensors --key cos --key sin
-  posenc check --model llama --json
-"""
-DESCRIPTION = """\
-Without tables, print the rotation that the configuration describes.  With tables, compare the
-tables with this rotation; the exit code is 1 if a table is wrong, or if none could be compared."""
-
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, "check", "compare rotary tables with a model's configuration", EXAMPLES, run)
-    parser.description = DESCRIPTION
-    parser.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
+    parser = options.add_command(commands, run)
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
+    model.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint, with config.json and .safetensors files")
     parser.add_argument("--tables", metavar="FILE", help="a .safetensors file, or a .npy file with [cos | sin] or frequencies")
     parser.add_argument("--key", metavar="NAME", action="append",
                         help="tensor in FILE; if given twice, first the cosines, then the sines")
-    parser.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint, with config.json and .safetensors files")
 
 
 def run(args: argparse.Namespace) -> int:
-    if (args.config is None) == (args.model is None):
-        raise ValueError("CONFIG and --model are both missing, expected one of them" if args.config is None else
-                         "CONFIG is given with --model, expected only one of them")
-    if args.model is not None and args.tables is not None:
+    if args.model and args.tables:
         raise ValueError("--tables is given with --model, expected only one of them")
-    if args.key is not None and (args.tables is None or len(args.key) > 2):
-        raise ValueError("--key is given without --tables, expected both" if args.tables is None else
-                         f"--key is given {len(args.key)} times, expected once, or twice for cosines and sines")
+    if args.key and (not args.tables or len(args.key) > 2):
+        raise ValueError(f"--key is given {len(args.key)} times, expected once or twice, with --tables")
     path = args.config or os.path.join(args.model, "config.json")
     expected = expected_rotations(path)
     files = [args.tables] if args.tables else sorted(glob.glob(os.path.join(glob.escape(args.model or ""), "*.safetensors")))
@@ -84,14 +79,15 @@ def expected_rotations(path: str) -> dict[str | None, Rotary]:
 
 def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]) -> Iterator[RotaryRow]:
     """Yield a row for each table in a file; tables with the same values share a row."""
-    found: dict[bytes, tuple[str, Any]] = {}
-    others: dict[bytes, int] = {}
+    names: dict[bytes, list[str]] = {}
+    rotations: dict[bytes, tuple[Any, ...]] = {}
     for name, rotation in tables_in(path, keys):
-        content = b"".join(np.ascontiguousarray(each).tobytes() for each in rotation)
-        found.setdefault(content, (name, rotation))
-        others[content] = others.get(content, -1) + 1
-    for content, (name, rotation) in found.items():
-        label = f"{name} and {others[content]} more" if others[content] else name
+        content = b"".join(np.ascontiguousarray(array).tobytes() for array in rotation)
+        names.setdefault(content, []).append(name)
+        rotations[content] = rotation
+    for content, (name, *equal) in names.items():
+        rotation = rotations[content]
+        label = f"{name} and {len(equal)} more" if equal else name
         yield compared(label, rotation if len(rotation) == 2 else rotation[0], expected)
 
 

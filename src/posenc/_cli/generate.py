@@ -1,11 +1,18 @@
-"""``posenc generate``: write a table to a file."""
+"""Write a table to a file.
+
+examples:
+  posenc generate 10_000 512 -o pe.npy
+  posenc generate 1e4 512 -o late.npy --start 1_700_000_000 --dtype float64
+  posenc generate 1500 384 -o whisper.safetensors --preset whisper --key embed_positions.weight
+  posenc generate 1e5 64 -o pe.zarr --chunk-rows 20_000
+  posenc generate 1e4 64 -o - | gzip > pe.npy.gz
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from typing import BinaryIO
 
 import posenc
 from posenc._arguments.base_class import changes_of
@@ -17,20 +24,10 @@ from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.specification import checked
 
 PIPE = "-"
-EXAMPLES = """\
-examples:
-  posenc generate 10_000 512 -o pe.npy
-  posenc generate 1e4 512 -o late.npy --start 1_700_000_000 --dtype float64
-  posenc generate 1500 384 -o whisper.safetensors --preset whisper --key embed_positions.weight
-  posenc generate 1e5 64 -o pe.zarr --chunk-rows 20_000
-  posenc generate 1e4 64 -o - | gzip > pe.npy.gz
-"""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(
-        commands, "generate", "write a table to a file", EXAMPLES, run, usage="posenc generate N D -o FILE [options]"
-    )
+    parser = options.add_command(commands, run, "N D -o FILE [options]")
     parser.add_argument("n", type=options.count, metavar="N", help="number of positions, such as 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
     parser.add_argument("-o", "--output", required=True, metavar="FILE",
@@ -52,9 +49,12 @@ def run(args: argparse.Namespace) -> int:
     specification = checked(positions, encoding, args.dtype)
     bar = options.progress_bar(specification.nbytes)
     if args.output == PIPE:
-        file = stdout_for_data(args)
+        if args.json or args.key or args.chunk_rows:
+            raise ValueError(f"-o {PIPE} is given with --json, --key or --chunk-rows, expected none of them")
+        if sys.stdout is None or sys.stdout.isatty():
+            raise options.Failure("stdout is closed or a terminal, expected a pipe or a file")
         with naming("stdout"), bar as progress:
-            npy.stream(file, specification, args.threads, progress)
+            npy.stream(sys.stdout.buffer, specification, args.threads, progress)
         return options.OK
     begin = time.perf_counter()
     with bar as progress:
@@ -69,20 +69,6 @@ def run(args: argparse.Namespace) -> int:
         "start": positions.start, "step": positions.step, "convention": changes_of(encoding), "bytes": size,
         "seconds": seconds, "bytes_per_second": size / seconds, "threads": args.threads,
     }
-    dtype = args.dtype if stored == args.dtype else f"{args.dtype} (stored as {stored})"
-    # the time to write a small file is mostly start-up
-    rate = f", {quantity(size / seconds)}/s" if size >= 1e6 else ""
-    text = f"{args.output}: {args.n} x {args.d_model} {dtype}, {quantity(size)} in {seconds:.3g} s{rate}"
+    text = f"{args.output}: {args.n} x {args.d_model} {args.dtype}, {quantity(size)} in {seconds:.3g} s"
     options.report(args, document, text)
     return options.OK
-
-
-def stdout_for_data(args: argparse.Namespace) -> BinaryIO:
-    """Return stdout as a binary file; refuse a terminal, a closed stdout and options that a pipe does not have."""
-    if args.json or args.key or args.chunk_rows:
-        raise ValueError(f"-o {PIPE} is given with --json, --key or --chunk-rows, expected none of them")
-    if sys.stdout is None:
-        raise options.Failure("stdout is closed")
-    if sys.stdout.isatty():
-        raise ValueError("stdout is a terminal, expected a pipe or a file")
-    return sys.stdout.buffer

@@ -1,4 +1,10 @@
-"""``posenc identify``: name the convention of the table in a file."""
+"""Name the convention of the table in a file.
+
+examples:
+  posenc identify pe.npy
+  posenc identify late.npy --start 1_700_000_000 --json
+  posenc identify whisper.safetensors --key embed_positions.weight
+"""
 
 from __future__ import annotations
 
@@ -15,12 +21,6 @@ from posenc.check.arithmetic import float64_of
 from posenc.check.conventions import changes_of
 from posenc.check.reading import Table
 
-EXAMPLES = """\
-examples:
-  posenc identify pe.npy
-  posenc identify late.npy --start 1_700_000_000 --json
-  posenc identify whisper.safetensors --key embed_positions.weight
-"""
 NO_MATCH = (
     "no match: only sinusoidal tables with positions along the first axis are recognized; "
     "grids, learned tables and transposed tables are not"
@@ -28,7 +28,7 @@ NO_MATCH = (
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, "identify", "name the convention of the table in a file", EXAMPLES, run)
+    parser = options.add_command(commands, run)
     options.add_table(parser)
     parser.add_argument("--start", type=options.integer, metavar="INT", help="position of the first row (default: find it)")
     parser.add_argument("--step", type=options.integer, metavar="INT", help="step between positions (default 1 with --start)")

@@ -20,7 +20,7 @@ from posenc._cli.options import DOCUMENTATION, Failure
 from posenc._core import kernel
 from posenc._files.formats import is_url
 
-FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,10 +38,9 @@ def parser() -> argparse.ArgumentParser:
 
 def exit_on_signals() -> None:
     """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep handlers of the host program."""
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         is_main = threading.current_thread() is threading.main_thread()
-        if number and is_main and signal.getsignal(number) is signal.SIG_DFL:
+        if is_main and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
@@ -56,26 +55,23 @@ def run(argv: Sequence[str] | None) -> int:
     """Run a command and return the exit code; print its exceptions as errors."""
     args = parser().parse_args(argv or sys.argv[1:] or ["--help"])
     try:
-        kernel.check_settings()         # an invalid environment variable is a failure, not wrong usage
-    except ValueError as error:
+        kernel.check_settings()
+    except ValueError as error:         # an invalid environment variable is a failure, not wrong usage
         return print_error(error)
     try:
         code: int = args.run(args)
         return code
     except (TypeError, ValueError) as error:
-        args.parser.print_usage(sys.stderr)
-        print_error(error)
-        return USAGE
+        command: argparse.ArgumentParser = args.parser
+        command.error(r"\n".join(str(error).splitlines()))
     except BrokenPipeError:
         raise
     except FileExistsError as error:
         return print_error(f"{error.filename} exists; --force overwrites it")
     except OSError as error:
         return print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
-    except (Failure, ImportError) as error:
+    except (Failure, ImportError, MemoryError) as error:
         return print_error(error)
-    except MemoryError as error:
-        return print_error(f"out of memory: {error}")
     except Exception as error:          # a library that accesses URLs may raise its own exceptions
         url = getattr(args, "output", getattr(args, "file", None))
         if not is_url(url):

@@ -20,9 +20,6 @@ OK, FAILED = 0, 1
 DOCUMENTATION = """\
 documentation: docs/cli.md and docs/conventions.md in the source of posenc;
 in Python, help(posenc.Encoding)"""
-TABLE = """\
-The columns are the sines and cosines of position * frequency, one pair for each
-frequency i from 0 to n-1, where n is half the number of columns."""
 PAPER = "those of 'Attention is all you need' (the paper)"
 
 
@@ -41,14 +38,17 @@ def integer(text: str) -> int:
     raise ValueError(text)
 
 
-def count(text: str, lowest: int = 0) -> int:
-    if (number := integer(text)) < lowest:
+def count(text: str) -> int:
+    """Parse a number of rows, columns or pixels, which is not negative."""
+    if (number := integer(text)) < 0:
         raise ValueError(text)
     return number
 
 
 def positive(text: str) -> int:
-    return count(text, lowest=1)
+    if (number := integer(text)) < 1:
+        raise ValueError(text)
+    return number
 
 
 def integers(text: str) -> list[int]:
@@ -60,13 +60,15 @@ def reals(text: str) -> list[float]:
 
 
 def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, purpose: str, examples: str,
-    run: Callable[[argparse.Namespace], int], usage: str | None = None,
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], run: Callable[[argparse.Namespace], int], usage: str = ""
 ) -> argparse.ArgumentParser:
-    """Add a subcommand with the option --json; `run` executes the subcommand."""
+    """Add the subcommand that `run` executes, with the option --json; its module's docstring has the purpose and examples."""
+    module = sys.modules[run.__module__]
+    name = module.__name__.rpartition(".")[2]
+    purpose, _, examples = (module.__doc__ or "").partition("\n\n")
     parser = commands.add_parser(
-        name, help=purpose, description=purpose, usage=usage, epilog=f"{examples.rstrip()}\n\n{DOCUMENTATION}",
-        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        name, help=purpose, description=purpose, usage=f"posenc {name} {usage}" if usage else None,
+        epilog=f"{examples}\n{DOCUMENTATION}", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run, parser=parser)
@@ -75,7 +77,7 @@ def add_command(
 
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
-    group = parser.add_argument_group("convention", f"{TABLE}\nThe defaults are {defaults}.")
+    group = parser.add_argument_group("convention", f"The defaults are {defaults}; n is half the number of columns.")
     group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
     for name, keyword in KEYWORDS.items():
         values: dict[str, Any] = {"type": float, "metavar": "X"}
@@ -131,10 +133,8 @@ def table_of(args: argparse.Namespace) -> Iterator[Table]:
 def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -> None:
     """Print the document and the version as JSON if --json was given, else the text."""
     line = json.dumps({**document, "version": posenc.__version__}, allow_nan=False) if args.json else text
-    try:
-        print(line)
-    except UnicodeEncodeError:          # a file name is not valid Unicode, or the encoding of stdout cannot represent it
-        print(line.encode("ascii", "backslashreplace").decode())
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))       # stdout may not be able to represent a file name
 
 
 @contextmanager

@@ -1,34 +1,28 @@
-"""``posenc plot``: draw a picture of an encoding."""
+"""Draw a picture of an encoding.
+
+examples:
+  posenc plot -o heatmap.png
+  posenc plot -o waves.svg --kind waves --dimensions 4,5,6,7 --positions 100 --d-model 20
+  posenc plot -o similarity.png --kind similarity --start 1_000_000_000 --layout halves
+"""
 
 from __future__ import annotations
 
 import argparse
 import io
 import warnings
-from typing import TYPE_CHECKING
 
 from posenc._arguments.base_class import changes_of
 from posenc._cli import options
 from posenc._files.atomic import quantity, write_bytes
 from posenc._files.formats import suffix_of
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-EXAMPLES = """\
-examples:
-  posenc plot -o heatmap.png
-  posenc plot -o waves.svg --kind waves --dimensions 4,5,6,7 --positions 100 --d-model 20
-  posenc plot -o similarity.png --kind similarity --start 1_000_000_000 --layout halves
-"""
 PICTURES = (".png", ".svg", ".pdf")
 DPI = 100
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(
-        commands, "plot", "draw a picture of an encoding", EXAMPLES, run, usage="posenc plot -o FILE [options]"
-    )
+    parser = options.add_command(commands, run, "-o FILE [options]")
     parser.add_argument("-o", "--output", required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(PICTURES)}")
     parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
@@ -49,11 +43,20 @@ def run(args: argparse.Namespace) -> int:
     if suffix_of(args.output) not in PICTURES:
         raise ValueError(f"--output is {args.output!r}, expected a name with the suffix {', '.join(PICTURES)}")
     if args.dimensions is not None and args.kind != "waves":
-        raise ValueError(f"--dimensions does not apply to {args.kind}")
+        raise ValueError(f"--dimensions is given with --kind {args.kind}, expected waves")
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     encoding = options.selected_encoding(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
-    size = write_bytes(args.output, rendered(figure, args), overwrite=args.force)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(args.width / DPI if args.width else width, args.height / DPI if args.height else height)
+    data = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
+        try:
+            figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
+        except UserWarning:
+            raise ValueError("--width and --height are too small for the labels, expected a larger picture") from None
+    size = write_bytes(args.output, data.getvalue(), overwrite=args.force)
     document = {
         "path": args.output, "kind": args.kind, "shape": [args.positions, args.d_model], "convention": changes_of(encoding),
         "bytes": size,
@@ -61,18 +64,3 @@ def run(args: argparse.Namespace) -> int:
     text = f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}"
     options.report(args, document, text)
     return options.OK
-
-
-def rendered(figure: Figure, args: argparse.Namespace) -> bytes:
-    """Return the bytes of a picture file."""
-    width, height = (round(DPI * inches) for inches in figure.get_size_inches())
-    width, height = args.width or width, args.height or height
-    figure.set_size_inches(width / DPI, height / DPI)
-    data = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
-        try:
-            figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
-        except UserWarning:
-            raise ValueError(f"{width} x {height} pixels are too few for the labels, expected a larger picture") from None
-    return data.getvalue()

@@ -1,16 +1,5 @@
-"""``posenc verify``: recompute a file and compare its bits."""
+"""Recompute a file and compare its bits.
 
-from __future__ import annotations
-
-import argparse
-import time
-
-import posenc
-from posenc._arguments.base_class import changes_of
-from posenc._cli import options
-from posenc._files.verify import first_mismatch
-
-EXAMPLES = """\
 examples:
   posenc verify pe.npy
   posenc verify late.npy --start 1_700_000_000
@@ -18,16 +7,23 @@ examples:
   posenc verify pe.zarr --samples 20 --json
 """
 
+from __future__ import annotations
+
+import argparse
+import time
+
+from posenc._arguments.base_class import changes_of
+from posenc._cli import options
+from posenc._files.verify import first_mismatch
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(
-        commands, "verify", "recompute a file and compare its bits", EXAMPLES, run, usage="posenc verify FILE [options]"
-    )
+    parser = options.add_command(commands, run, "FILE [options]")
     options.add_table(parser)
     options.add_range(parser, ", or as FILE states")
     parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows, spread over the file")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
-    options.add_convention(parser, f"those stored in a .safetensors or .zarr file,\nelse {options.PAPER}")
+    options.add_convention(parser, f"those stored in the file, else {options.PAPER}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,7 +46,5 @@ def run(args: argparse.Namespace) -> int:
         return options.OK
     if args.json:
         options.report(args, document)
-    if table.specification is None and encoding == posenc.Encoding(d_model) and args.start is None and args.step is None:
-        remedy = "it stores no encoding; pass --preset, --start or the options of a convention for another table"
-        raise options.Failure(f"{args.file}: {mismatch}; {remedy}")
-    raise options.Failure(f"{args.file}: {mismatch}")
+    stored = "" if table.specification else "; FILE stores no encoding, so the options must describe it"
+    raise options.Failure(f"{args.file}: {mismatch}{stored}")
