@@ -125,11 +125,11 @@ def _rename_without_overwriting(temporary: str, target: str, check: Callable[[st
 def write_bytes(path: str, data: bytes, *, overwrite: bool = False) -> int:
     """Write a small file atomically and return its size."""
     with replacement(path, len(data), overwrite) as temporary:
-        write_blocks(temporary, [memoryview(data)], len(data))
+        write_blocks(temporary, [data], len(data))
     return len(data)
 
 
-def write_blocks(path: str, blocks: Iterable[memoryview], size: int) -> None:
+def write_blocks(path: str, blocks: Iterable[bytes | memoryview], size: int) -> None:
     """Write a new file of `size` bytes and flush it to the disk."""
     with open(path, "xb") as file:
         fd, uncleared = file.fileno(), 0

@@ -22,7 +22,8 @@ def header(specification: Specification) -> bytes:
 
 def stream(file: BinaryIO, specification: Specification, threads: int | None, progress: Callable[[int], object]) -> None:
     """Write the bytes of a .npy file to an open file such as a pipe, from first to last."""
-    file.writelines(table.blocks(header(specification), specification, threads, progress))
+    file.write(header(specification))
+    file.writelines(table.blocks(specification, threads, progress))
     file.flush()
 
 

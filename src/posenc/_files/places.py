@@ -12,7 +12,7 @@ from posenc._files.formats import LOCAL, is_url
 
 try:
     import zarr
-    from zarr.abc.store import Store
+    from zarr.abc.store import RangeByteRequest, Store
     from zarr.core.sync import sync  # zarr has no public function that runs a method of a store in its event loop
     from zarr.storage import FsspecStore, LocalStore, MemoryStore, StorePath
 except ModuleNotFoundError as error:
@@ -31,17 +31,15 @@ class Place(NamedTuple):
     def open(self) -> zarr.Array[Any]:
         """Open the array for reading; raise a FileNotFoundError if there is none, and a ValueError for invalid metadata."""
         root = StorePath(self.root.store.with_read_only(True), self.root.path)      # a writable store would create the folder
-        array = None
         try:
             array = zarr.open_array(root, mode="r")
             array.attrs.get("posenc")
+            return array
         except FileNotFoundError:
-            pass
+            pass                        # the error below has no context: Dask cannot send zarr's error to the client
         except DAMAGED as error:
             raise ValueError(f"{self.name}: not a Zarr array: {str(error)[:200]}") from error
-        if array is None:               # raised here, without zarr's error, which a cluster cannot send to the client
-            raise FileNotFoundError(errno.ENOENT, "No Zarr array is visible to this process", self.name)
-        return array
+        raise FileNotFoundError(errno.ENOENT, "No Zarr array is visible to this process", self.name)
 
     def existing(self) -> zarr.Array[Any] | None:
         """Return the array, or None if the place is empty; raise an error for other data, which are never overwritten."""
@@ -58,6 +56,12 @@ class Place(NamedTuple):
             if not key.endswith(".partial"):
                 return False
         return True
+
+
+async def part_of(path: StorePath, start: int, stop: int) -> bytes:
+    """Return some bytes of a key of a store, or no bytes if there is no such key."""
+    content = await path.get(byte_range=RangeByteRequest(start, stop))
+    return b"" if content is None else content.to_bytes()
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None) -> Place:

@@ -21,8 +21,12 @@ class Specification(NamedTuple):
         return len(self.positions), self.encoding.d_model
 
     @property
+    def row_bytes(self) -> int:
+        return self.encoding.d_model * itemsize(self.dtype)
+
+    @property
     def nbytes(self) -> int:
-        return len(self.positions) * self.encoding.d_model * itemsize(self.dtype)
+        return len(self.positions) * self.row_bytes
 
     def document(self) -> dict[str, Any]:
         """Return the specification as a dict for JSON: `Encoding.to_dict`, with the positions and the dtype.

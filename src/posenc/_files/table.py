@@ -7,6 +7,7 @@ file is read.
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import mmap
 import os
@@ -79,18 +80,12 @@ def write(
     """Write a header and a table to a file, atomically, and return the size of the file in bytes."""
     size = len(header) + specification.nbytes
     with atomic.replacement(path, size, overwrite) as temporary:
-        atomic.write_blocks(temporary, blocks(header, specification, threads, progress), size)
+        atomic.write_blocks(temporary, itertools.chain([header], blocks(specification, threads, progress)), size)
     return size
 
 
-def blocks(
-    header: bytes, specification: Specification, threads: int | None, progress: Callable[[int], object]
-) -> Iterator[memoryview]:
-    """Yield the bytes of a file in order: the header, then blocks of rows, each of which overwrites the previous one.
-
-    After each block of rows, call `progress` with its size.
-    """
-    yield memoryview(header)
+def blocks(specification: Specification, threads: int | None, progress: Callable[[int], object]) -> Iterator[memoryview]:
+    """Yield the bytes of blocks of rows, each of which overwrites the previous one; call `progress` with the size of each."""
     positions, encoding, dtype = specification
     rows = buffer_rows(*specification.shape, dtype)
     buffer = row_buffer(rows, encoding.d_model, dtype)

@@ -1,9 +1,8 @@
 """Tables in Zarr stores of format 3.  zarr writes them, chunk by chunk, or shard by shard, each of them atomically.
 
 The attribute "posenc" holds the specification of the table, from which any process computes any chunk.  The attribute
-"complete" is false until `finish` has seen every chunk.  Until then, the attribute "job" is a random name, which differs if
-another job has deleted the store and started it again.  No name in a store is used as a path: zarr computes the names of chunks
-from their numbers.
+"complete" is false until `finish` has seen every chunk.  No name in a store is used as a path: zarr computes the names of
+chunks from their numbers.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from posenc._arguments import checks
 from posenc._arguments.types import AnyDType
 from posenc._encoding.encoding import Encoding
 from posenc._files import atomic, table
-from posenc._files.places import Place, place_of, sync, zarr
-from posenc._files.specification import Specification, checked, described, itemsize
+from posenc._files.places import Place, part_of, place_of, sync, zarr
+from posenc._files.specification import Specification, checked, described
 
 # A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's memory.
 CHUNK_BYTES = 32 << 20
@@ -42,16 +41,15 @@ class Started(NamedTuple):
 
     array: zarr.Array[Any]
     specification: Specification
-    chunk_rows: int
-    shard_rows: int | None
 
     @property
     def arguments(self) -> dict[str, Any]:
-        return self.specification._asdict() | {"chunk_rows": self.chunk_rows, "shard_rows": self.shard_rows}
+        shards = self.array.shards
+        return self.specification._asdict() | {"chunk_rows": self.array.chunks[0], "shard_rows": shards and shards[0]}
 
     @property
     def unit_rows(self) -> int:
-        return self.shard_rows or self.chunk_rows
+        return (self.array.shards or self.array.chunks)[0]
 
     @property
     def units(self) -> int:
@@ -65,29 +63,48 @@ class Started(NamedTuple):
 
     def size(self, unit: int) -> int:
         """Return the size of a unit in bytes.  A chunk is padded; a shard has an index, and only the chunks with rows."""
-        chunk = self.chunk_rows * self.specification.encoding.d_model * itemsize(self.specification.dtype)
-        if self.shard_rows is None:
+        rows = self.array.chunks[0]
+        chunk = rows * self.specification.row_bytes
+        if self.array.shards is None:
             return chunk
-        return -(-len(self.positions(unit)) // self.chunk_rows) * chunk + self.shard_rows // self.chunk_rows * 16 + 4
+        return -(-len(self.positions(unit)) // rows) * chunk + self.unit_rows // rows * 16 + 4
 
-    def missing(self, units: range) -> Iterator[int]:
-        """Yield the units that do not exist or have a wrong size."""
-        async def sizes(units: range) -> list[int | BaseException]:
-            paths = [self.array.store_path / self.key(unit) for unit in units]
-            return await asyncio.gather(*(path.store.getsize(path.path) for path in paths), return_exceptions=True)
+    def encode(self, positions: range, threads: int | None) -> NDArray[Any]:
+        """Return the rows of some positions in a new array, because a store may keep it."""
+        _, encoding, dtype = self.specification
+        values = table.row_buffer(len(positions), encoding.d_model, dtype)
+        return encoding.encode(positions, dtype=dtype, out=values, threads=threads).astype(table.STORED[dtype], copy=False)
+
+    async def is_written(self, unit: int, compare_rows: bool) -> bool:
+        """Return whether a unit exists with its size and, if `compare_rows`, with its first and last rows.
+
+        The rows show a unit of another table: a process may be killed after it has written a unit to the store of another job.
+        """
+        path, positions, size = self.array.store_path / self.key(unit), self.positions(unit), self.specification.row_bytes
+        try:
+            if await path.store.getsize(path.path) != self.size(unit):
+                return False
+            for row in {0, len(positions) - 1} if compare_rows else ():
+                expected = self.encode(positions[row : row + 1], threads=1).tobytes()
+                if await part_of(path, row * size, (row + 1) * size) != expected:
+                    return False
+        except FileNotFoundError:
+            return False
+        return True
+
+    def missing(self, units: range, compare_rows: bool = True) -> Iterator[int]:
+        """Yield the units that are not written."""
+        async def written(units: range) -> list[bool]:
+            return await asyncio.gather(*(self.is_written(unit, compare_rows) for unit in units))
 
         for first in range(0, len(units), BATCH):
             batch = units[first : first + BATCH]
-            for unit, size in zip(batch, sync(sizes(batch)), strict=True):
-                if isinstance(size, BaseException) and not isinstance(size, FileNotFoundError):
-                    raise size
-                if size != self.size(unit):
-                    yield unit
+            yield from itertools.compress(batch, (not done for done in sync(written(batch))))
 
-    def check(self, name: str) -> None:
-        """Raise a ValueError that names the first missing units, if there are any."""
-        if keys := [self.key(unit) for unit in itertools.islice(self.missing(range(self.units)), 3)]:
-            some = f"some of {self.units} {'shards' if self.shard_rows else 'chunks'} are missing or incomplete"
+    def check(self, name: str, compare_rows: bool = True) -> None:
+        """Raise a ValueError that names the first units that are not written, if there are any."""
+        if keys := [self.key(unit) for unit in itertools.islice(self.missing(range(self.units), compare_rows), 3)]:
+            some = f"some of {self.units} {'shards' if self.array.shards else 'chunks'} are missing or incomplete"
             remedy = "posenc.zarr.write writes them, and all processes must share the store"
             raise ValueError(f"{name}: {some}, first {', '.join(keys)}; {remedy}")
 
@@ -98,7 +115,7 @@ def started(array: zarr.Array[Any]) -> Started | None:
         specification = described(array.attrs.get("posenc"), array.shape)
         is_plain = not array.compressors and not array.filters and array.chunks[0] > 0
         if specification and is_plain and array.chunks[1] == max(1, array.shape[1]):
-            return Started(array, specification, array.chunks[0], array.shards[0] if array.shards else None)
+            return Started(array, specification)
     return None
 
 
@@ -107,6 +124,14 @@ def start_of(place: Place) -> Started:
     if start := started(place.open()):
         return start
     raise ValueError(f"{place.name}: another array, expected one that posenc.zarr.create has started")
+
+
+def opened_again(place: Place, start: Started) -> zarr.Array[Any]:
+    """Open the array for writing; raise an OSError if another job has replaced or deleted the store."""
+    with suppress(FileNotFoundError, ValueError):
+        if start_of(place).arguments == start.arguments:
+            return zarr.open_array(place.root, mode="r+")
+    raise OSError(errno.ESTALE, "Another job has replaced or deleted the store", place.name)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -211,7 +236,7 @@ def create(
                     compressors=None,           # sines compress too little to be worth the time
                     fill_value=_FILL[specification.dtype],
                     dimension_names=("position", "column"),
-                    attributes={"posenc": specification.document(), "complete": False, "job": os.urandom(16).hex()},
+                    attributes={"posenc": specification.document(), "complete": False},
                     overwrite=array is not None,
                 )
         start = started(place.open())
@@ -280,13 +305,10 @@ def write(
     threads, place, written = checks.threads(threads), place_of(store, storage_options), 0
     with atomic.naming(place.name):
         start = start_of(place)
-        _, encoding, dtype = start.specification
         with ThreadPoolExecutor(1, "posenc-zarr") as writer:        # after Ctrl-C, wait until zarr has written its chunk
             writer.submit(int).result()         # a signal while the thread starts would prevent that
             for unit in start.missing(range(part * start.units // parts, (part + 1) * start.units // parts)):
-                positions = start.positions(unit)
-                values = table.row_buffer(len(positions), encoding.d_model, dtype)      # new, because a store may keep it
-                encoding.encode(positions, dtype=dtype, out=values, threads=threads)
+                values = start.encode(start.positions(unit), threads)
                 writer.submit(_put, place, start, unit, values).result()
                 written += 1
                 if progress is not None:
@@ -296,23 +318,21 @@ def write(
 
 def _put(place: Place, start: Started, unit: int, values: NDArray[Any]) -> None:
     """Write a unit and flush it to the disk; delete it again if another job has replaced or deleted the store meanwhile."""
-    key, first = start.key(unit), unit * start.unit_rows
-    path = None if place.folder is None else os.path.join(place.folder, *key.split("/"))
-    if path and os.path.realpath(path) != path:
+    key, first, folder = start.key(unit), unit * start.unit_rows, place.folder
+    if folder and os.path.realpath(os.path.join(folder, key)) != os.path.join(folder, key):
         raise OSError(errno.ELOOP, f"{key} is, or is in, a symbolic link", place.name)
-    if start.shard_rows:
-        sync((place.root / key).delete())       # zarr would read an incomplete shard
     # with this option, zarr does not compare all values with the fill value
-    array = zarr.open_array(place.root, mode="r+").with_config({"write_empty_chunks": True})
+    array = opened_again(place, start).with_config({"write_empty_chunks": True})
+    if array.shards:
+        sync((place.root / key).delete())       # zarr would read an incomplete shard
     array[first : first + len(values)] = values
-    if path:
-        for name in (path, os.path.dirname(path), os.path.join(place.folder or "", "c")):
-            atomic.sync(name)
-    with suppress(FileNotFoundError, ValueError):
-        if start_of(place).arguments == start.arguments:
-            return
-    sync((place.root / key).delete())
-    raise OSError(errno.ESTALE, "Another job has replaced or deleted the store", place.name)
+    for name in (key, os.path.dirname(key), "c") if folder else ():
+        atomic.sync(os.path.join(folder or "", name))
+    try:
+        opened_again(place, start)
+    except OSError:
+        sync((place.root / key).delete())
+        raise
 
 
 def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> list[int]:
@@ -397,15 +417,12 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
         start = start_of(place)
         start.check(place.name)
         if start.array.attrs.get("complete") is not True:
-            array = zarr.open_array(place.root, mode="r+")
-            job: Any = start.array.attrs.get("job")
-            if array.attrs.get("job") != job:           # another process has finished the store, or another job has replaced it
-                return finish(store, storage_options=storage_options)
-            array.update_attributes({"complete": True, "job": None})
+            array = opened_again(place, start)
+            array.update_attributes({"complete": True})
             try:
-                start.check(place.name)         # another job may have deleted chunks since the first check
+                start.check(place.name)         # another job may have replaced the store since the first check
             except ValueError:
-                array.update_attributes({"complete": False, "job": job})
+                array.update_attributes({"complete": False})
                 raise
             for name in ("zarr.json", "", "..") if place.folder else ():
                 atomic.sync(os.path.join(place.folder, name))
@@ -454,7 +471,7 @@ def opened(place: Place) -> Iterator[table.Table]:
         shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
         specification = described(array.attrs.get("posenc"), shape)
     if start := started(array):
-        start.check(place.name)
+        start.check(place.name, compare_rows=False)
     chunk_rows = max(1, array.chunks[len(before)])
     block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)        # whole chunks
     yield table.Table(shape, dtype, specification, block_rows, read, lambda: array)
