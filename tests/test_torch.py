@@ -13,7 +13,6 @@ import pytest
 import posenc
 from conftest import assert_same_bits, bits_of
 from posenc._core import kernel
-from reference import Reference
 from test_seeds import ODD, PAPER, PER_COLUMN_10, assert_prints
 
 torch = pytest.importorskip("torch")
@@ -21,7 +20,6 @@ from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -75,93 +73,52 @@ POSITIONS = {
 }
 
 
-@pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
-def test_encode(positions, dtype):
-    same = positions
+def arrays(positions):
+    """Return positions with tensors replaced by arrays."""
     if isinstance(positions, torch.Tensor):
-        same = (positions.double() if positions.is_floating_point() else positions).numpy()
-    values = posenc.torch.encode(positions, 18, dtype=NAMES[dtype], layout="halves", base=500)
-    assert_bits(values, posenc.encode(same, 18, dtype=dtype, layout="halves", base=500))
+        return (positions.double() if positions.is_floating_point() else positions).numpy()
+    return positions
 
 
-def test_encode_equals_the_reference(dtype):
-    positions = [0, 1, 1000, 999_983]
-    values = posenc.torch.encode(torch.tensor(positions), 6, dtype=NAMES[dtype])
-    expected = Reference(6).table(tuple(positions), dtype, tuple(range(6)))
-    assert (tensor_bits(values).astype(np.uint64) == np.asarray(expected, np.uint64)).all()
+@pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
+def test_bits_are_those_of_posenc(positions, dtype):
+    convention = {"layout": "halves", "base": 500}
+    expected = posenc.encode(arrays(positions), 18, dtype=dtype, **convention)
+    assert_bits(posenc.torch.encode(positions, 18, dtype=NAMES[dtype], **convention), expected)
+    x = embeddings(*expected.shape, dtype=NAMES[dtype])
+    expected = posenc.add_to(array_of(x.clone()), arrays(positions), x_scale=6**0.5, **convention)
 
+    def add(x):
+        return posenc.torch.add_to(x.clone(), positions, x_scale=6**0.5, **convention)
 
-def test_operators_receive_the_exact_convention():
-    convention = dict(frequencies=np.array([1 / 3, np.pi]), scale=np.float32(0.1), position_scale=5e-324, order="cos")
-    assert_bits(posenc.torch.encode(9, 4, **convention), posenc.encode(9, 4, **convention))
-
-
-def test_add_to(dtype):
-    x = embeddings(2, 3, 5, 6, dtype=NAMES[dtype])
-    expected = array_of(x.clone())
-    posenc.add_to(expected, x_scale=6**0.5)
-    assert posenc.torch.add_to(x, x_scale=6**0.5) is x
+    assert_bits(add(x), expected)
+    assert_bits(torch.func.vjp(add, x)[0], expected)
+    assert posenc.torch.add_to(x, positions, x_scale=6**0.5, **convention) is x
     assert_bits(x, expected)
 
 
-def test_add_to_with_positions_and_strided_rows():
+def test_add_to_strided_rows():
     memory = embeddings(2, 10, 6)
     x, before = memory[:, ::2], memory[:, ::2].clone()
-    starts = torch.tensor([[5], [2**40]])
-    posenc.torch.add_to(x, starts + torch.arange(5))
-    assert_bits(x, before.numpy() + posenc.encode((starts + torch.arange(5)).numpy(), 6))
+    positions = torch.tensor([[5], [2**40]]) + torch.arange(5)
+    posenc.torch.add_to(x, positions)
+    assert_bits(x, before.numpy() + posenc.encode(positions.numpy(), 6))
 
 
-@pytest.mark.parametrize(
-    "positions",
-    [3, np.int64(3), range(7, 10), range(2**63 - 3, 2**63), range(9, 0, -3), [1, 4, 2], [0.5, 1e9, -2], np.array([[3], [5]])],
-    ids=str,
-)
-@pytest.mark.parametrize("functorch", [False, True])
-def test_add_to_accepts_the_positions_of_posenc_add_to(positions, functorch):
-    x = embeddings(2, 3, 6)
-    expected = posenc.add_to(x.numpy().copy(), positions, x_scale=2.0)
-
-    def add(x):
-        return posenc.torch.add_to(x.clone(), positions, x_scale=2.0)
-
-    assert_bits(torch.func.vjp(add, x)[0] if functorch else add(x), expected)
+SCALE, TWO, FREQUENCIES = torch.tensor(0.1, dtype=torch.bfloat16), torch.tensor(2), torch.tensor([0.1, 2.0, 1e-3])
 
 
-@pytest.mark.parametrize("positions", [2, -3, range(4), range(7, 15, 2), range(2**63 - 2, 2**63 + 1), [1, 2], "abc", True])
-def test_add_to_raises_the_errors_of_posenc_add_to(positions):
-    with pytest.raises((TypeError, ValueError)) as expected:
-        posenc.add_to(np.ones((3, 4), np.float32), positions)
-    x = torch.ones(3, 4)
-    with pytest.raises(expected.type, match=f"^{re.escape(str(expected.value))}$"):
-        posenc.torch.add_to(x, positions)
-    assert (x == 1).all()
-
-
-def outcome(function, *arguments):
-    """Return the result of a call as a list, or the type and the message of its error."""
-    try:
-        return np.asarray(function(*arguments)).tolist()
-    except (TypeError, ValueError) as error:
-        return type(error), str(error)
-
-
-COLUMNS = {
-    "pandas": lambda values: pytest.importorskip("pandas").Series(values, dtype="Int64"),
-    "polars": lambda values: pytest.importorskip("polars").Series(values),
-    "pyarrow": lambda values: pytest.importorskip("pyarrow").array(values),
-}
-
-
-@pytest.mark.parametrize("values", [[1, 2, 4], [1, None, 4]], ids=str)
-@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
-def test_columns_of_data_frames(column, values):
-    """A column with or without a null gives the same result or error as in posenc.encode and posenc.add_to."""
-    positions = column(values)
-    # compare the repr, because NaN != NaN
-    assert repr(outcome(posenc.torch.encode, positions, 4)) == repr(outcome(posenc.encode, positions, 4))
-    expected = outcome(posenc.add_to, np.ones((3, 4), np.float32), positions)
-    assert repr(outcome(posenc.torch.add_to, torch.ones(3, 4), positions)) == repr(expected)
+@pytest.mark.parametrize("convention, same", [
+    ({"base": torch.tensor(500), "scale": SCALE, "padding_idx": TWO}, {"base": 500, "scale": SCALE.item(), "padding_idx": 2}),
+    ({"frequencies": FREQUENCIES}, {"frequencies": FREQUENCIES.tolist()}),
+    ({"frequencies": range(1, 4)}, {"frequencies": [1, 2, 3]}),
+    ({"frequencies": np.array([1, 2, 3], np.int8)}, {"frequencies": [1, 2, 3]}),
+    *[({"scale": np.float32(0.1), "position_scale": x}, {"scale": float(np.float32(0.1)), "position_scale": x})
+      for x in (5e-324, 1 / 3)],
+], ids=str)
+def test_constants_are_exact(convention, same):
+    assert_bits(posenc.torch.encode(5, torch.tensor(6), **convention), posenc.encode(5, 6, **same))
+    assert PositionalTable(6, **convention).encoding == posenc.Encoding(6, **same)
 
 
 META = torch.arange(3, device="meta")
@@ -222,29 +179,6 @@ def test_trainable_arguments_are_rejected(call):
     with pytest.raises(ValueError, match="is on the meta device, expected a tensor with values"):
         call(torch.tensor(0.5, device="meta"))
     call(torch.tensor(0.5))
-
-
-def test_constants_may_be_tensors():
-    convention = {"base": torch.tensor(500), "scale": torch.tensor(0.1, dtype=torch.bfloat16), "padding_idx": torch.tensor(2)}
-    numbers = {name: value.item() for name, value in convention.items()}
-    assert_bits(posenc.torch.encode(5, torch.tensor(6), **convention), posenc.encode(5, 6, **numbers))
-    assert PositionalTable(6, **convention).encoding == posenc.Encoding(6, **numbers)
-    frequencies = torch.tensor([0.1, 2.0, 1e-3], dtype=torch.bfloat16)
-    assert_bits(posenc.torch.encode(5, 6, frequencies=frequencies), posenc.encode(5, 6, frequencies=frequencies.tolist()))
-
-
-def test_frequencies_of_any_array_like():
-    for frequencies in (range(1, 3), (1, 2), np.array([1, 2], np.int8)):
-        assert_bits(posenc.torch.encode(3, 4, frequencies=frequencies), posenc.encode(3, 4, frequencies=frequencies))
-
-
-def test_add_to_is_differentiable():
-    leaf = embeddings(5, 6).requires_grad_()
-    x = leaf * 1
-    posenc.torch.add_to(x, x_scale=3.0)
-    assert_bits(x, (leaf.detach() * 3).numpy() + posenc.encode(5, 6))
-    x.sum().backward()
-    assert (leaf.grad == 3).all()
 
 
 def scaled_sum(x, positions=None):
@@ -334,48 +268,23 @@ def test_add_to_a_leaf_that_requires_grad():
     assert_bits(leaf, 1 + posenc.encode(5, 6))
 
 
-def operators_of(mode, call):
-    """Return the names of the functions and operators that a mode intercepts during a call."""
+@pytest.mark.parametrize("call", [
+    lambda: posenc.torch.encode(3, 4),
+    lambda: posenc.torch.encode(torch.arange(3), 4),
+    lambda: posenc.torch.add_to(torch.ones(3, 4)),
+], ids=["rows", "positions", "add_to"])
+def test_modes_and_graphs_see_operators(call):
     names = []
 
-    class Recorder(mode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            names.append(str(function))
-            return function(*args, **kwargs or {})
-
+    class Recorder(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             names.append(str(function))
             return function(*args, **kwargs or {})
 
     with Recorder():
         call()
-    return names
-
-
-OPERATORS = {
-    "rows": lambda: posenc.torch.encode(3, 4),
-    "positions": lambda: posenc.torch.encode(torch.arange(3), 4),
-    "add_to": lambda: posenc.torch.add_to(torch.ones(3, 4)),
-}
-
-
-@pytest.mark.parametrize("call", OPERATORS.values(), ids=OPERATORS)
-@pytest.mark.parametrize("mode", [TorchDispatchMode, TorchFunctionMode], ids=["dispatch", "function"])
-def test_modes_intercept_operators(mode, call):
-    assert "posenc.encode" in {operator.removesuffix(".default") for operator in operators_of(mode, call)}
-
-
-@pytest.mark.parametrize("call", OPERATORS.values(), ids=OPERATORS)
-def test_traced_graphs_contain_operators(call):
-    graph = make_fx(call)().graph
-    assert "posenc.encode.default" in {str(node.target) for node in graph.nodes}
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")    # traced shapes become constants
-def test_torch_jit_trace():
-    traced = torch.jit.trace(lambda x: posenc.torch.add_to(x * 2), torch.ones(3, 4))
-    x = embeddings(3, 4)
-    assert_bits(traced(x), x.numpy() * 2 + posenc.encode(3, 4))
+    assert "posenc.encode.default" in names
+    assert "posenc.encode.default" in {str(node.target) for node in make_fx(call)().graph.nodes}
 
 
 def test_fake_tensors():
@@ -446,11 +355,10 @@ def test_add_to_leaves_the_source_of_a_copy_unchanged():
 
 def test_the_cache_of_conventions():
     """The cache distinguishes equal values of different types, and never uses tensors as keys."""
-    for base in (2, 2.0, np.float32(2.1), 2.1, True, 1):
-        expected = outcome(partial(posenc.encode, base=base), 3, 8)
-        assert outcome(partial(posenc.torch.encode, base=base), 3, 8) == expected
+    for base in (2, 2.0, np.float32(2.1), 2.1):
+        assert_bits(posenc.torch.encode(3, 8, base=base), posenc.encode(3, 8, base=base))
     posenc.torch.encode(3, 8, padding_idx=2)
-    with pytest.raises(TypeError, match=r"padding_idx is 2\.0 of type float"):
+    with pytest.raises(TypeError, match="padding_idx"):
         posenc.torch.encode(3, 8, padding_idx=2.0)
     scale = torch.tensor(1.0)
     for value in (1.0, 2.0):
@@ -458,41 +366,37 @@ def test_the_cache_of_conventions():
         assert_bits(posenc.torch.add_to(torch.zeros(3, 8), scale=scale), posenc.encode(3, 8, scale=value))
 
 
-TRUE = torch.tensor(True)
-BAD_CALLS = {
-    "x, zero dimensions": (lambda: posenc.torch.add_to(torch.ones(())), ValueError, r"expected \(..., n, d_model\)"),
-    "x, an expanded row": (lambda: posenc.torch.add_to(torch.ones(1, 4).expand(3, 4)), ValueError, "overlap"),
-    "positions beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
-    "number of positions beyond 64 bits": (lambda: posenc.torch.encode(2**70, 4), ValueError, "expected -2"),
-    "positions, objects": (lambda: posenc.torch.encode(np.array([1], object), 4), TypeError, "positions has dtype object"),
-    "dropout, a length": (lambda: PositionalEncoding(6, 10), ValueError, "dropout is 10.0, .* max_len="),
-    "positions with more dimensions than x": (
-        lambda: PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3)), ValueError, r"broadcasts to \(3,\)"),
-    "d_model, a bool": (lambda: posenc.torch.encode(3, True), TypeError, "d_model is a bool"),
-    "d_model, a tensor of a bool": (lambda: posenc.torch.encode([1], TRUE), TypeError, "d_model is a bool"),
-    "d_model beyond 64 bits": (lambda: posenc.torch.encode(3, 2**70), ValueError, "d_model is 1180591620717411303424"),
-    "padding_idx, a bool": (lambda: posenc.torch.encode(3, 4, padding_idx=TRUE), TypeError, "padding_idx is a bool"),
-    "x_scale, a bool": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=True), TypeError, "x_scale is True"),
-    "x_scale, a tensor of a bool": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=TRUE), TypeError, "x_scale is True"),
-    "base, an object": (lambda: posenc.torch.encode(3, 4, base=object()), TypeError, "base is <object .* a real number"),
-    "x_scale of a module, a bool": (lambda: PositionalEncoding(6, x_scale=TRUE), TypeError, "x_scale is True"),
-    "d_model of a module, a bool": (lambda: PositionalEncoding(TRUE), TypeError, "d_model is a bool"),
-    "max_len, a bool": (lambda: PositionalEncoding(6, max_len=TRUE), TypeError, "max_len is a bool"),
-    "max_sequence_length, a bool": (lambda: PositionalTable(6, TRUE), TypeError, "max_sequence_length is a bool"),
-    "chunk_rows, a bool": (lambda: ChunkDataset(10, 4, chunk_rows=TRUE), TypeError, "chunk_rows is a bool"),
-    "positions of a dataset, a bool": (lambda: ChunkDataset(TRUE, 4), TypeError, "positions is a bool"),
-    "positions of a module, bools": (
-        lambda: PositionalEncoding(6)(torch.ones(1, 6), positions=TRUE), TypeError, "positions has dtype torch.bool"),
-    "complex positions": (lambda: posenc.torch.encode(torch.ones(2) * 1j, 4), TypeError, "positions has dtype torch.complex64"),
-    "8-bit positions": (
-        lambda: posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4), TypeError, "positions has dtype torch.float8"),
-}
+# A call, its error, and a fragment of the message.  test_mistakes.py tries every argument with values that are not tensors.
+MISTAKES = """
+posenc.torch.add_to(torch.ones(()))                              ValueError  (..., n, d_model)
+posenc.torch.add_to(torch.ones(1, 4).expand(3, 4))               ValueError  overlap
+posenc.torch.encode(range(2**63, 2**63 + 1), 4)                  ValueError  positions
+posenc.torch.encode(2**70, 4)                                    ValueError  positions
+posenc.torch.encode(np.array([1], object), 4)                    TypeError   positions
+posenc.torch.encode(torch.ones(2) * 1j, 4)                       TypeError   positions
+posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4)      TypeError   positions
+posenc.torch.encode([1], TRUE)                                   TypeError   d_model
+posenc.torch.encode(3, 4, padding_idx=TRUE)                      TypeError   padding_idx
+posenc.torch.add_to(torch.ones(3, 4), x_scale=TRUE)              TypeError   x_scale
+PositionalEncoding(6, 10)                                        ValueError  max_len=
+PositionalEncoding(6, x_scale=TRUE)                              TypeError   x_scale
+PositionalEncoding(TRUE)                                         TypeError   d_model
+PositionalEncoding(6, max_len=TRUE)                              TypeError   max_len
+PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3))  ValueError  positions
+PositionalEncoding(6)(torch.ones(1, 6), positions=TRUE)          TypeError   positions
+PositionalTable(6, TRUE)                                         TypeError   max_sequence_length
+PositionalTable(20, 11)(torch.zeros(2, 7, 11))                   ValueError  (..., n, 20)
+ChunkDataset(10, 4, chunk_rows=TRUE)                             TypeError   chunk_rows
+ChunkDataset(TRUE, 4)                                            TypeError   positions
+"""
 
 
-@pytest.mark.parametrize("call, error, message", BAD_CALLS.values(), ids=BAD_CALLS)
-def test_bad_calls(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+@pytest.mark.parametrize("line", MISTAKES.strip().split("\n"))
+def test_mistakes(line):
+    call, kind, fragment = re.split(r"  +", line)
+    with pytest.raises((TypeError, ValueError)) as error:
+        eval(call, globals() | {"TRUE": torch.tensor(True)})
+    assert error.type.__name__ == kind and fragment in str(error.value)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -509,9 +413,9 @@ def test_operators_pass_opcheck(dtype):
 
 def test_table_and_sum(dtype):
     x = embeddings(2, 7, 6, dtype=NAMES[dtype])
-    expected = posenc.encode(7, 6, dtype=dtype)
-    assert_bits(PositionalTable(6)(x), expected)
-    assert_bits(PositionalEncoding(6)(x), array_of(x) + expected)
+    assert_bits(PositionalTable(6)(x), posenc.encode(7, 6, dtype=dtype))
+    assert_bits(PositionalEncoding(6)(x), posenc.add_to(array_of(x.clone())))
+    assert_bits(PositionalEncoding(6, x_scale=6**0.5)(x), posenc.add_to(array_of(x.clone()), x_scale=6**0.5))
 
 
 def test_bfloat16_is_rounded_once():
@@ -525,19 +429,14 @@ def test_bfloat16_is_rounded_once():
     assert_bits(module.double().pe, posenc.encode(4096, 64, dtype="float64"))
 
 
-def test_x_scale_has_the_bits_of_add_to(dtype):
-    x = embeddings(3, 50, 48, dtype=NAMES[dtype])
-    expected = array_of(x.clone())
-    posenc.add_to(expected, x_scale=48**0.5)
-    assert_bits(PositionalEncoding(48, x_scale=48**0.5)(x), expected)
-
-
-def test_the_table_grows():
+def test_the_table_grows_but_not_to_a_large_start():
     module = PositionalEncoding(6)
-    assert len(module.pe) == 0
-    for n, rows in ((5, 5), (6, 10), (3, 10), (1000, 1000)):
+    for n, rows in ((0, 0), (5, 5), (6, 10), (3, 10), (1000, 1000)):
         assert_bits(module(torch.zeros(2, n, 6))[1], posenc.encode(n, 6))
         assert len(module.pe) == rows
+    for start in (10**15, 2**63 - 3, -5, -(2**63), np.int8(127), np.uint8(255), np.int64(2**63 - 3)):
+        assert_bits(module(torch.zeros(3, 6), start=start), posenc.encode(range(int(start), int(start) + 3), 6))
+    assert len(module.pe) == 1000
     module = PositionalEncoding(6, max_len=8)
     assert_bits(module(torch.zeros(9, 6)), posenc.encode(9, 6))
 
@@ -552,18 +451,6 @@ def test_a_table_computed_in_inference_mode_can_be_used_in_training():
     assert_bits(x.grad[0], posenc.encode(9, 6))
 
 
-def test_the_table_does_not_grow_to_a_large_start():
-    module = PositionalEncoding(512)
-    for start in (10**15, 2**63 - 3, -5, -(2**63)):
-        assert_bits(module(torch.zeros(1, 3, 512), start=start)[0], posenc.encode(range(start, start + 3), 512))
-    assert len(module.pe) == 0
-
-
-@pytest.mark.parametrize("start", [np.int8(127), np.uint8(255), np.int32(2**31 - 1), np.int64(2**63 - 1)], ids=repr)
-def test_start_may_be_the_largest_numpy_integer(start):
-    assert_bits(PositionalTable(6, 300)(torch.zeros(1, 6), start=start), posenc.encode(range(int(start), int(start) + 1), 6))
-
-
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_cached_decoding(batch_first):
     module = PositionalEncoding(6, batch_first=batch_first)
@@ -575,27 +462,17 @@ def test_cached_decoding(batch_first):
         assert torch.equal(module(x[step], start=t), whole[step])
 
 
-def test_packed_positions():
-    module = PositionalEncoding(6)
-    positions = torch.tensor([0, 1, 2, 0, 1, 0, 1])
-    x = embeddings(2, 7, 6)
-    assert_bits(module(x, positions=positions), x.numpy() + posenc.encode(positions.numpy(), 6))
-    starts = torch.tensor([[0], [100]]) + torch.arange(7)
-    assert_bits(module(x, positions=starts), x.numpy() + posenc.encode(starts.numpy(), 6))
-    assert_bits(PositionalTable(6)(x, positions=starts), posenc.encode(starts.numpy(), 6))
-
-
-def test_positions_without_batch_first():
-    """Positions of shape (n,) apply to the first axis, even if n is also the batch size."""
-    x = embeddings(3, 3, 6)
+def test_positions():
+    """Positions of shape (n,) apply to the axis of the rows, even if n is also the batch size."""
+    module, x = PositionalEncoding(6), embeddings(3, 3, 6)
+    starts = torch.tensor([[0], [100], [7]]) + torch.arange(3)
+    for positions in (torch.tensor([0, 1, 0]), starts):
+        rows = posenc.encode(positions.numpy(), 6)
+        assert_bits(module(x, positions=positions), x.numpy() + rows)
+        assert_bits(PositionalTable(6)(x, positions=positions), rows)
     positions = torch.tensor([4, 0, 9])
     y = PositionalEncoding(6, batch_first=False)(x, positions=positions)
     assert_bits(y, x.numpy() + posenc.encode(positions.numpy(), 6)[:, None])
-
-
-@pytest.mark.parametrize("dropout", [0, 0.0, np.int64(0), torch.tensor(0), 1.0])
-def test_dropout_may_be_any_probability(dropout):
-    assert PositionalEncoding(6, dropout).dropout.p == float(dropout)
 
 
 def test_dropout():
@@ -630,16 +507,12 @@ def test_forward_returns_a_copy_of_the_table():
 
 
 def test_autocast():
-    module = nn.Sequential(nn.Linear(6, 6), PositionalEncoding(6))
+    """The output of a layer in autocast has the dtype bfloat16, and the sum keeps it."""
+    module, layer = PositionalEncoding(6), nn.Linear(6, 6)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = module[0](torch.zeros(5, 6))
-        assert_bits(module(torch.zeros(5, 6)) - y, bf16_change(y, posenc.encode(5, 6, dtype="bfloat16")))
-        assert module[1](torch.zeros(5, 6)).dtype == torch.float32
-
-
-def bf16_change(y, values):
-    y = array_of(y)
-    return y + values - y
+        y = layer(embeddings(5, 6))
+        assert_bits(module(y), posenc.add_to(array_of(y.detach().clone())))
+        assert module(torch.zeros(5, 6)).dtype == torch.float32
 
 
 def test_copies():
@@ -680,40 +553,16 @@ def test_tables_cannot_be_overwritten():
     assert_bits(module(torch.zeros(50, 6)), posenc.encode(50, 6))
 
 
-# ---- classes from the notebooks -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "module",
-    [PositionalTable(6, 10), PositionalTable(d_model=6, max_sequence_length=10), PositionalEncoding(6, max_len=10)],
-    ids=["by position", "by name", "PositionalEncoding"],
-)
-def test_forward_without_x_returns_the_table(module):
-    table = module.forward()
-    assert table.shape == (10, 6)
-    assert table.dtype == torch.float32
-    assert_prints(table.numpy(), PAPER)
-
-
-def test_forward_returns_as_many_rows_as_x():
-    """The notebook uses context_size 20, d_model 11 and x_emb of shape (2, 7, 11)."""
-    module = PositionalTable(11, 20)
-    rows = module(torch.zeros(2, 7, 11))
+def test_tables_of_the_notebooks():
+    """The notebooks use max_sequence_length by position, context_size 20 with d_model 11, and exponents for each column."""
+    for module in (PositionalTable(6, 10), PositionalEncoding(6, max_len=10)):
+        assert_prints(module.forward().numpy(), PAPER)
+    rows = PositionalTable(11, max_sequence_length=20)(torch.zeros(2, 7, 11))
     assert rows.shape == (7, 11)
     assert_prints(rows.numpy()[:6], ODD)
-
-
-def test_swapped_arguments_are_rejected():
-    with pytest.raises(ValueError, match=r"x has shape \(2, 7, 11\), expected \(..., n, 20\)"):
-        PositionalTable(20, 11)(torch.zeros(2, 7, 11))
-
-
-def test_forward_returns_the_sum():
-    """The notebook uses x of shape (n, batch, embed_dim) and an exponent per column; it prints ``pos_enc.pe.squeeze(1)``."""
     module = PositionalEncoding(10, max_len=8, batch_first=False, exponents="column")
     assert_prints(module.pe.squeeze(1).numpy(), PER_COLUMN_10)
-    y = module(torch.zeros(8, 3, 10))
-    assert_prints(y[:, 2].numpy(), PER_COLUMN_10)
+    assert_prints(module(torch.zeros(8, 3, 10))[:, 2].numpy(), PER_COLUMN_10)
 
 
 # ---- checkpoints and a trained model ------------------------------------------------------------------------------------
@@ -757,6 +606,7 @@ OTHER_TABLES = {
     "width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
     "sequence first": (posenc.torch.encode(100, 64)[:, None], r"has shape \(100, 1, 64\), .* but batch_first is True"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
+    "meta": (torch.zeros(100, 32, device="meta"), "has shape"),
     "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating-point tensor"),
 }
 
@@ -766,17 +616,7 @@ OTHER_TABLES = {
 def test_checkpoints_of_another_convention_are_rejected(table, message, strict):
     with pytest.raises(RuntimeError, match=message):
         PositionalEncoding(64).load_state_dict({"pe": table}, strict=strict)
-
-
-def test_the_shape_of_a_checkpoint_on_the_meta_device_is_checked():
-    PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 64, device="meta")})
-    with pytest.raises(RuntimeError, match="has shape"):
-        PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 32, device="meta")})
-
-
-def test_unknown_keys_are_rejected():
-    with pytest.raises(RuntimeError, match="Unexpected key"):
-        PositionalEncoding(64).load_state_dict({"pee": torch.zeros(1)})
+    PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 64, device="meta")}, strict=strict)
 
 
 # ---- a learned factor ---------------------------------------------------------------------------------------------------
@@ -977,14 +817,6 @@ def test_conventions_that_a_graph_cannot_contain():
         module = Functional(**convention)
         compiled = torch.compile(module, dynamic=True, backend="aot_eager")
         assert torch.equal(compiled(torch.ones(3, 4)), module(torch.ones(3, 4)))
-
-
-def test_derivatives_with_a_learned_factor_in_a_graph():
-    module, x = PositionalEncoding(16, max_len=64, learned_scale=0.7), embeddings(3, 50, 16)
-    expected = gradients(copy.deepcopy(module), x)
-    module.compile(fullgraph=True, dynamic=True, backend="aot_eager")
-    for result, same in zip(gradients(module, x), expected, strict=True):
-        torch.testing.assert_close(result, same)
 
 
 @pytest.mark.parametrize("max_len", [None, 64])
