@@ -273,118 +273,6 @@ def test_the_layout_of_a_model_that_moves_columns():
     assert torch.allclose(ours[0] @ ours[1].mT, theirs[0] @ theirs[1].mT, atol=1e-4)
 
 
-# ---- several axes -------------------------------------------------------------------------------------------------------
-
-
-AXES_3 = np.random.default_rng(0).integers(0, 60, (3, 2, 7))
-AXES_2 = np.random.default_rng(1).integers(0, 30, (2, 9))
-
-
-def text_model(name, kind, config, sections):
-    """Return the tables of a module for positions of shape (3, batch, n), and the Rotary from its configuration."""
-    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": sections}
-    config = getattr(importlib.import_module(f"transformers.models.{name}"), config)(
-        hidden_size=256, num_attention_heads=2, head_dim=128, rope_parameters=rope
-    )
-    theirs = getattr(module, kind)(config)(torch.zeros(1), torch.from_numpy(AXES_3))
-    return [t.double().numpy() for t in theirs], Rotary.from_config(config)
-
-
-@pytest.mark.parametrize("name, kind, config", [
-    ("cosmos3_edge", "Cosmos3EdgeTextRotaryEmbedding", "Cosmos3EdgeTextConfig"),
-    ("qwen4_exp", "Qwen4ExpTextRotaryEmbedding", "Qwen4ExpTextConfig"),
-])
-def test_interleaved_sections(name, kind, config):
-    (cos, sin), rotary = text_model(name, kind, config, [24, 20, 20])
-    ours = rotary.tables(AXES_3, dtype="float64")
-    for a, b in zip((cos, sin), ours, strict=True):
-        assert np.abs(a - np.tile(b, 2)).max() < 1e-5
-
-
-def vision_config(name, config, **options):
-    return getattr(importlib.import_module(f"transformers.models.{name}"), config)(**options)
-
-
-def qwen2_vl():
-    return *text_model("qwen2_vl", "Qwen2VLRotaryEmbedding", "Qwen2VLTextConfig", [16, 24, 24]), np.tile
-
-
-def qwen3_vl():
-    return *text_model("qwen3_vl", "Qwen3VLTextRotaryEmbedding", "Qwen3VLTextConfig", [24, 20, 20]), np.tile
-
-
-def ernie_vl():
-    kinds = "Ernie4_5_VLMoeTextRotaryEmbedding", "Ernie4_5_VLMoeTextConfig"
-    return *text_model("ernie4_5_vl_moe", *kinds, [22, 22, 20]), np.repeat
-
-
-@pytest.mark.parametrize("preset, model", [("qwen2-vl", qwen2_vl), ("qwen3-vl", qwen3_vl), ("ernie-vl", ernie_vl)])
-def test_axes_of_text_models(preset, model):
-    theirs, from_config, repeat = model()
-    rotary = Rotary.preset(preset, 128, base=1e6)
-    assert rotary == from_config
-    for a, b in zip(theirs, rotary.tables(AXES_3), strict=True):
-        np.testing.assert_allclose(a, np.apply_along_axis(repeat, -1, b, 2), atol=2e-5)
-
-
-def vision(name, module, config, positions):
-    """Return the tables of a module with two axes of positions."""
-    code = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
-    return [t.double().numpy().squeeze() for t in getattr(code, module)(config)(torch.zeros(1), torch.from_numpy(positions))]
-
-
-def test_axes_of_the_vision_part_of_qwen2_vl():
-    config = vision_config("qwen2_vl", "Qwen2VLVisionConfig", embed_dim=128, num_heads=2, hidden_size=128)
-    theirs = vision("qwen2_vl", "Qwen2VLVisionRotaryEmbedding", config, AXES_2.T)
-    rotary = Rotary.preset("qwen2-vl-vision", theirs[0].shape[-1])
-    for a, b in zip(theirs, rotary.tables(AXES_2), strict=True):
-        np.testing.assert_allclose(a, np.tile(b, 2), atol=1e-5)
-
-
-def test_axes_of_pixtral():
-    config = vision_config("pixtral", "PixtralVisionConfig", hidden_size=128, num_attention_heads=2, head_dim=64)
-    theirs = vision("pixtral", "PixtralVisionRotaryEmbedding", config, AXES_2.T)
-    for a, b in zip(theirs, Rotary.preset("pixtral", 64).tables(AXES_2), strict=True):
-        np.testing.assert_allclose(a, np.tile(b, 2), atol=1e-5)
-
-
-def test_axes_of_sam2():
-    config = vision_config("sam2_video", "Sam2VideoConfig")
-    theirs = vision("sam2_video", "Sam2VideoVisionRotaryEmbedding", config, AXES_2.T)
-    for a, b in zip(theirs, Rotary.preset("sam2", theirs[0].shape[-1]).tables(AXES_2), strict=True):
-        np.testing.assert_allclose(a, np.repeat(b, 2, -1), atol=1e-5)
-    module = importlib.import_module("transformers.models.sam2_video.modeling_sam2_video")
-    x = torch.randn(1, 1, 9, theirs[0].shape[-1], generator=torch.Generator().manual_seed(0))
-    turned = x * torch.tensor(theirs[0]) + module.rotate_pairwise(x) * torch.tensor(theirs[1])
-    ours = Rotary.preset("sam2", x.shape[-1]).rotate(x.numpy().copy(), AXES_2)
-    np.testing.assert_allclose(turned, ours, atol=2e-5)
-
-
-def test_axes_of_dinov3():
-    height, width = 4, 7
-    config = vision_config("dinov3_vit", "DINOv3ViTConfig", hidden_size=128, num_attention_heads=2, patch_size=16)
-    module = importlib.import_module("transformers.models.dinov3_vit.modeling_dinov3_vit")
-    theirs = module.DINOv3ViTRopePositionEmbedding(config).eval()(torch.zeros(1, 3, 16 * height, 16 * width))
-    rows, columns = np.mgrid[:height, :width].reshape(2, -1)
-    positions = np.stack([(2 * rows + 1) / height - 1, (2 * columns + 1) / width - 1])
-    for a, b in zip(theirs, Rotary.preset("dinov3", 64).tables(positions), strict=True):
-        np.testing.assert_allclose(a, np.tile(b, 2), atol=3e-6)
-
-
-def test_axes_of_the_vision_part_of_gemma4():
-    """Each half of a head is a row of its own."""
-    config = vision_config("gemma4", "Gemma4VisionConfig", hidden_size=128, num_attention_heads=2, head_dim=64)
-    module = importlib.import_module("transformers.models.gemma4.modeling_gemma4")
-    positions = torch.from_numpy(AXES_2.T.copy())[None]
-    x = torch.randn(1, 9, 2, 64, generator=torch.Generator().manual_seed(0))
-    cos, sin = module.Gemma4VisionRotaryEmbedding(config)(x, positions)
-    theirs = module.apply_multidimensional_rope(x, cos, sin, positions)
-    base = config.rope_parameters["rope_theta"]
-    rows = x.numpy().reshape(1, 9, 2, 2, 32).copy()
-    ours = Rotary.preset("gemma4-vision", 32, base=base).rotate(rows, AXES_2.T[None, :, None, :])
-    np.testing.assert_allclose(theirs.numpy().reshape(rows.shape), ours, atol=1e-5)
-    assert base == Rotary.preset("gemma4-vision", 32).base
 
 
 # ---- whole models -------------------------------------------------------------------------------------------------------
@@ -514,11 +402,6 @@ def test_check_rotary_compares_the_axes_of_positions():
     assert row.verdict == "wrong" and "ax" in row.faults[0]
 
 
-@pytest.mark.parametrize("name", SCALINGS)
-def test_check_rotary_knows_the_scaling_of_llama(name):
-    check_scaling("llama", name, torch.bfloat16)
-
-
 # three faults of a copy of transformers' file for Llama, and single faults outside of its functions
 BASE = 'base = config.rope_parameters["rope_theta"]', 'base = getattr(config, "rope_theta", 10000.0)'
 SIGNS = "return torch.cat((-x2, x1), dim=-1)", "return torch.cat((x2, -x1), dim=-1)"
@@ -556,7 +439,17 @@ MLA = {"qk_rope_head_dim": 64, "n_routed_experts": 4, "n_group": 1, "topk_group"
        "q_lora_rank": 8, "kv_lora_rank": 8}
 
 
-def check_scaling(kind, name, dtype=torch.float32):
+KINDS = ["llama", "phi3", "gemma3_text", "gpt_oss", "deepseek_v3", "cohere2", "qwen2_vl_text", "llama4_text"]
+# phi3 refuses others; proportional is Gemma's, and the configuration of DeepSeek has no partial rotation
+KNOWN = [(kind, name) for kind in KINDS for name in SCALINGS if name.startswith(("default", "longrope")) or (
+    kind != "phi3" and (kind, name) != ("deepseek_v3", "proportional"))]
+
+
+@pytest.mark.parametrize("kind, name", [
+    case if case[0] == "llama" else pytest.param(*case, marks=pytest.mark.long) for case in KNOWN
+])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.long)], ids=str)
+def test_check_rotary_knows_every_scaling(kind, name, dtype):
     scaling = parameters(name, 64, 1e6, 1.0)
     if kind == "qwen2_vl_text":
         scaling["mrope_section"] = [8, 12, 12]
@@ -569,17 +462,6 @@ def check_scaling(kind, name, dtype=torch.float32):
     report = posenc.check.check_rotary(model)
     assert report.ok and {row.verdict for row in report} <= set(RIGHT), report
     assert all(torch.equal(value, before[key]) for key, value in model.named_buffers())     # dynamic: the frequencies, too
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["phi3", "gemma3_text", "gpt_oss", "deepseek_v3", "cohere2", "qwen2_vl_text", "llama4_text"])
-def test_check_rotary_knows_every_scaling(kind):
-    for name in SCALINGS:
-        if kind == "phi3" and not name.startswith(("default", "longrope")):
-            continue                # the class refuses others
-        if (kind, name) != ("deepseek_v3", "proportional"):         # Gemma's type; the configuration has no partial rotation
-            check_scaling(kind, name)
-            check_scaling(kind, name, torch.bfloat16)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Compare the presets of Rotary for diffusion and video models with the models' own code, at every position and axis."""
+"""Compare the presets of Rotary with the code of the models, at every position and axis."""
 
 import importlib
 
@@ -114,22 +114,93 @@ def eva02():
     return module.get_embed().chunk(2, -1)[::-1], grid(height, width) * [[16 / height], [16 / width]]
 
 
+# ---- transformers: text models with several axes, and vision models -----------------------------------------------------
+
+
+AXES_3 = np.random.default_rng(0).integers(0, 60, (3, 9))
+AXES_2 = np.random.default_rng(1).integers(0, 30, (2, 9))
+
+
+def code_of(name):
+    return pytest.importorskip(f"transformers.models.{name}.modeling_{name}")
+
+
+def configuration(name, kind, **options):
+    return getattr(importlib.import_module(f"transformers.models.{name}"), kind)(**options)
+
+
+def text_model(preset, name, kind, config, sections):
+    """Return the tables of a module for three axes; the configuration gives the preset."""
+    module = getattr(code_of(name), kind)
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections}
+    config = configuration(name, config, hidden_size=256, num_attention_heads=2, head_dim=128, rope_parameters=rope)
+    assert Rotary.from_config(config) == Rotary.preset(preset, 128, base=1e4)
+    return module(config)(torch.zeros(1), torch.from_numpy(AXES_3[:, None])), AXES_3
+
+
+def qwen2_vl():
+    return text_model("qwen2-vl", "qwen2_vl", "Qwen2VLRotaryEmbedding", "Qwen2VLTextConfig", [16, 24, 24])
+
+
+def qwen3_vl():
+    return text_model("qwen3-vl", "qwen3_vl", "Qwen3VLTextRotaryEmbedding", "Qwen3VLTextConfig", [24, 20, 20])
+
+
+def ernie_vl():
+    kinds = "Ernie4_5_VLMoeTextRotaryEmbedding", "Ernie4_5_VLMoeTextConfig"
+    return text_model("ernie-vl", "ernie4_5_vl_moe", *kinds, [22, 22, 20])
+
+
+def vision_model(name, kind, config, **options):
+    module = getattr(code_of(name), kind)
+    return module(configuration(name, config, **options))(torch.zeros(1), torch.from_numpy(AXES_2.T)), AXES_2
+
+
+def qwen2_vl_vision():
+    options = {"embed_dim": 128, "num_heads": 2, "hidden_size": 128}
+    return vision_model("qwen2_vl", "Qwen2VLVisionRotaryEmbedding", "Qwen2VLVisionConfig", **options)
+
+
+def pixtral():
+    options = {"hidden_size": 128, "num_attention_heads": 2, "head_dim": 64}
+    return vision_model("pixtral", "PixtralVisionRotaryEmbedding", "PixtralVisionConfig", **options)
+
+
+def sam2():
+    return vision_model("sam2_video", "Sam2VideoVisionRotaryEmbedding", "Sam2VideoConfig")
+
+
+def dinov3():
+    height, width = 4, 7
+    module = code_of("dinov3_vit").DINOv3ViTRopePositionEmbedding
+    config = configuration("dinov3_vit", "DINOv3ViTConfig", hidden_size=128, num_attention_heads=2, patch_size=16)
+    rows, columns = grid(height, width)
+    positions = np.stack([(2 * rows + 1) / height - 1, (2 * columns + 1) / width - 1])
+    return module(config).eval()(torch.zeros(1, 3, 16 * height, 16 * width)), positions
+
+
+# ---- comparison -----------------------------------------------------------------------------------------------------------
+
 # the preset, and head_dim
 MODELS = {
     flux: ("flux", 128), flux2: ("flux2", 128), qwen_image: ("qwen-image", 128), z_image: ("z-image", 128),
     lumina2: ("lumina2", 96), hunyuan_image: ("hunyuan-image", 128), hunyuan_video: ("hunyuan-video", 128), wan: ("wan", 128),
     cogvideox: ("cogvideox", 64), cogvideox_resized: ("cogvideox", 64), ltx_video: ("ltx-video", 2048),
-    stable_audio: ("stable-audio", 64), eva02: ("eva02", 64),
+    stable_audio: ("stable-audio", 64), eva02: ("eva02", 64), qwen2_vl: ("qwen2-vl", 128), qwen3_vl: ("qwen3-vl", 128),
+    ernie_vl: ("ernie-vl", 128), qwen2_vl_vision: ("qwen2-vl-vision", 64), pixtral: ("pixtral", 64), sam2: ("sam2", 256),
+    dinov3: ("dinov3", 64),
 }
+TRANSFORMERS = qwen2_vl, qwen3_vl, ernie_vl, qwen2_vl_vision, pixtral, sam2, dinov3
+BASES = {model: {"base": 1e4} for model in (qwen2_vl, qwen3_vl, ernie_vl)}
 
 
 def tables_of(model):
     """Return the cosines and sines of a model's own code and of its preset, and the angles, one column for each pair."""
-    if model is not eva02:
+    if model is not eva02 and model not in TRANSFORMERS:
         pytest.importorskip("diffusers")
     (cos, sin), positions = model()
     name, head_dim = MODELS[model]
-    rotary = Rotary.preset(name, head_dim)
+    rotary = Rotary.preset(name, head_dim, **BASES.get(model, {}))
     pairs = len(rotary.frequencies)
     columns = slice(None, pairs) if rotary.layout == "halves" else slice(None, None, 2)
     theirs = [np.asarray(t.squeeze(), np.float64) for t in (cos, sin)]
@@ -180,3 +251,25 @@ def test_vjepa2():
     for axis in range(3):
         theirs = module.rotate_queries_or_keys(torch.from_numpy(x[None, None, :, axis]), torch.from_numpy(positions[axis]))
         np.testing.assert_allclose(ours[:, axis], theirs[0, 0], atol=1e-5)
+
+
+def test_rotation_of_sam2():
+    module = code_of("sam2_video")
+    (cos, sin), positions = sam2()
+    x = torch.randn(1, 1, 9, cos.shape[-1], generator=torch.Generator().manual_seed(0))
+    ours = Rotary.preset("sam2", x.shape[-1]).rotate(x.numpy().copy(), positions)
+    np.testing.assert_allclose(x * cos + module.rotate_pairwise(x) * sin, ours, atol=2e-5)
+
+
+def test_rotation_of_gemma4():
+    """Each half of a head is a row of its own."""
+    module = code_of("gemma4")
+    config = configuration("gemma4", "Gemma4VisionConfig", hidden_size=128, num_attention_heads=2, head_dim=64)
+    positions = torch.from_numpy(AXES_2.T.copy())[None]
+    x = torch.randn(1, 9, 2, 64, generator=torch.Generator().manual_seed(0))
+    cos, sin = module.Gemma4VisionRotaryEmbedding(config)(x, positions)
+    theirs = module.apply_multidimensional_rope(x, cos, sin, positions).numpy().reshape(1, 9, 2, 2, 32)
+    rotary = Rotary.preset("gemma4-vision", 32)
+    assert rotary.base == config.rope_parameters["rope_theta"]
+    ours = rotary.rotate(x.numpy().reshape(theirs.shape).copy(), AXES_2.T[None, :, None, :])
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
