@@ -33,36 +33,10 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # public module: the packages that its examples need
 PUBLIC = {
-    "posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.check": ("torch",),
-    "posenc.torch": ("torch",), "posenc.zarr": ("zarr",),
-}
-# the public modules, and the modules that define their public names
-MODULES = PUBLIC | {
-    "posenc._encoding.api": (),
-    "posenc._encoding.encoding": (),
-    "posenc._files.files": ("safetensors",),
-    "posenc._files.zarr": ("zarr",),
-    "posenc._files.specification": (),
-    "posenc._axes.grid": (),
-    "posenc._axes.points": (),
-    "posenc.check.match": (),
-    "posenc.check.rotations": (),
-    "posenc.check.models": ("torch",),
-    "posenc.check.report": ("torch",),
-    "posenc._encoding.padding": (),
-    "posenc._encoding.presets": (),
-    "posenc._rotary.rotary": (),
-    "posenc._rotary.rotary_at": (),
-    "posenc._core.runtime": (),
-    "posenc._encoding.stream": (),
-    "posenc.torch._chunk_dataset": ("torch",),
-    "posenc.torch._encode_add_to": ("torch",),
-    "posenc.torch._positional_encoding": ("torch",),
-    "posenc.torch._rotary_embedding": ("torch",),
-    "posenc.torch._rotate": ("torch",),
+    "posenc": ("safetensors", "zarr"), "posenc.check": ("torch",), "posenc.dask": ("dask", "zarr"),
+    "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",), "posenc.zarr": ("zarr",),
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
-SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
 COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("check", "cli", "guide", "identify", "scale-out"))]
 INSTALLS = "pip install"        # needs a package index; .ci/run tests the command of the README
 PLAIN = re.compile(r"posenc [\w .,=/+-]+")        # a command without characters that are special to a shell
@@ -88,22 +62,11 @@ def test_examples_of_documents_run(path, tmp_path):
     omitted = set(programs()) if path.name == "scale-out.md" else set()
     # no block depends on a block that imports transformers or, in the README, torch
     optional = {"transformers", "torch"} if path.name == "README.md" else {"transformers"}
-    if path.name == "README.md":        # most readers do not install torch
-        omitted = {block for block in blocks if "torch" in packages_of(block)}
-        done = pages.run(text.replace(".[torch]", "."), tmp_path, omitted=omitted)
-        assert omitted and (done.returncode, done.stderr) == (0, "")
-        omitted = set(blocks) - omitted
     omitted |= {block for block in blocks if not all(map(find_spec, packages_of(block) & optional))}
     for package in sorted(packages_of("\n".join(block for block in blocks if block not in omitted))):
         pytest.importorskip(package)
     done = pages.run(text, tmp_path, omitted=omitted)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_packages_that_a_page_has_not_named_are_hidden(tmp_path):
-    pytest.importorskip("matplotlib")
-    done = pages.run("```python\nimport posenc.plot\n```\n\n`pip install 'posenc[plot]'`\n", tmp_path)
-    assert done.returncode == 1 and "the page has not named 'matplotlib'" in done.stderr
 
 
 def test_every_preset_is_in_the_table_of_models():
@@ -142,35 +105,36 @@ def test_the_plot_of_the_readme_is_drawn_from_the_data():
     assert digest in (ROOT / "docs/images/accuracy.svg").read_text(), "run benchmarks/plots.py"
 
 
-def test_tables_agree_with_the_data():
+def test_tables_and_signatures_are_up_to_date():
     script = ROOT / "benchmarks/pages.py"
     if not script.exists():
         pytest.skip("requires the source tree")
+    for name in PUBLIC:
+        module(name)
     names = runpy.run_path(str(script))
-    count = 0
-    for page in names["PAGES"]:
-        text = page.read_text()
-        assert names["updated"](text) == text, f"run benchmarks/pages.py: {page.name}"
-        count += text.count("<!-- table: ")
-    assert count >= 12
+    texts = {page: page.read_text() for page in (*names["PAGES"], names["API"])}
+    assert [page.name for page, text in texts.items() if names["updated"](text) != text] == [], "run benchmarks/pages.py"
+    assert sum(text.count("<!-- table: ") for text in texts.values()) >= 12
 
 
 # ---- docstrings -----------------------------------------------------------------------------------------------------
 
 
 def module(name):
-    for package in MODULES[name]:
+    for package in PUBLIC[name]:
         pytest.importorskip(package)
     return importlib.import_module(name)
 
 
 @pytest.mark.thread_unsafe          # doctest replaces sys.stdout while it runs
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in ("posenc", "posenc.zarr")])
+@pytest.mark.parametrize("name", PUBLIC)
 def test_examples_of_docstrings_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = doctest.testmod(module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert result.attempted > 0
-    assert result.failed == 0
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for key, value in ((name, module(name)), *documented(name)):
+        examples, = finder.find(value, key, globs={})
+        assert key == name or examples.examples, key
+        assert runner.run(examples).failed == 0, key
 
 
 def public(name):
@@ -181,21 +145,6 @@ def public(name):
         for key, attribute in vars(value).items() if inspect.isclass(value) else ():
             if key[0] != "_" and key != OVERRIDE and (inspect.isfunction(attribute) or isinstance(attribute, property)):
                 yield f"{name}.{member}.{key}", attribute
-
-
-def missing_sections(value):
-    """Return the required sections that are missing or empty in a docstring."""
-    pieces = SECTION.split(inspect.getdoc(value) or "")
-    sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))
-    required = {"See Also", "Examples"}
-    if hasattr(value, "_fields"):
-        required |= {"Attributes"}
-    elif callable(value):
-        parameters = set(inspect.signature(value).parameters) - {"self"}
-        required |= {"Parameters", "Raises"} if parameters else set()
-        required |= set() if inspect.isclass(value) else {"Returns"}
-    missing = {section for section in required if not sections.get(section, "").strip()}
-    return missing | ({"Examples"} if ">>> " not in sections.get("Examples", "") else set())
 
 
 def documented(name):
@@ -213,17 +162,8 @@ def documented(name):
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_docstrings_have_all_sections(name):
-    values = dict(documented(name))
-    assert len(values) >= 2
-    assert {key: missing for key, value in values.items() if (missing := missing_sections(value))} == {}
-    # every module that defines a public name must be in MODULES
-    assert {value.__module__ for value in dict(public(name)).values() if hasattr(value, "__module__")} <= set(MODULES)
-
-
-@pytest.mark.parametrize("name", PUBLIC)
 def test_docstrings_follow_numpydoc(name):
-    """The parameters must match the signature and have types and descriptions; the style must be that of numpydoc."""
+    """The sections are complete, and the parameters match the signature and have types and descriptions."""
     validation = pytest.importorskip("numpydoc.validate")
     with open(ROOT / "pyproject.toml", "rb") as file:
         checks = validation.get_validation_checks(set(tomllib.load(file)["tool"]["numpydoc_validation"]["checks"]))
@@ -240,35 +180,21 @@ def test_every_public_name_is_in_the_reference(name):
         assert sorted(names) == sorted(module(name).__all__)
 
 
-def test_the_reference_agrees_with_the_docstrings():
-    for name in PUBLIC:
-        module(name)
-    script = ROOT / "benchmarks/pages.py"
-    if not script.exists():
-        pytest.skip("requires the source tree")
-    names = runpy.run_path(str(script))
-    text = names["API"].read_text()
-    assert names["updated"](text) == text, "run benchmarks/pages.py: api.md"
-
-
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def shell(tmp_path):
-    """Return a function that runs a bash command in a new folder, where posenc imports only these packages (None: all).
-
-    If all packages may be imported, a plain call of posenc runs in this process.
-    """
+    """Return a function that runs a bash command in a new folder; a plain call of posenc runs in this process."""
     folder = tmp_path / "here"
     folder.mkdir()
 
-    def run(line, packages=None):
-        if packages is None and PLAIN.fullmatch(line):
+    def run(line):
+        if PLAIN.fullmatch(line):
             text = io.StringIO()
             with contextlib.chdir(folder), contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
                 return _cli.main(line.split()[1:]), text.getvalue()
-        environment = pages.environment_with_commands(tmp_path / "bin", packages)
+        environment = pages.environment_with_commands(tmp_path / "bin")
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         done = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, **output)
         return done.returncode, done.stdout
@@ -277,45 +203,39 @@ def shell(tmp_path):
 
 
 def commands(text):
-    """Yield (command, output, packages) for the shell commands in a document.
-
-    In ``sh`` blocks, the output is None.  The packages are those that the text before the end of the block has named.
-    """
-    for match in SHELL.finditer(text):
-        kind, block = match.groups()
-        packages = pages.named(text[: match.end()])
+    """Yield (command, output) for the shell commands in a document.  In ``sh`` blocks, the output is None."""
+    for kind, block in SHELL.findall(text):
         if kind == "sh":
-            yield from ((line, None, packages) for line in block.splitlines() if line)
+            yield from ((line, None) for line in block.splitlines() if line)
         else:
             for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
                 line, _, output = example.partition("\n")
-                yield line, output, packages
+                yield line, output
 
 
-def check(shell, line, output, packages=None):
+def check(shell, line, output):
     if ".zarr" in line:
         pytest.importorskip("zarr")
     if "posenc plot" in line:
         pytest.importorskip("matplotlib")
-    code, actual = shell(line, packages)
+    code, actual = shell(line)
     assert code == 0, f"{line}: {code}\n{actual}"
     if output is not None:
         assert doctest.OutputChecker().check_output(output, actual, doctest.ELLIPSIS), f"{line}\n{actual}"
 
 
 @POSIX
-@pytest.mark.parametrize("only_named", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("page", COMMAND_PAGES)
-def test_shell_commands_of_documents_run(page, only_named, shell):
-    """Run the commands on a page in order, in one folder; if `only_named`, with the packages that the page has named."""
+def test_shell_commands_of_documents_run(page, shell):
+    """Run the commands on a page in order, in one folder."""
     lines = list(commands((ROOT / page).read_text()))
     runnable = [line for line in lines if INSTALLS not in line[0]]
     assert lines and (runnable or page == "README.md")
     if page == "docs/scale-out.md":
         pytest.importorskip("zarr")     # create the store that the Python example on the page writes
         shell("posenc generate 1_000_000 64 -o pe.zarr --chunk-rows 200_000")
-    for line, output, packages in runnable:
-        check(shell, line, output, packages if only_named else None)
+    for line, output in runnable:
+        check(shell, line, output)
 
 
 @POSIX

@@ -64,17 +64,6 @@ def test_large_reversed_tables_with_padding(isa, dtype, d_model, past):
     assert not expected[100].astype(float).any() and (expected[200].astype(float) == np.arange(d_model) % 2).all()
 
 
-@pytest.mark.parametrize("shape", [(32, 70, 48), (5, 130, 1100), (3, 2, 66, 33)])
-def test_add_to_batches(isa, dtype, shape):
-    element = posenc.encode(1, 2, dtype=dtype).dtype
-    x = np.random.default_rng(0).standard_normal(shape).astype(element)
-    expected = np.stack([posenc.add_to(part.copy(), x_scale=1.5) for part in x.reshape(-1, *shape[-2:])]).reshape(shape)
-    assert_same_bits(posenc.add_to(x.copy(), x_scale=1.5), expected)
-    with_gaps = np.zeros((*shape[:-1], shape[-1] + 5), element)[..., 2:-3]
-    with_gaps[...] = x
-    assert_same_bits(np.ascontiguousarray(posenc.add_to(with_gaps, x_scale=1.5)), expected)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(8, 128), (64, 512), (5000, 512)])
 def test_new_arrays_are_aligned_to_cache_lines(dtype, shape):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits, bits_of
+from conftest import assert_same_bits
 
 STARTS = [0, 5, -300, 10**12 + 7, 2**63 - 1500, -(2**63)]
 LENGTH = 1200                       # more than two blocks of rows
@@ -42,9 +42,10 @@ def test_integers_integral_floats_and_the_range_agree(isa, dtype, d_model):
 
 @in_threads
 def test_the_number_of_threads_does_not_matter(isa, dtype):
-    expected = posenc.encode(range(-3000, 3001), 65, dtype=dtype, threads=1)
-    for threads in (2, 3, 7, 64, 10**9):
-        assert_same_bits(posenc.encode(range(-3000, 3001), 65, dtype=dtype, threads=threads), expected)
+    for positions in (range(-3000, 3001), np.random.default_rng(1).integers(-(2**63), 2**63, 3000)):
+        expected = posenc.encode(positions, 65, dtype=dtype, threads=1)
+        for threads in (2, 3, 7, 64, 10**30):
+            assert_same_bits(posenc.encode(positions, 65, dtype=dtype, threads=threads), expected)
 
 
 @in_threads
@@ -61,73 +62,3 @@ def test_streams_equal_tables(isa, dtype, chunk):
         assert_same_bits(c.values, expected[at : at + len(c.values)])
         at += len(c.values)
     assert at == len(expected)
-
-
-def test_out_may_have_any_strides(isa, dtype, d_model):
-    n = 70
-    expected = posenc.encode(n, d_model, dtype=dtype)
-    views = {
-        "wide rows": lambda memory: memory[:n, 5 : 5 + d_model],
-        "every second row": lambda memory: memory[::2, :d_model],
-        "reversed rows": lambda memory: memory[n - 1 :: -1, 3 : 3 + d_model],
-        "not aligned to a cache line": lambda memory: memory.reshape(-1)[1 : 1 + n * d_model].reshape(n, d_model),
-    }
-    for name, view in views.items():
-        memory, untouched = np.full((2 * n, d_model + 9), 7, expected.dtype), np.ones((2 * n, d_model + 9), bool)
-        view(untouched)[...] = False
-        out = view(memory)
-        assert posenc.encode(n, d_model, dtype=dtype, out=out) is out
-        assert_same_bits(np.ascontiguousarray(out), expected)
-        assert (memory[untouched] == 7).all(), name
-
-
-def test_out_may_have_more_dimensions(isa, dtype):
-    positions = np.arange(24).reshape(2, 3, 4)
-    expected = posenc.encode(positions, 10, dtype=dtype)
-    out = np.empty((3, 2, 5, 10), expected.dtype).transpose(1, 0, 2, 3)[:, :, :4]
-    assert posenc.encode(positions, 10, dtype=dtype, out=out) is out
-    assert_same_bits(np.ascontiguousarray(out), expected)
-
-
-@pytest.mark.parametrize("x_scale", [1.0, 22.62741699796952, -0.3, 1 / 3])
-def test_add_to_is_multiply_and_add(isa, dtype, x_scale):
-    rng = np.random.default_rng(1)
-    n, d = 300, 45
-    table = posenc.encode(n, d, dtype=dtype)
-    x = rng.standard_normal((2, 3, n, d)).astype(table.dtype)
-    factor = np.array(x_scale).astype(table.dtype)
-    expected = x * factor + table
-    assert expected.dtype == table.dtype
-    transposed = np.ascontiguousarray(x.transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3)
-    for y in (x.copy(), transposed, np.repeat(x, 2, axis=2)[:, :, ::2]):
-        assert posenc.add_to(y, x_scale=x_scale) is y
-        assert_same_bits(np.ascontiguousarray(y), expected)
-    y = x[0, 0].copy()
-    posenc.add_to(y, n, x_scale=x_scale, threads=2)
-    assert_same_bits(y, expected[0, 0])
-
-
-@in_threads
-def test_add_to_adds_the_rows_of_the_positions(isa, dtype):
-    starts = np.array([0, 40, 7])
-    positions = starts[:, None] + np.arange(50)
-    expected_rows = posenc.encode(positions, 20, dtype=dtype)
-    x = np.ones((3, 50, 20), expected_rows.dtype)
-    assert_same_bits(posenc.add_to(x.copy(), positions), x + expected_rows)
-    assert_same_bits(posenc.add_to(x.copy(), starts[:, None]), x + posenc.encode(starts[:, None], 20, dtype=dtype))
-    assert_same_bits(posenc.add_to(x.copy(), np.arange(50)), x + posenc.encode(50, 20, dtype=dtype))
-    assert_same_bits(posenc.add_to(x.copy(), range(9, 59)), x + posenc.encode(range(9, 59), 20, dtype=dtype))
-    assert_same_bits(posenc.add_to(x[0, 0].copy(), np.array(3)), x[0, 0] + posenc.encode(np.array(3), 20, dtype=dtype))
-
-
-def test_row_0_is_exactly_0_and_1(isa, dtype):
-    row = bits_of(posenc.encode(1, 64, dtype=dtype))[0]
-    one = bits_of(np.ones(1, posenc.encode(0, 0, dtype=dtype).dtype))[0]
-    assert (row[::2] == 0).all()
-    assert (row[1::2] == one).all()
-
-
-def test_bfloat16_bits_are_written_to_uint16(isa):
-    out = np.empty((40, 33), np.uint16)
-    assert posenc.encode(40, 33, dtype="bfloat16", out=out) is out
-    assert (out == bits_of(posenc.encode(40, 33, dtype="bfloat16"))).all()

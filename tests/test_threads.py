@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits, bits_of, compiled
+from conftest import bits_of, compiled
 from posenc._core import default_threads, kernel
 
 LARGE = "posenc.encode(8192, 512)"
@@ -28,30 +28,6 @@ def python(code, **variables):
 
 
 # ---- bits -----------------------------------------------------------------------------------------------------------
-
-COUNTS = [2, 3, 5, 64, 10**30]
-
-
-@pytest.mark.parametrize("threads", COUNTS)
-def test_rows_do_not_depend_on_the_number_of_threads(dtype, threads):
-    encoding = posenc.Encoding(70)
-    scattered = np.random.default_rng(1).integers(-(2**63), 2**63, 5000)
-    for positions in (range(3, 5003), scattered):
-        alone = encoding.encode(positions, dtype=dtype, threads=1)
-        assert_same_bits(encoding.encode(positions, dtype=dtype, threads=threads), alone)
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("rows", [1, 65, 700])
-def test_every_batch_entry_is_added_to_once(threads, rows):
-    batch = 200                                             # a block of directly evaluated rows has 64 batch entries
-    table = posenc.encode(rows, 33)
-    x = np.random.default_rng(2).standard_normal((batch, rows, 33), np.float32)
-    expected = x + table
-    assert_same_bits(posenc.add_to(x, threads=threads), expected)
-    scattered = np.random.default_rng(3).permutation(rows)
-    expected = x + table[scattered]
-    assert_same_bits(posenc.add_to(x, scattered, threads=threads), expected)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

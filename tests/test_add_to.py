@@ -1,0 +1,64 @@
+"""add_to multiplies x by the rounded scale and adds the table's values, each rounded once, in every batch entry."""
+
+import numpy as np
+import pytest
+
+import posenc
+from conftest import assert_same_bits
+
+in_threads = pytest.mark.force_parallel_threads(4)      # requires pytest-run-parallel
+
+
+@pytest.mark.parametrize("x_scale", [1.0, 22.62741699796952, -0.3, 1 / 3])
+def test_add_to_is_multiply_and_add(isa, dtype, x_scale):
+    rng = np.random.default_rng(1)
+    n, d = 300, 45
+    table = posenc.encode(n, d, dtype=dtype)
+    x = rng.standard_normal((2, 3, n, d)).astype(table.dtype)
+    factor = np.array(x_scale).astype(table.dtype)
+    expected = x * factor + table
+    assert expected.dtype == table.dtype
+    transposed = np.ascontiguousarray(x.transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3)
+    for y in (x.copy(), transposed, np.repeat(x, 2, axis=2)[:, :, ::2]):
+        assert posenc.add_to(y, x_scale=x_scale) is y
+        assert_same_bits(np.ascontiguousarray(y), expected)
+    y = x[0, 0].copy()
+    posenc.add_to(y, n, x_scale=x_scale, threads=2)
+    assert_same_bits(y, expected[0, 0])
+
+
+@in_threads
+def test_add_to_adds_the_rows_of_the_positions(isa, dtype):
+    starts = np.array([0, 40, 7])
+    positions = starts[:, None] + np.arange(50)
+    expected_rows = posenc.encode(positions, 20, dtype=dtype)
+    x = np.ones((3, 50, 20), expected_rows.dtype)
+    assert_same_bits(posenc.add_to(x.copy(), positions), x + expected_rows)
+    assert_same_bits(posenc.add_to(x.copy(), starts[:, None]), x + posenc.encode(starts[:, None], 20, dtype=dtype))
+    assert_same_bits(posenc.add_to(x.copy(), np.arange(50)), x + posenc.encode(50, 20, dtype=dtype))
+    assert_same_bits(posenc.add_to(x.copy(), range(9, 59)), x + posenc.encode(range(9, 59), 20, dtype=dtype))
+    assert_same_bits(posenc.add_to(x[0, 0].copy(), np.array(3)), x[0, 0] + posenc.encode(np.array(3), 20, dtype=dtype))
+
+
+@pytest.mark.parametrize("shape", [(32, 70, 48), (5, 130, 1100), (3, 2, 66, 33)])
+def test_add_to_batches(isa, dtype, shape):
+    element = posenc.encode(1, 2, dtype=dtype).dtype
+    x = np.random.default_rng(0).standard_normal(shape).astype(element)
+    expected = np.stack([posenc.add_to(part.copy(), x_scale=1.5) for part in x.reshape(-1, *shape[-2:])]).reshape(shape)
+    assert_same_bits(posenc.add_to(x.copy(), x_scale=1.5), expected)
+    with_gaps = np.zeros((*shape[:-1], shape[-1] + 5), element)[..., 2:-3]
+    with_gaps[...] = x
+    assert_same_bits(np.ascontiguousarray(posenc.add_to(with_gaps, x_scale=1.5)), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rows", [1, 65, 700])
+def test_every_batch_entry_is_added_to_once(threads, rows):
+    batch = 200                                             # a block of directly evaluated rows has 64 batch entries
+    table = posenc.encode(rows, 33)
+    x = np.random.default_rng(2).standard_normal((batch, rows, 33), np.float32)
+    expected = x + table
+    assert_same_bits(posenc.add_to(x, threads=threads), expected)
+    scattered = np.random.default_rng(3).permutation(rows)
+    expected = x + table[scattered]
+    assert_same_bits(posenc.add_to(x, scattered, threads=threads), expected)
