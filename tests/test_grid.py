@@ -83,17 +83,6 @@ def test_column_orders_match_the_guide():
         assert np.allclose(row, expected, rtol=0, atol=1e-15)
 
 
-def test_remaining_columns_are_truncated_or_zero():
-    truncated = [posenc.grid((3, 4), d, odd="truncate") for d in (49, 50, 51, 52)]
-    for table in truncated:
-        assert_same_bits(table, np.ascontiguousarray(truncated[-1][..., : table.shape[-1]]))
-    padded = posenc.grid((3, 4), 51, odd="zero")
-    assert_same_bits(padded[..., :48], posenc.grid((3, 4), 48))
-    assert (bits_of(padded[..., 48:]) == 0).all()
-    assert (posenc.grid((3, 4), 3, odd="zero") == 0).all()
-    assert_same_bits(posenc.grid(5, 7, odd="truncate"), np.ascontiguousarray(posenc.encode(5, 8)[:, :7]))
-
-
 def mantissa_and_exponent(x):
     numerator, denominator = x.as_integer_ratio()
     return numerator, 1 - denominator.bit_length()
@@ -139,13 +128,6 @@ def test_d_model_may_be_the_encoding_of_each_axis(name, include_input):
     assert_same_bits(posenc.grid((h, w), d_model, include_input=include_input).reshape(6, -1), expected)
     cells = np.array([(i, j) for i in h for j in w])
     assert_same_bits(posenc.points(cells, d_model, include_input=include_input), expected)
-
-
-def test_an_encoding_and_its_keywords_give_the_same_table():
-    for group, layout in SORTED_BY:
-        given = posenc.Encoding(6, base=50, order="cos", layout=layout)
-        table = posenc.grid((2, 3), 12, axes=(1, 0), group=group, layout=layout, base=50, order="cos")
-        assert_same_bits(posenc.grid((2, 3), given, axes=(1, 0), group=group), table)
 
 
 # ---- coordinates ------------------------------------------------------------------------------------------------------
@@ -404,8 +386,6 @@ LIBRARIES = {
     "PyTorch3D": (here, "float64"),
     "tiny-cuda-nn": (here, "float64"),
 }
-# These libraries compute in float64 and round to float32 at the end: bits are equal, except very close to half-way points.
-ROUNDED_ONCE = {"MAE", "ViT-MAE", "RT-DETR", "diffusers 2-D", "diffusers 3-D"}
 NUMBERS = {"h": 6, "w": 9, "t": 5, "n": 7, "d": 48, "np": np, "posenc": posenc}
 LINES = {line[0]: line[1:] for line in re.findall(r"^\| ([^`|]+) \| `([^`]+)` \| `(posenc[^`]+)` \|$", GUIDE, re.MULTILINE)}
 
@@ -422,45 +402,18 @@ def ours(call, dtype):
     return eval(call, NUMBERS | {"posenc": table})
 
 
-def largest_angle(call):
-    """Return the largest angle or coordinate in a call; rounding errors are proportional to it."""
-    seen = []
-
-    def spy(shape, d_model, **kwargs):
-        part = {k: kwargs[k] for k in ("start", "coordinates") if k in kwargs}
-        coordinates = posenc.grid(shape, len(shape), include_input="first", dtype="float64", **part)
-        scale = np.max(kwargs.get("position_scale", 1)) * max([1.0, *np.ravel(kwargs.get("frequencies", 1.0))])
-        seen.append(float(abs(coordinates).max() * scale))
-
-    eval(call, NUMBERS | {"posenc": types.SimpleNamespace(grid=spy)})
-    return max(1.0, seen[0])
-
-
-def tolerance(arithmetic, call):
-    """Return the error bound for the table of a library.
-
-    The error of an angle includes the errors of the coordinate and the frequency (at most two roundings each) and that of their
-    product.  The library's sin or cos and the result of posenc add one rounding each, of a value of at most 1.
-    """
-    u = 2.0 ** (-53 if arithmetic == "float64" else -24)
-    return (6 * largest_angle(call) + 2) * u
-
-
 def test_every_line_of_the_guide_is_read():
     assert len(LINES) >= 20
-    assert set(LINES) >= ROUNDED_ONCE
     assert {line.split(",")[0] for line in LINES} == {library.split(",")[0] for library in LIBRARIES}
     assert GUIDE.count("| `posenc.grid(") == len(LINES)
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_lines_of_the_guide_match_the_libraries(line):
+    """Angles of up to 2,000 have float32 errors of 1e-4; another convention gives differences above 0.05."""
     theirs, call = LINES[line]
     expected, arithmetic = evaluated(line, theirs)
-    dtype = "float64" if arithmetic == "float64" and expected.dtype == np.float64 else "float32"
-    table = ours(call, dtype)
+    table = ours(call, "float64")
     assert table.size == expected.size
-    error = abs(table.astype(np.float64) - expected.reshape(table.shape)).max()
-    assert error <= tolerance(arithmetic if dtype == "float64" else "float32", call)
-    if line in ROUNDED_ONCE:
-        assert_same_bits(ours(call, "float32"), expected.reshape(table.shape).astype(np.float32))
+    tolerance = 1e-11 if arithmetic == "float64" and expected.dtype == np.float64 else 1e-7 if arithmetic == "float64" else 1e-4
+    assert abs(table - expected.reshape(table.shape)).max() <= tolerance

@@ -486,7 +486,6 @@ Rotary(64, scaling=YARN | {"beta": 1})                                        Va
 Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})      ValueError  scaling has rope_type
 Rotary(64, base=0.5, scaling=YARN)                                            ValueError  base is 0.5
 Rotary(64, base=3.0, scaling=LLAMA3)                                          ValueError  base and scaling['rope_theta']
-Rotary(64, scaling={"partial_rotary_factor": 0.01})  ValueError  scaling['partial_rotary_factor'] is 0.01
 Rotary(64, scaling={"mrope_interleaved": True})                               ValueError  mrope_section has length 0
 Rotary(64, scaling={"type": "dynamic", "alpha": 2, "factor": 2})              ValueError  scaling['alpha'] and scaling['factor']
 Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0})                        ValueError  scaling['low_freq_factor'] is 4
@@ -494,27 +493,20 @@ Rotary(64, scaling=LONGROPE)                                                  Va
 Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0})                           ValueError  lacks the key 'long_mscale'
 Rotary(8, scaling=LONGROPE | {"max_position_embeddings": None})               ValueError  lacks the key 'factor'
 Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})                  ValueError  scaling['long_factor'][3] is -4.0
-Rotary(8, scaling=LONGROPE | {"original_max_position_embeddings": 1})  ValueError  original_max_position_embeddings'] is 1
 Rotary(8, scaling=YARN, frequencies=[1] * 4)                                  ValueError  frequencies and scaling
 Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})             ValueError  scale is 1e+308
 Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)                  ValueError  frequencies range from 2**
 Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})            ValueError  frequency -inf
-from_config(Rotary(8))                                                        TypeError   config is Rotary(8)
-from_config(YARN)                                                             ValueError  config lacks head_dim
-from_config(LLAMA | {"rope_theta": None})                                     ValueError  config lacks rope_theta
 from_config({"model_type": "x", "text_config": LLAMA})                        ValueError  pass config.text_config
 from_config(LLAMA | {"model_type": "mamba"})                                  ValueError  config has model_type 'mamba'
 from_config(LLAMA | {"model_type": "pixtral"})                                ValueError  positions have several axes
 from_config(LLAMA | {"model_type": "falcon", "alibi": True})                  ValueError  config has alibi True, expected False
 from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})            ValueError  config has hidden_size 65
-from_config(LLAMA | {"hidden_size": "4096"})                                  TypeError   hidden_size is '4096'
-from_config(LLAMA | {"num_attention_heads": 0})                               ValueError  num_attention_heads is 0
 from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  ValueError  axes has length 32, expected 64
 from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  ValueError  config has layer_rope_theta with 10000.0
 from_config(LLAMA | {"rope_ratio": 50})                                       ValueError  config has rope_ratio 50
 from_config(LLAMA | {"rope_interleave": "no"})                                TypeError   rope_interleave is 'no'
 from_config(LLAMA | {"model_type": "phi"})                                    ValueError  config lacks partial_rotary_factor
-from_config(LLAMA | {"rope_scaling": "yarn"})                                 TypeError   config.rope_scaling is 'yarn'
 from_config(LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}})  ValueError  lacks the key 'max_position_embeddings'
 from_config(LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN})        ValueError  both rope_parameters and rope_scaling
 from_config(LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}})       ValueError  layer_type is None, expected 'main'
@@ -524,29 +516,22 @@ from_config(GEMMA3 | {"rope_local_base_freq": None}, "sliding_attention")     Va
 from_config(LLAMA, layer_type="full_attention")                               ValueError  layer_type is 'full_attention'
 from_config(LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}})             ValueError  layer_type is None
 from_config(LLAMA | {"layer_types": ["x", "x"], "per_layer_config": {"0": {"head_dim": 8}}}, "x")  ValueError  per_layer_config
-Rotary.layer_types(7)                                                         TypeError   config is 7
 SEVERAL.tables(7, out=out)                                                    ValueError  positions is range(0, 7)
 SEVERAL.tables(np.zeros((2, 4), int), out=out)                                ValueError  positions is of shape (2, 4)
 SEVERAL.tables(np.array([[2**63] * 4, [0] * 4, [0] * 4], "u8"), out=out)      ValueError  positions has 9223372036854775808
-SEVERAL.tables(np.zeros((3, 5), int), out=out)                                ValueError  out has shape (4, 12)
 SEVERAL.rotate(out, None)                                                     ValueError  positions is None
-SEVERAL.rotate(out, range(4))                                                 ValueError  positions is range(0, 4)
 SEVERAL.rotate(out, np.arange(4))                                             ValueError  positions is of shape (4,)
 SEVERAL.rotate(out, np.zeros((3, 5), int))                                    ValueError  positions has shape (3, 5)
 Rotary(12).rotate(out, [[0, 1, 2, 3]])                                        ValueError  positions has shape (1, 4)
-Rotary(12).rotate(random((3, 12)), out=out)                                   ValueError  out has shape (4, 12)
 Rotary(12).rotate(out.astype("f2"), out=out)                                  TypeError   out has dtype float32
 Rotary(12).rotate(out[:3], out=out[1:])                                       ValueError  memory ranges of out and x overlap
-posenc.RotaryAt()                                                             TypeError   RotaryAt cannot be called
 SEVERAL.at(5)                                                                 ValueError  positions is 5
 Rotary(12).at(3)[[0, 1]]                                                      IndexError  index of type list
-Rotary(12).at(3)[True]                                                        IndexError  index of type bool
 Rotary(12).at(3)[3]                                                           IndexError  index 3
 Rotary(12).at(3)[0, 0]                                                        IndexError  too many indices
 Rotary(12).at(3).rotate(out)                                                  ValueError  positions has shape (3,)
 Rotary(12).at(3)[:1].rotate(out)                                              ValueError  all 4 rows of x
 Rotary(12).at(4).rotate(out[:, :6])                                           ValueError  x has shape (4, 6)
-Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])                     ValueError  out has shape (4, 11)
 """
 
 

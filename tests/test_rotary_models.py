@@ -266,40 +266,31 @@ SIZES = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidd
          "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
-def llama():
-    rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64}
-    return transformers.LlamaForCausalLM, transformers.LlamaConfig(**SIZES, rope_parameters=rope, max_position_embeddings=512)
+ROPE, PAIRS = {"rope_type": "default", "rope_theta": 1e6}, np.linspace(1, 2, 8)
+MODELS = {          # the name of the classes, options of the configuration
+    "Llama": {"rope_parameters": SCALINGS["llama3"] | {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0,
+                                                       "original_max_position_embeddings": 64},
+              "max_position_embeddings": 512},
+    "Gemma3": {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                                   "sliding_attention": ROPE | {"rope_theta": 1e4}},
+               "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16},
+    "Qwen3": {"rope_parameters": ROPE},
+    "Phi3": {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": PAIRS.tolist(),
+                                 "long_factor": (15 * PAIRS).tolist()},
+             "original_max_position_embeddings": 40, "max_position_embeddings": 512},
+}
 
 
-def gemma3():
-    rope = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
-    config = transformers.Gemma3TextConfig(
-        **SIZES, rope_parameters=rope, layer_types=["sliding_attention", "full_attention"], sliding_window=16
-    )
-    return transformers.Gemma3ForCausalLM, config
+def model_of(name):
+    sizes = {key: value for key, value in SIZES.items() if name != "Phi3" or key != "head_dim"}
+    config = getattr(transformers, f"{name}{'Text' * (name == 'Gemma3')}Config")(**sizes, **MODELS[name])
+    return getattr(transformers, f"{name}ForCausalLM"), config
 
 
-def qwen3():
-    rope = {"rope_theta": 1e6, "rope_type": "default"}
-    return transformers.Qwen3ForCausalLM, transformers.Qwen3Config(**SIZES, rope_parameters=rope)
-
-
-def phi3():
-    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": np.linspace(1, 2, 8).tolist(),
-            "long_factor": np.linspace(2, 30, 8).tolist()}
-    sizes = {key: value for key, value in SIZES.items() if key != "head_dim"}
-    config = transformers.Phi3Config(
-        **sizes, rope_parameters=rope, original_max_position_embeddings=40, max_position_embeddings=512
-    )
-    return transformers.Phi3ForCausalLM, config
-
-
-@pytest.mark.parametrize("model, n", [(llama, 60), (gemma3, 60), (qwen3, 60), (phi3, 30), (phi3, 60)])
+@pytest.mark.parametrize("model, n", [("Llama", 60), ("Gemma3", 60), ("Qwen3", 60), ("Phi3", 30), ("Phi3", 60)])
 def test_modules_of_models_can_be_replaced(model, n):
     """Logits agree within float32 errors, and the largest is the same; the wrong pairing changes them visibly."""
-    kind, config = model()
+    kind, config = model_of(model)
     torch.manual_seed(0)
     network = kind(config).eval().requires_grad_(False)
     for weights in network.parameters():
@@ -319,7 +310,7 @@ def test_modules_of_models_can_be_replaced(model, n):
 
 def test_initialization_of_a_model_keeps_the_module():
     """transformers would overwrite the frequencies of a module with the attribute original_inv_freq."""
-    kind, config = llama()
+    kind, config = model_of("Llama")
     network = kind(config)
     embedding = network.model.rotary_emb = posenc.torch.RotaryEmbedding(config)
     before = embedding.inv_freq.clone()

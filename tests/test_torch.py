@@ -140,18 +140,6 @@ def test_positions_on_the_meta_device(call):
         call()
 
 
-def test_everything_on_the_meta_device():
-    x = torch.ones(3, 4, device="meta")
-    assert posenc.torch.add_to(x, [1, 2, 3]) is x
-    assert posenc.torch.encode(META, 4).is_meta
-    assert posenc.torch.encode([1, 2, 3], 4, device="meta").shape == (3, 4)
-    for call in (lambda: posenc.torch.add_to(x, base=-1), lambda: posenc.torch.encode(META, 4, base=-1)):
-        with pytest.raises(ValueError, match="base is -1"):
-            call()
-    with pytest.raises(TypeError, match=r"positions has dtype torch\.bool"):
-        posenc.torch.encode(META.bool(), 4)
-
-
 LEARNED = {
     "encode": lambda p: posenc.torch.encode(3, 4, scale=p),
     "encode at": lambda p: posenc.torch.encode(torch.arange(3), 4, base=p),
@@ -536,12 +524,9 @@ def test_meta_device():
     module.to_empty(device="cpu")
     assert_bits(module[0].pe, posenc.encode(50, 6))
     assert_bits(module(torch.zeros(7, 6)), 2 * posenc.encode(7, 6))
-
-
-def test_the_table_moves_to_the_device_of_x():
-    module = PositionalTable(6, 50)
-    assert module(torch.empty(3, 6, device="meta")).is_meta
-    assert_bits(module(torch.zeros(3, 6)), posenc.encode(3, 6))
+    x = torch.ones(3, 4, device="meta")
+    assert posenc.torch.add_to(x, [1, 2, 3]) is x
+    assert posenc.torch.encode(META, 4).is_meta and posenc.torch.encode([1, 2, 3], 4, device="meta").shape == (3, 4)
 
 
 def test_tables_cannot_be_overwritten():
@@ -568,27 +553,13 @@ def test_tables_of_the_notebooks():
 # ---- checkpoints and a trained model ------------------------------------------------------------------------------------
 
 
-class TutorialEncoding(nn.Module):
-    """The class from PyTorch's tutorials; it uses float32 arithmetic and includes the table in its state_dict."""
-
-    def __init__(self, d_model, max_len=5000):
-        super().__init__()
-        position = torch.arange(max_len).unsqueeze(1)
-        frequencies = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
-        table = torch.zeros(max_len, 1, d_model)
-        table[:, 0, 0::2] = torch.sin(position * frequencies)
-        table[:, 0, 1::2] = torch.cos(position * frequencies)
-        self.register_buffer("pe", table)
-
-    def forward(self, x):
-        return x + self.pe[: x.size(0)]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", [(5000, 1, 64), (1, 5000, 64), (5000, 64)], ids=str)
 @pytest.mark.parametrize("key", ["pe", "pos_encoding"])
 def test_old_checkpoints(key, shape, dtype):
-    table = TutorialEncoding(64).pe.reshape(shape).to(dtype)
+    frequencies = torch.exp(torch.arange(0, 64, 2) * (-math.log(10000.0) / 64))         # as in PyTorch's tutorials
+    angles = torch.arange(5000)[:, None] * frequencies
+    table = torch.stack([angles.sin(), angles.cos()], -1).reshape(shape).to(dtype)
     module = PositionalEncoding(64, batch_first=shape[1] != 1)
     assert module.state_dict() == {}
     module.load_state_dict({key: table}, strict=True)
@@ -622,43 +593,6 @@ def test_checkpoints_of_another_convention_are_rejected(table, message, strict):
 # ---- a learned factor ---------------------------------------------------------------------------------------------------
 
 
-class SpeechT5ScaledPositionalEncoding(nn.Module):
-    """The class of the same name in transformers, but with the exact table."""
-
-    def __init__(self, dropout, dim, max_len=5000):
-        super().__init__()
-        self.register_buffer("pe", posenc.torch.encode(max_len, dim)[None], persistent=False)
-        self.dropout = nn.Dropout(p=dropout)
-        self.alpha = nn.Parameter(torch.tensor(1.0))
-
-    def forward(self, emb):
-        return self.dropout(emb + self.alpha * self.pe[:, : emb.size(1)])
-
-
-def gradients(module, x):
-    x = x.clone().requires_grad_()
-    y = module(x)
-    y.backward(torch.sin(y.detach()))
-    return y, x.grad, module.alpha.grad
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_the_learned_factor_of_speecht5(batch_first):
-    theirs = SpeechT5ScaledPositionalEncoding(0.0, 16)
-    with torch.no_grad():
-        theirs.alpha.fill_(-0.37)
-    module = PositionalEncoding(16, learned_scale=1.0, batch_first=batch_first)
-    assert module.state_dict().keys() == theirs.state_dict().keys() == {"alpha"}
-    module.load_state_dict(theirs.state_dict(), strict=True)
-    x = embeddings(3, 50, 16)
-    y, x_grad, alpha_grad = gradients(theirs, x)
-    results = gradients(module, x if batch_first else x.transpose(0, 1))
-    assert torch.equal(results[0] if batch_first else results[0].transpose(0, 1), y)
-    assert torch.equal(results[1] if batch_first else results[1].transpose(0, 1), x_grad)
-    torch.testing.assert_close(results[2], alpha_grad)
-    torch.testing.assert_close(alpha_grad, (x_grad * posenc.torch.encode(50, 16)).sum())
-
-
 @pytest.mark.parametrize("positions", [None, torch.tensor([[3, 1, 4], [1, 5, 9]])], ids=["rows", "positions"])
 def test_derivatives_with_a_learned_factor(positions):
     module = PositionalEncoding(6, x_scale=6**0.5, learned_scale=0.7).double()
@@ -667,21 +601,19 @@ def test_derivatives_with_a_learned_factor(positions):
         return torch.func.functional_call(module, {"alpha": alpha}, (x,), {"positions": positions})
 
     x, alpha = embeddings(2, 3, 6).double().requires_grad_(), module.alpha
+    table = posenc.torch.encode(3 if positions is None else positions, 6, dtype=torch.float64)
+    torch.testing.assert_close(module(x, positions=positions), x * 6**0.5 + alpha * table)
     assert torch.autograd.gradcheck(run, (x, alpha), check_forward_ad=True, check_batched_grad=True)
     assert torch.autograd.gradgradcheck(run, (x, alpha))
 
 
-def test_a_learned_factor_of_one_changes_no_bit(dtype):
+def test_a_learned_factor_of_one_changes_no_bit_or_dtype(dtype):
     x = embeddings(2, 50, 48, dtype=NAMES[dtype])
-    assert torch.equal(PositionalEncoding(48, learned_scale=1.0)(x), PositionalEncoding(48)(x))
-
-
-def test_a_learned_factor_keeps_the_dtype_of_x(dtype):
-    module, x = PositionalEncoding(6, learned_scale=0.5), embeddings(2, 3, 6, dtype=NAMES[dtype])
+    module = PositionalEncoding(48, learned_scale=1.0)
     for cast in (module, copy.deepcopy(module).to(NAMES[dtype])):
-        assert cast(x).dtype == NAMES[dtype]
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert cast(x).dtype == NAMES[dtype]
+        for enabled in (False, True):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                assert torch.equal(cast(x), PositionalEncoding(48)(x)) and cast(x).dtype == x.dtype
         cast(x).sum().backward()
         assert cast.alpha.grad.dtype == cast.alpha.dtype
 
@@ -697,9 +629,6 @@ def test_a_learned_factor_is_a_parameter():
         module.load_state_dict({})
     assert list(PositionalEncoding(6).parameters()) == []
     PositionalEncoding(6).reset_parameters()
-
-
-def test_a_learned_factor_on_the_meta_device():
     with torch.device("meta"):
         module = PositionalEncoding(6, max_len=5, learned_scale=0.5)
     assert module.alpha.is_meta
@@ -747,33 +676,6 @@ def test_positions_after_calls_without_positions():
         assert torch.equal(compiled(embeddings(4, 7, 6), positions=positions), module(embeddings(4, 7, 6), positions=positions))
 
 
-def test_add_to_in_a_graph():
-    @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
-    def run(leaf):
-        x = leaf * 1
-        posenc.torch.add_to(x, x_scale=3.0, base=100.0)
-        return x + posenc.torch.encode(leaf.shape[0], 6)
-
-    for n in (5, 8):
-        leaf = embeddings(n, 6).requires_grad_()
-        y = run(leaf)
-        expected = leaf.detach().numpy() * np.float32(3) + posenc.encode(n, 6, base=100.0)
-        assert_bits(y, expected + posenc.encode(n, 6))
-        y.sum().backward()
-        assert (leaf.grad == 3).all()
-
-
-@pytest.mark.parametrize("convention", [{"base": 100.0, "position_offset": 2.5}, {"frequencies": (1.0, 0.25, 3.0)}], ids=str)
-def test_an_encoding_in_a_graph(convention):
-    encoding = posenc.Encoding(6, **convention)
-    run = torch.compile(
-        lambda x: posenc.torch.add_to(x * 1, encoding=encoding) + posenc.torch.encode(5, encoding),
-        fullgraph=True, dynamic=True, backend="aot_eager",
-    )
-    expected = posenc.encode(5, encoding)
-    assert_bits(run(torch.zeros(5, 6)), expected + expected)
-
-
 @pytest.mark.parametrize("positions", [0, range(7, 3), range(2**70, 2**70), range(4, 6, 9)], ids=str)
 def test_no_rows_and_one_row_in_a_graph(positions):
     rotary = posenc.Rotary(6)
@@ -788,11 +690,13 @@ def test_no_rows_and_one_row_in_a_graph(positions):
 
 
 class Functional(nn.Module):
-    def __init__(self, **convention):
+    def __init__(self, encoding=None, **convention):
         super().__init__()
-        self.convention = convention
+        self.encoding, self.convention = encoding, convention
 
     def forward(self, x):
+        if self.encoding is not None:
+            return posenc.torch.add_to(x * 1, encoding=self.encoding) + posenc.torch.encode(x.shape[-2], self.encoding)
         x = posenc.torch.add_to(x * 1, x.shape[-2], **self.convention)
         x = posenc.torch.add_to(x, range(7, 7 + x.shape[-2]), x_scale=2)
         return x + posenc.torch.encode(x.shape[-2], x.shape[-1], **self.convention)
@@ -806,9 +710,15 @@ def test_conventions_from_attributes_in_a_graph(dynamic):
     for n, base in ((3, 100.0), (5, 100.0), (5, 250.5), (7, 1 / 3)):
         module.convention["base"] = base
         assert torch.equal(compiled(torch.ones(n, 4)), module(torch.ones(n, 4)))
-    module = Functional(frequencies=[1.0, 0.1])
-    compiled = torch.compile(module, fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    assert torch.equal(compiled(torch.ones(3, 4)), module(torch.ones(3, 4)))
+    encoding = posenc.Encoding(4, base=100.0, position_offset=2.5)
+    for module in (Functional(frequencies=[1.0, 0.1]), Functional(encoding)):
+        compiled = torch.compile(module, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+        for n in (3, 5):
+            x = embeddings(n, 4).requires_grad_()
+            y = compiled(x)
+            assert torch.equal(y, module(x))
+            y.sum().backward()
+            assert (x.grad == (1 if module.encoding else 2)).all()
 
 
 def test_conventions_that_a_graph_cannot_contain():
@@ -872,15 +782,6 @@ def test_workers(start_method):
     assert torch.cat(tensors).tolist() == list(positions)
     assert_bits(torch.cat(values), posenc.encode(positions, 512, dtype="bfloat16", base=500.0))
     assert started[:2] == (0, 0)        # the first chunk of each worker; the worker's queue starts threads later
-
-
-def test_without_workers():
-    dataset = ChunkDataset(10, 8, chunk_rows=4)
-    chunks = [(positions.tolist(), values) for positions, values in DataLoader(dataset, batch_size=None)]
-    assert [positions for positions, _ in chunks] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert_bits(torch.cat([values for _, values in chunks]), posenc.encode(10, 8))
-    assert list(ChunkDataset(0, 8)) == []
-    assert ChunkDataset(3, 1024).chunk_rows == 1024
 
 
 @pytest.mark.parametrize(

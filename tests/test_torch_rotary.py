@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import types
 
 import numpy as np
 import pytest
@@ -52,24 +51,23 @@ def test_bits_are_those_of_rotary(rotary, positions, dtype, inverse):
     mine = x.clone()
     assert rotate_(mine, positions, rotary=rotary, inverse=inverse) is mine
     assert torch.equal(mine, result)
-
-
-@cases
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("inverse", [False, True])
-def test_prepared_positions(rotary, positions, dtype, inverse):
     at = rotary.at(5 if positions is None else positions, inverse=inverse)
-    x = X.to(dtype).clone()
-    result = rotate(x, positions, rotary=rotary, inverse=inverse)
-    mine = x.clone()
-    assert torch.equal(rotate(x, at), result) and rotate_(mine, at) is mine and torch.equal(mine, result)
-    x.requires_grad_()
-    rotated = rotate(x, at)
-    assert torch.equal(rotated, result)
-    rotated.backward(GRAD.to(dtype))
-    assert torch.equal(x.grad, rotate(GRAD.to(dtype), positions, rotary=rotary, inverse=not inverse))
-    x = x.detach()
-    assert torch.equal(rotate(x[..., 2:3, :], at[..., 2:3]), result[..., 2:3, :])
+    assert torch.equal(rotate(x, at), result) and torch.equal(rotate_(x.clone(), at), result)
+    back = rotate(GRAD.to(dtype), positions, rotary=rotary, inverse=not inverse)
+    for function in (rotate, lambda x, *p, **options: rotate_(x * 1, *p, **options)):
+        mine = x.clone().requires_grad_()
+        function(mine, positions, rotary=rotary, inverse=inverse).backward(GRAD.to(dtype))
+        assert torch.equal(mine.grad, back)
+
+
+@pytest.mark.parametrize("positions", [5, range(5), [0, 1, 2, 3, 4], torch.arange(5), np.arange(5)], ids=repr)
+def test_forms_of_positions_and_strides(positions):
+    for x in (X, normal(2, 5, 3, 16).transpose(1, 2), normal(16, 5).T):
+        turned = rotate(x, positions, rotary=PLAIN)
+        assert torch.equal(turned, expected(PLAIN, x.contiguous()))
+        assert x.ndim == 2 or turned.stride() == x.stride()
+    x = X.clone().requires_grad_()
+    assert torch.equal(rotate(x, positions, rotary=PLAIN), expected(PLAIN, X))
 
 
 @torch._dynamo.config.patch(recompile_limit=99)
@@ -114,32 +112,6 @@ def test_an_exported_graph_contains_prepared_positions(tmp_path):
     assert torch.equal(torch.export.load(tmp_path / "layer.pt2").module()(X), rotate(X, at))
 
 
-def test_positions_and_strides():
-    for positions in (5, range(5), [0, 1, 2, 3, 4], torch.arange(5), np.arange(5)):
-        assert torch.equal(rotate(X, positions, rotary=PLAIN), expected(PLAIN, X))
-    swapped = normal(2, 5, 3, 16).transpose(1, 2)
-    turned = rotate(swapped, rotary=PLAIN)
-    assert torch.equal(turned, expected(PLAIN, swapped)) and turned.stride() == swapped.stride()
-    columns = normal(16, 5).T
-    assert torch.equal(rotate(columns, rotary=PLAIN), expected(PLAIN, columns.contiguous()))
-    rows = torch.arange(7, 12)
-    for fresh in (torch.arange(7, 12), range(7, 12)):
-        x = X.clone().requires_grad_()
-        assert torch.equal(rotate(x, fresh, rotary=PLAIN), expected(PLAIN, X, rows))
-
-
-@cases
-@pytest.mark.parametrize("inverse", [False, True])
-def test_derivative_is_the_inverse_rotation(rotary, positions, inverse):
-    expected_grad = rotate(GRAD, positions, rotary=rotary, inverse=not inverse)
-    x = X.clone().requires_grad_()
-    (rotate(x, positions, rotary=rotary, inverse=inverse) * GRAD).sum().backward()
-    assert torch.equal(x.grad, expected_grad)
-    x.grad = None
-    (rotate_(x.clone(), positions, rotary=rotary, inverse=inverse) * GRAD).sum().backward()
-    assert torch.equal(x.grad, expected_grad)
-
-
 def test_derivative_agrees_with_torch():
     """An independent rotation by torch's own operators, in float64."""
     cos, sin = (torch.from_numpy(t) for t in PLAIN.tables(5, dtype="float64"))
@@ -156,13 +128,12 @@ def test_second_derivatives():
     (grad,) = torch.autograd.grad((rotate(x, rotary=PLAIN) ** 2).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad((grad * GRAD).sum(), x)
     # the derivative of |R x|**2 is 2 R' R x; R' R is 0.75**2 on the pairs
-    factor = torch.tensor([2 * 0.75**2] * 12 + [2.0] * 4)
-    assert torch.allclose(second, GRAD * factor, atol=1e-5)
+    assert torch.allclose(second, GRAD * torch.tensor([2 * 0.75**2] * 12 + [2.0] * 4), atol=1e-5)
 
 
 @cases
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compile(rotary, positions, dynamic):
+def test_compile_and_export(rotary, positions, dynamic):
     torch.compiler.reset()
     options = {"fullgraph": True, "dynamic": dynamic, "backend": "aot_eager"}
     new = torch.compile(lambda x, p: rotate(x * 2, p, rotary=rotary) + 1, **options)
@@ -173,9 +144,6 @@ def test_compile(rotary, positions, dynamic):
     (new(x, positions) * GRAD).sum().backward()
     assert torch.equal(x.grad, 2 * rotate(GRAD, positions, rotary=rotary, inverse=True))
 
-
-@cases
-def test_export(rotary, positions):
     class Module(torch.nn.Module):
         def forward(self, x, positions):
             return rotate(x, positions, rotary=rotary)
@@ -229,6 +197,7 @@ def test_operators():
     (X[:, :2], {"positions": POSITIONS[:, 0]}, ValueError, "with 1 or 3 dimensions that broadcasts to (2, 2, 5); pass"),
     (X, {"positions": torch.tensor([2.0**63, 0, 1, 2, 3])}, ValueError, "positions has 9.223372036854776e+18, expected"),
     (X, {"rotary": AXES, "positions": POSITIONS}, ValueError, "(3, ...)"),
+    (X.to_sparse(), {}, TypeError, "x is nested or has layout torch.sparse_coo"),
 ])
 @pytest.mark.parametrize("record", [False, True])
 def test_mistakes(x, options, kind, message, record):
@@ -299,16 +268,6 @@ def test_attributes_of_the_embedding():
     assert "rotary_dim=12" in repr(flat)
 
 
-def test_embedding_of_other_mappings_and_older_configurations():
-    flat = {"model_type": "cohere", "head_dim": 8, "rope_theta": 1e4}
-    cos, _ = RotaryEmbedding(types.MappingProxyType(flat))(X, POSITIONS[None])
-    assert torch.equal(cos[..., ::2], cos[..., 1::2])
-    older = RotaryEmbedding({"model_type": "modernbert", "head_dim": 8, "global_rope_theta": 160000.0, "local_rope_theta": 1e4})
-    assert older.rotary("full_attention").base == 160000.0 and older.rotary("sliding_attention").base == 1e4
-    with pytest.raises(ValueError, match=r"length is 9, expected None with a posenc\.Rotary"):
-        RotaryEmbedding(PLAIN, length=9)
-
-
 @pytest.mark.parametrize("scaling, name", [
     ({"type": "dynamic", "factor": 2.0}, "max_position_embeddings"),
     ({"type": "longrope", "factor": 2.0, "short_factor": [1] * 8, "long_factor": [2] * 8}, "original_max_position_embeddings"),
@@ -319,20 +278,6 @@ def test_embedding_warns_of_positions_that_need_a_length(scaling, name):
     with pytest.warns(UserWarning, match="64 or more, .* length is None; pass length= to RotaryEmbedding"):
         RotaryEmbedding(config)(X, torch.tensor([[64]]))
     RotaryEmbedding(config, length=65)(X, torch.tensor([[64]]))
-
-
-def test_embedding_compiles():
-    module, positions = RotaryEmbedding(PLAIN), torch.arange(5)[None]
-    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
-    for a, b in zip(compiled(X, positions), module(X, positions), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_embedding_of_another_dtype():
-    positions = torch.tensor([[0, 9]])
-    for module in (RotaryEmbedding(PLAIN, dtype=torch.float32), RotaryEmbedding(PLAIN, max_len=10, dtype=torch.float32)):
-        for ours, expected in zip(module(X.bfloat16(), positions), RotaryEmbedding(PLAIN)(X, positions), strict=True):
-            assert ours.dtype == torch.float32 and torch.equal(ours, expected)
 
 
 # ---- RotaryEmbedding with tables on a device ----------------------------------------------------------------------------
@@ -346,6 +291,14 @@ NESTED = {"head_dim": 8, "rope_parameters": {
 }}
 
 
+UNSIGNED = [torch.uint8, torch.uint16, torch.uint32, torch.uint64]
+
+
+def listed(tables):
+    """Return the tables of a module as a list: cosines and sines, or one table of complex numbers."""
+    return [tables] if isinstance(tables, torch.Tensor) else [*tables]
+
+
 def same(a, b):
     return all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
@@ -353,32 +306,52 @@ def same(a, b):
 @pytest.mark.parametrize("dtype", [torch.float64, *DTYPES])
 @pytest.mark.parametrize("config, layer_type, axes", [
     (PLAIN, None, ()), (AXES, None, (3,)), (AXES, None, ()), (NESTED, "sliding_attention", ()),
-    (CONFIG | {"model_type": "cohere"}, None, ()), (CONFIG | {"model_type": "gpt_oss"}, None, ()),
-], ids=["plain", "axes", "equal axes", "layer types", "in pairs", "once"])
+    *[(CONFIG | {"model_type": kind}, None, ()) for kind in ("cohere", "gpt_oss", "llama4_text")],
+], ids=["plain", "axes", "equal axes", "layer types", "in pairs", "once", "complex"])
 def test_tables_have_the_bits_of_calls_without_max_len(config, layer_type, axes, dtype):
     positions = torch.randint(0, 100, (*axes, 2, 7), generator=torch.Generator().manual_seed(4))
-    module = RotaryEmbedding(config, max_len=100, dtype=dtype)
-    for ids in (positions, positions.int(), positions.to(torch.uint8)):
-        assert same(module(X, ids, layer_type), RotaryEmbedding(config)(X.to(dtype), ids, layer_type))
-    assert not module.state_dict() and not list(module.parameters())
+    module = RotaryEmbedding(config, max_len=100)
+    for converted in (module, module.to(torch.bfloat16), module.to("meta").to_empty(device="cpu"), copy.deepcopy(module)):
+        for ids in (positions, positions.int(), *map(positions.to, UNSIGNED)):
+            with torch.inference_mode():
+                converted(X.to(dtype), ids, layer_type)         # fills the table for this dtype
+            results = listed(converted(X.to(dtype), ids, layer_type))
+            assert same(results, listed(RotaryEmbedding(config)(X.to(dtype), ids, layer_type)))
+            assert not results[0].is_inference()
+        assert not [*converted.buffers(), *converted.parameters()] and len(pickle.dumps(converted)) < 5000
+    if "llama4" not in str(config):
+        fixed = RotaryEmbedding(config, max_len=100, dtype=dtype), RotaryEmbedding(config, dtype=dtype)
+        assert same(*(module(X, positions, layer_type) for module in fixed))
 
 
-def test_tables_of_complex_numbers():
-    config = CONFIG | {"model_type": "llama4_text"}
-    module = RotaryEmbedding(config, max_len=1000)
-    assert torch.equal(module(X, ROWS), RotaryEmbedding(config)(X, ROWS))
-    assert torch.equal(module(X.bfloat16(), ROWS), RotaryEmbedding(config)(X, ROWS))
-    with pytest.raises(ValueError, match=r"dtype is torch\.float16, expected torch\.float32 for a model that takes complex"):
-        RotaryEmbedding(config, dtype=torch.float16)
+@pytest.mark.parametrize("shape", [(4, 2, 7), (7,), (1, 2, 7), ()], ids=str)
+@pytest.mark.parametrize("max_len", [None, 1000])
+def test_wrong_positions(shape, max_len):
+    with pytest.raises(ValueError, match=r"positions has shape .*, expected \(batch, n\) or \(3, batch, n\)"):
+        RotaryEmbedding(AXES, max_len=max_len)(X, torch.zeros(shape, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("rotary", [PLAIN, AXES], ids=["plain", "axes"])
+@pytest.mark.parametrize("max_len", [None, 1000])
+def test_modules_compile_and_export(rotary, max_len):
+    module, positions = RotaryEmbedding(rotary, max_len=max_len), ROWS if rotary is PLAIN else ROWS.expand(3, -1, -1)
+    torch.compiler.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    exported = torch.export.export(module, (X, positions)).module()
+    for function in (compiled, exported):
+        assert same(function(X, positions), module(X, positions))
+        assert max_len is None or torch.isnan(function(X, positions + max_len)[0]).all()
 
 
 def test_positions_beyond_the_tables():
     module = RotaryEmbedding(CONFIG, max_len=100)
-    for bad in (-1, 100, -(2**63), 2**63 - 1):
+    signed = [torch.tensor([[5, bad]]) for bad in (-1, 100, -(2**63), 2**63 - 1)]
+    for positions in (*signed, *(signed[0].to(dtype) for dtype in UNSIGNED)):
+        bad = positions.tolist()[0][1]
         with pytest.raises(ValueError, match=f"positions has {bad}, expected 0 <= position < 100, which is max_len"):
-            module(X, torch.tensor([[5, bad]]))
+            module(X, positions)
         with torch.device("cpu"):                               # not eager, as in compiled code
-            cos, sin = module(X, torch.tensor([[5, bad]]))
+            cos, sin = module(X, positions)
         assert torch.isnan(cos[0, 1]).all() and torch.isnan(sin[0, 1]).all() and torch.isfinite(cos[0, 0]).all()
     assert module(X, torch.empty(1, 0, dtype=torch.int64))[0].shape == (1, 0, 64)
     with pytest.raises(TypeError, match=r"positions has dtype torch\.float64, expected integers, because max_len is given"):
@@ -479,37 +452,6 @@ def test_tables_cannot_be_damaged(damage, changes_the_models_own, process_group)
         torch.use_deterministic_algorithms(False)
 
 
-def test_tables_of_each_dtype_and_copies():
-    """A call fills the table for the dtype of x; copies and pickles have no tables."""
-    module = RotaryEmbedding(AXES, max_len=1000)
-    positions = ROWS.expand(3, -1, -1)
-    for converted in (module, module.to(torch.bfloat16), module.to("meta").to_empty(device="cpu"), copy.deepcopy(module)):
-        for dtype in (torch.float32, torch.bfloat16, torch.float64):
-            x = X.to(dtype)
-            with torch.inference_mode():
-                converted(x, positions)
-            results = converted(x, positions)
-            assert same(results, RotaryEmbedding(AXES)(x, positions)) and not results[0].is_inference()
-        assert not [*converted.buffers(), *converted.parameters()] and len(pickle.dumps(converted)) < 5000
-    assert "max_len=1000" in repr(module)
-
-
-@pytest.mark.parametrize("shape", [(4, 2, 7), (7,), (1, 2, 7), ()], ids=str)
-@pytest.mark.parametrize("max_len", [None, 1000])
-def test_positions_of_a_wrong_shape(shape, max_len):
-    with pytest.raises(ValueError, match=r"positions has shape .*, expected \(batch, n\) or \(3, batch, n\)"):
-        RotaryEmbedding(AXES, max_len=max_len)(X, torch.zeros(shape, dtype=torch.int64))
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64], ids=str)
-def test_unsigned_positions(dtype):
-    module, positions = RotaryEmbedding(PLAIN, max_len=200), torch.tensor([[0, 5, 199]])
-    assert same(module(X, positions.to(dtype)), module(X, positions))
-    outside = torch.tensor([[-1]]).to(dtype)
-    with pytest.raises(ValueError, match=f"positions has {outside.tolist()[0][0]}, expected"):
-        module(X, outside)
-
-
 @pytest.mark.parametrize("rotary", [PLAIN, AXES], ids=["plain", "axes"])
 @pytest.mark.parametrize("eager", [False, True])
 def test_a_call_neither_copies_nor_synchronizes(rotary, eager, monkeypatch):
@@ -532,17 +474,6 @@ def test_a_call_neither_copies_nor_synchronizes(rotary, eager, monkeypatch):
     gathered = {"gather", "expand", "select"} if rotary is AXES else set()
     assert operators(module) == {"clamp", "add", "embedding", "split", "cat"} | gathered
     assert "tables" in operators(RotaryEmbedding(rotary))
-
-
-@pytest.mark.parametrize("rotary", [PLAIN, AXES], ids=["plain", "axes"])
-def test_tables_compile_and_export(rotary):
-    module, positions = RotaryEmbedding(rotary, max_len=1000), ROWS if rotary is PLAIN else ROWS.expand(3, -1, -1)
-    torch.compiler.reset()
-    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
-    exported = torch.export.export(module, (X, positions)).module()
-    for function in (compiled, exported):
-        assert same(function(X, positions), module(X, positions))
-        assert torch.isnan(function(X, positions + 1000)[0]).all()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -568,10 +499,3 @@ def test_activation_checkpointing():
     torch.utils.checkpoint.checkpoint(loss, x, use_reentrant=False).backward()
     loss(y).backward()
     assert torch.equal(x.grad, y.grad)
-
-
-def test_other_arguments():
-    rotary, x = Rotary(8), torch.ones(2, 3, 8)
-    assert torch.equal(rotate(x, rotary=rotary, inverse=np.True_), rotate(x, rotary=rotary, inverse=True))
-    with pytest.raises(TypeError, match=r"x is nested or has layout torch.sparse_coo"):
-        rotate(x.to_sparse(), rotary=rotary)
