@@ -497,6 +497,7 @@ Rotary(8, scaling=YARN, frequencies=[1] * 4)                                  Va
 Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})             ValueError  scale is 1e+308
 Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)                  ValueError  frequencies range from 2**
 Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})            ValueError  frequency -inf
+from_config(YARN)                                                             ValueError  config lacks head_dim
 from_config({"model_type": "x", "text_config": LLAMA})                        ValueError  pass config.text_config
 from_config(LLAMA | {"model_type": "mamba"})                                  ValueError  config has model_type 'mamba'
 from_config(LLAMA | {"model_type": "pixtral"})                                ValueError  positions have several axes
@@ -519,10 +520,12 @@ from_config(LLAMA | {"layer_types": ["x", "x"], "per_layer_config": {"0": {"head
 SEVERAL.tables(7, out=out)                                                    ValueError  positions is range(0, 7)
 SEVERAL.tables(np.zeros((2, 4), int), out=out)                                ValueError  positions is of shape (2, 4)
 SEVERAL.tables(np.array([[2**63] * 4, [0] * 4, [0] * 4], "u8"), out=out)      ValueError  positions has 9223372036854775808
+SEVERAL.tables(np.zeros((3, 5), int), out=out)                                ValueError  out has shape (4, 12)
 SEVERAL.rotate(out, None)                                                     ValueError  positions is None
 SEVERAL.rotate(out, np.arange(4))                                             ValueError  positions is of shape (4,)
 SEVERAL.rotate(out, np.zeros((3, 5), int))                                    ValueError  positions has shape (3, 5)
 Rotary(12).rotate(out, [[0, 1, 2, 3]])                                        ValueError  positions has shape (1, 4)
+Rotary(12).rotate(random((3, 12)), out=out)                                   ValueError  out has shape (4, 12)
 Rotary(12).rotate(out.astype("f2"), out=out)                                  TypeError   out has dtype float32
 Rotary(12).rotate(out[:3], out=out[1:])                                       ValueError  memory ranges of out and x overlap
 SEVERAL.at(5)                                                                 ValueError  positions is 5
@@ -532,6 +535,7 @@ Rotary(12).at(3)[0, 0]                                                        In
 Rotary(12).at(3).rotate(out)                                                  ValueError  positions has shape (3,)
 Rotary(12).at(3)[:1].rotate(out)                                              ValueError  all 4 rows of x
 Rotary(12).at(4).rotate(out[:, :6])                                           ValueError  x has shape (4, 6)
+Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])                     ValueError  out has shape (4, 11)
 """
 
 
