@@ -309,6 +309,7 @@ def without_rounding_test():
         kernel.skip_rounding_test(False)
 
 
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])      # in float16, values this close to a zero are 0
 def test_the_fast_path_alone_fails_next_to_a_zero(isa, dtype):
     def check():
