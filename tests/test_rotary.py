@@ -533,7 +533,7 @@ Rotary(12).at(3)[[0, 1]]                                                      In
 Rotary(12).at(3)[3]                                                           IndexError  index 3
 Rotary(12).at(3)[0, 0]                                                        IndexError  too many indices
 Rotary(12).at(3).rotate(out)                                                  ValueError  positions has shape (3,)
-Rotary(12).at(3)[:1].rotate(out)                                              ValueError  all 4 rows of x
+Rotary(12).at(3)[:1].rotate(out)                                              ValueError  positions has shape (1,)
 Rotary(12).at(4).rotate(out[:, :6])                                           ValueError  x has shape (4, 6)
 Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])                     ValueError  out has shape (4, 11)
 """
