@@ -1,7 +1,7 @@
 """The code with which `performance.py` compares posenc: recipes as people paste them, and the fastest code that we could write.
 
-A rival keeps between calls what posenc keeps, frequencies and tables that do not depend on the first position, and also every
-buffer.  The rivals of `encode` compute both functions of each angle, or add angles: one complex product for each pair.
+The rivals keep every buffer between calls, and everything else but the values of the table.  Those of `encode` compute a sine or
+a cosine for each value, or add angles: one complex product for each pair of values.
 """
 
 import importlib
@@ -63,27 +63,26 @@ def numpy_sin_cos(n, d_model, dtype, first=0):
     return fill
 
 
-def torch_sin_cos(n, d_model):
-    position, rates = factors(torch, n, d_model)
-    angles, values = torch.empty(2, min(n, TORCH_BLOCK), d_model // 2)
+def phases(n, d_model):
+    """Return positions, frequencies and phases for all columns: the cosine of an angle is the sine of the angle + pi/2."""
+    position, rates = factors(np, n, d_model)
+    return tuple(map(torch.from_numpy, (position, rates.repeat(2), np.tile(np.float32([0, np.pi / 2]), d_model // 2))))
+
+
+def torch_sin(n, d_model):
+    position, rates, phase = phases(n, d_model)
 
     def fill(pe):
         for i in range(0, n, TORCH_BLOCK):
             block = torch.from_numpy(pe[i : i + TORCH_BLOCK])
-            torch.mul(position[i : i + TORCH_BLOCK], rates, out=angles)
-            block[:, 0::2] = torch.sin(angles, out=values)
-            block[:, 1::2] = torch.cos(angles, out=values)
+            torch.addcmul(phase, position[i : i + TORCH_BLOCK], rates, out=block).sin_()
 
     return fill
 
 
 def torch_compile(n, d_model):
-    def table(position, rates, pe):
-        angles = position * rates
-        pe.copy_(torch.stack([torch.sin(angles), torch.cos(angles)], -1).flatten(1))
-
-    compiled, arrays = torch.compile(table, dynamic=False), tuple(factors(torch, n, d_model))
-    return lambda pe: compiled(*arrays, torch.from_numpy(pe))
+    compiled = torch.compile(lambda position, rates, phase, pe: pe.copy_(torch.sin(position * rates + phase)), dynamic=False)
+    return lambda pe, arrays=phases(n, d_model): compiled(*arrays, torch.from_numpy(pe))
 
 
 def torch_polar(n, d_model):
@@ -96,10 +95,6 @@ def torch_polar(n, d_model):
         torch.polar(length, angles, out=torch.from_numpy(pe.view(np.complex64)))
 
     return fill
-
-
-def numpy_addition(n, d_model, first=0):
-    return partial(angle_addition(np, n, d_model), first=first)
 
 
 def in_threads(make, n, d_model, threads, pool, **options):
@@ -116,13 +111,13 @@ def tables(n, d_model, threads, pool, only_fast=False):
     torch.compiler.reset()              # compiled code has a fixed number of threads
     fast = {
         "NumPy float32, sin and cos": in_threads(numpy_sin_cos, n, d_model, threads, pool, dtype=np.float32),
-        "NumPy, angle addition": in_threads(numpy_addition, n, d_model, threads, pool),
-        "torch, sin and cos": torch_sin_cos(n, d_model),
+        "NumPy, angle addition": in_threads(partial(angle_addition, np), n, d_model, threads, pool),
+        "torch, sin and cos": torch_sin(n, d_model),
+        "torch.compile, sin and cos": torch_compile(n, d_model),
         "torch, angle addition": angle_addition(torch, n, d_model),
     }
     return fast if only_fast else fast | {
         "NumPy float64, sin and cos": in_threads(numpy_sin_cos, n, d_model, threads, pool, dtype=np.float64),
-        "torch.compile, sin and cos": torch_compile(n, d_model),
         "torch.polar, sin and cos": torch_polar(n, d_model),
     }
 

@@ -66,23 +66,23 @@ def installed(name: str) -> Any:
     return None
 
 
-def angle_addition(library: Any, n: int, d_model: int) -> Callable[..., None]:
+def angle_addition(library: Any, n: int, d_model: int, first: int = 0) -> Callable[[NDArray[Any]], None]:
     """Return a function that fills a float32 table of n rows by angle addition, with NumPy or torch.
 
     sin(a) + i cos(a) is i exp(-ia).  A table is therefore one complex product of exponentials for the first row of each block
-    and exponentials for the rows of a block.  What does not depend on the first position is computed here, once.  The error
-    is below 2e-7.
+    and exponentials for the rows of a block.  All exponentials are computed here, once.  The error is below 2e-7.
     """
-    rows = math.gcd(n, 256)
+    rows = math.gcd(n, 64)
     frequencies = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    offsets = np.exp(-1j * np.arange(rows)[:, None] * frequencies).astype(np.complex64)
-    starts = 1j * np.exp(-1j * np.arange(0, n, rows)[:, None, None] * frequencies)
+    positions = np.arange(first, first + n, rows), np.arange(rows)
+    anchors, offsets = (np.exp(-1j * p[:, None] * frequencies) for p in positions)
+    factors: list[Any] = [(1j * anchors[:, None]).astype(np.complex64), offsets.astype(np.complex64)]
+    if library is not np:
+        factors = list(map(library.from_numpy, factors))
 
-    def fill(out: NDArray[Any], first: int = 0) -> None:
-        anchors = (starts * np.exp(-1j * first * frequencies)).astype(np.complex64)
-        arrays: list[Any] = [anchors, offsets, out.view(np.complex64).reshape(-1, rows, d_model // 2)]
-        *factors, table = arrays if library is np else map(library.from_numpy, arrays)
-        library.multiply(*factors, out=table)
+    def fill(out: NDArray[Any]) -> None:
+        table: Any = out.view(np.complex64).reshape(-1, rows, d_model // 2)
+        library.multiply(*factors, out=table if library is np else library.from_numpy(table))
 
     return fill
 
@@ -105,10 +105,10 @@ def rivals(torch: Any, pool: Any, out: NDArray[Any], fresh: bool, threads: int) 
         return calls
     new = partial(np.empty_like, out) if fresh else lambda: out
     n, parts = len(out), threads if len(out) % threads == 0 else 1
-    fill = angle_addition(np, n // parts, out.shape[1])
-    calls = {"numpy": lambda: list(pool.map(fill, np.split(new(), parts), range(0, n, n // parts)))}
+    fills = [angle_addition(np, n // parts, out.shape[1], first) for first in range(0, n, n // parts)]
+    calls = {"numpy": lambda: list(pool.map(lambda fill, part: fill(part), fills, np.split(new(), parts)))}
     if parts == 1:
-        calls["numpy"] = lambda: fill(new())
+        calls["numpy"] = lambda: fills[0](new())
     if torch:
         fill_torch = angle_addition(torch, *out.shape)
         calls["torch"] = lambda: fill_torch(new())
