@@ -23,13 +23,13 @@ import gmpy2
 import numpy as np
 import plots
 import pytest
+import rivals
 import torch
 from common import save, versions
 
 import pages
 import posenc
 import posenc.torch
-from posenc._cli.bench import recipe
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import test_rotary_diffusion as diffusion
@@ -63,10 +63,8 @@ def ours(positions, dtype):
 
 
 def numpy_recipe(positions):
-    table = np.empty((len(positions), WIDTH))
     with replaced_arange(np, positions):
-        recipe(np, table, False)
-    return table
+        return rivals.numpy_recipe(len(positions), WIDTH, np.float64)
 
 
 def torch_recipe(positions, dtype):
@@ -74,12 +72,10 @@ def torch_recipe(positions, dtype):
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        table = torch.empty(len(positions), WIDTH)
         with replaced_arange(torch, torch.from_numpy(positions)):
-            recipe(torch, table, False)
+            return rivals.torch_recipe(len(positions), WIDTH).double().numpy()
     finally:
         torch.set_default_dtype(before)
-    return table.double().numpy()
 
 
 @contextmanager

@@ -19,11 +19,11 @@ BLOCK, TORCH_BLOCK = 128, 1024          # rows of temporaries that stay in the c
 # ---- tables: recipes return a new table; the other functions return a function that fills an array ----------------------
 
 
-def numpy_recipe(n, d_model):
+def numpy_recipe(n, d_model, dtype=np.float32):
     """Return the table of the common NumPy recipe, with angles in float64."""
     position = np.arange(n)[:, None]
     angles = position * np.exp(np.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
-    pe = np.zeros((n, d_model), np.float32)
+    pe = np.zeros((n, d_model), dtype)
     pe[:, 0::2] = np.sin(angles)
     pe[:, 1::2] = np.cos(angles)
     return pe
@@ -82,7 +82,8 @@ def torch_sin(n, d_model):
 
 def torch_compile(n, d_model):
     compiled = torch.compile(lambda position, rates, phase, pe: pe.copy_(torch.sin(position * rates + phase)), dynamic=False)
-    return lambda pe, arrays=phases(n, d_model): compiled(*arrays, torch.from_numpy(pe))
+    arrays = phases(n, d_model)
+    return lambda pe: compiled(*arrays, torch.from_numpy(pe))
 
 
 def torch_polar(n, d_model):
