@@ -1,7 +1,7 @@
 """The code with which `performance.py` compares posenc: recipes as people paste them, and the fastest code that we could write.
 
-The rivals keep every buffer between calls, and everything else but the values of the table.  Those of `encode` compute a sine or
-a cosine for each value, or add angles: one complex product for each pair of values.
+The rivals keep every buffer between calls, and everything else but the values of the table.  Those of `encode` compute a sine
+or a cosine for each value, or add angles: one complex product for each pair of values.
 """
 
 import importlib
