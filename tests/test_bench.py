@@ -56,7 +56,7 @@ def test_json_describes_every_row(before):
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_the_compared_code_computes_the_same_table(library):
     table = np.zeros((512, 16), np.float32)
-    angle_addition(pytest.importorskip(library), 512, 16)(table, first=1000)
+    angle_addition(pytest.importorskip(library), 512, 16, first=1000)(table)
     assert abs(table - posenc.encode(range(1000, 1512), 16)).max() < 2e-7
 
 
