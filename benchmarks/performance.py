@@ -81,13 +81,11 @@ def tables():
 def adding():
     """Add encodings to a float32 batch; the rivals add a table that was computed before."""
     for shape in ((32, 2048, 512), (32, 512, 768)):
-        x, table, seconds = torch.ones(shape), torch.from_numpy(posenc.encode(*shape[1:])), {}
-        array, encoding = x.numpy(), posenc.Encoding(shape[-1])
+        array, encoding, seconds = np.ones(shape, np.float32), posenc.Encoding(shape[-1]), {}
         for threads in (1, 2):
-            torch.set_num_threads(threads)
-            cases = {"posenc": partial(encoding.add_to, array, threads=threads), "torch, a table": partial(x.add_, table)}
-            if threads == 1:
-                cases["NumPy, a table"] = partial(np.add, array, table.numpy(), out=array)
+            cases = {"posenc": partial(encoding.add_to, array, threads=threads)}
+            for name, add in rivals.additions(shape, threads, POOL).items():
+                cases[name] = partial(add, array)
             seconds |= medians(with_threads(cases, threads), before=warm_up, **QUICK)
         yield pages.size(shape), seconds
 

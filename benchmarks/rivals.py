@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from posenc._cli.bench import angle_addition
+from posenc._cli.bench import addition, angle_addition
 
 BLOCK, TORCH_BLOCK = 128, 1024          # rows of temporaries that stay in the cache; torch starts its threads for each call
 
@@ -121,6 +121,14 @@ def tables(n, d_model, threads, pool, only_fast=False):
         "NumPy float64, sin and cos": in_threads(numpy_sin_cos, n, d_model, threads, pool, dtype=np.float64),
         "torch.polar, sin and cos": torch_polar(n, d_model),
     }
+
+
+def additions(shape, threads, pool):
+    """Return {name: function that adds a table to a batch}, with this number of threads."""
+    torch.set_num_threads(threads)
+    add = addition(np, *shape[1:])
+    run = map if threads == 1 else pool.map
+    return {"NumPy, a table": lambda x: list(run(add, np.split(x, threads))), "torch, a table": addition(torch, *shape[1:])}
 
 
 # ---- rotations of tensors of shape (batch, heads, n, head_dim), with halves; cosines and sines are computed before ------

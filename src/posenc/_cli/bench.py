@@ -31,12 +31,13 @@ CASES: list[tuple[tuple[int, ...], str]] = [((32_768, 512), "fresh"), ((32_768, 
 ROUNDS, SECONDS = 7, 0.3                # torch and NumPy each skip their remaining rounds after this many seconds
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated for about this many seconds
 PAUSE_SECONDS = 1e-2
+ROWS = 128                              # rows of a block of `addition`
 SMALL = 524_288                         # values; smaller tables use one thread by default
 HEADINGS = "call   shape           memory threads     ms paused share  torch   NumPy"
 NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms
 share: speed relative to memset with the same memory and number of threads
-torch, NumPy: speed-up over the fastest float32 code that we could write, with its best number of threads (for add_to:
-add(x, table, out=x)); this code is not correctly rounded"""
+torch, NumPy: speed-up over the fastest float32 code that we could write, with its best number of threads (for add_to, it
+adds a table in blocks of rows); this code is not correctly rounded"""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -87,6 +88,20 @@ def angle_addition(library: Any, n: int, d_model: int, first: int = 0) -> Callab
     return fill
 
 
+def addition(library: Any, n: int, d_model: int) -> Callable[[NDArray[Any]], None]:
+    """Return a function that adds a table of n rows to a batch, in blocks whose part of the table stays in the cache."""
+    table: Any = posenc.encode(n, d_model)
+    table = table if library is np else library.from_numpy(table)
+
+    def add(x: Any) -> None:
+        x = x if library is np else library.from_numpy(x)
+        for i in range(0, n, ROWS):
+            block = x[:, i : i + ROWS]
+            library.add(block, table[i : i + ROWS], out=block)
+
+    return add
+
+
 def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
     """Fill memory with ones, because some processors write zeros faster than other values."""
     out = np.empty_like(out) if fresh else out
@@ -96,21 +111,19 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 def rivals(torch: Any, pool: Any, out: NDArray[Any], fresh: bool, threads: int) -> dict[str, Callable[[], Any]]:
     """Return calls that do the same as posenc, {"numpy": call, "torch": call}, with this number of threads."""
-    if out.ndim > 2:
-        table = posenc.encode(*out.shape[1:])
-        calls: dict[str, Callable[[], Any]] = {"numpy": partial(np.add, out, table, out=out)}
-        if torch:
-            x = torch.from_numpy(out)
-            calls["torch"] = partial(torch.add, x, torch.from_numpy(table), out=x)
-        return calls
+
+    def rival(library: Any, n: int, first: int) -> Callable[[NDArray[Any]], None]:
+        return angle_addition(library, n, out.shape[1], first) if out.ndim == 2 else addition(library, *out.shape[1:])
+
     new = partial(np.empty_like, out) if fresh else lambda: out
-    n, parts = len(out), threads if len(out) % threads == 0 else 1
-    fills = [angle_addition(np, n // parts, out.shape[1], first) for first in range(0, n, n // parts)]
-    calls = {"numpy": lambda: list(pool.map(lambda fill, part: fill(part), fills, np.split(new(), parts)))}
-    if parts == 1:
-        calls["numpy"] = lambda: fills[0](new())
+    parts = threads if len(out) % threads == 0 else 1
+    n = len(out) // parts
+    fills = [rival(np, n, first) for first in range(0, len(out), n)]
+    run = map if parts == 1 else pool.map
+    calls: dict[str, Callable[[], Any]] = {
+        "numpy": lambda: list(run(lambda fill, part: fill(part), fills, np.split(new(), parts)))}
     if torch:
-        fill_torch = angle_addition(torch, *out.shape)
+        fill_torch = rival(torch, len(out), 0)
         calls["torch"] = lambda: fill_torch(new())
     return calls
 
