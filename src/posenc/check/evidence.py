@@ -11,9 +11,56 @@ from numpy.typing import NDArray
 
 from posenc import Rotary
 from posenc.check.arithmetic import FORMATS, PRECISION, narrowest, size_of
-from posenc.check.fits import Orientation, Phases, orientation_of, phases_of, short, wrapped
-from posenc.check.limits import SIGMAS
+from posenc.check.fits import Phases, phases_of, short, wrapped
+from posenc.check.limits import FARTHEST, FLOAT32, MOST_PHASES, QUARTER_SLOWEST, QUARTER_TYPICAL, SIGMAS
 from posenc.check.mistakes import Estimate, not_rotated, number, pairs
+
+
+class Orientation(NamedTuple):
+    """The differences of the values from cos + i sin of positive frequencies, and the offset of the positions."""
+
+    exchanged: bool = False     # sin + i cos
+    reversed: bool = False      # cos - i sin
+    offset: float = 0.0         # the values are those at the positions plus this offset
+    negative: bool = False      # multiplied by -1
+
+    def undone(self, values: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        """Return values as cos + i sin of angles with the expected sign."""
+        if self.negative:
+            values = -values
+        if self.exchanged:
+            values = values.imag + 1j * values.real
+        return np.conj(values) if self.reversed else values
+
+
+def orientation_of(phases: Phases, sign: int) -> Orientation | None:
+    """Find the orientation; `sign` is that of the expected frequencies.  Return None if no orientation explains the phases."""
+    used = np.flatnonzero((phases.amplitude > 0) & np.isfinite(phases.error))
+    if not len(used):
+        return None
+    used = used[np.argsort(np.abs(phases.frequency[used]), kind="stable")]
+    turning = used[np.abs(phases.frequency[used]) > SIGMAS * phases.error[used]]
+    slow = turning[: max(1, len(turning) // 2)]
+    backwards = len(slow) > 0 and bool(np.sum(phases.frequency[slow] * sign < 0) > len(slow) / 2)
+    exchanged = bool(abs(abs(phases.phase[used[0]]) - math.pi / 2) < QUARTER_SLOWEST) and bool(
+        np.median(np.abs(np.abs(phases.phase[slow if len(slow) else used]) - math.pi / 2)) < QUARTER_TYPICAL)
+    phase = wrapped(math.pi / 2 - phases.phase) if exchanged else phases.phase
+    frequency = -phases.frequency if exchanged else phases.frequency
+    offset, error = 0.0, math.inf
+    for k in turning:
+        rest = float(wrapped(phase[k] - frequency[k] * offset))
+        if abs(frequency[k]) * error < 1 or math.isinf(error):
+            offset += rest / frequency[k]
+            error = float(phases.phase_error[k] / abs(frequency[k]))
+    half_integer = round(2 * offset) / 2
+    if abs(offset - half_integer) <= SIGMAS * error + 1e-6:
+        offset = half_integer
+    if abs(offset) > FARTHEST:
+        return None
+    left = wrapped(phase - frequency * offset)[used]
+    bound = SIGMAS * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(frequency[used] * offset)
+    is_most = (np.abs(left) <= bound).mean() > MOST_PHASES
+    return Orientation(exchanged, backwards != exchanged, offset) if is_most else None
 
 
 class Evidence(NamedTuple):

@@ -43,6 +43,7 @@ PLACED = 0.15               # distance from a row of the table, as a share of th
 
 ENOUGH = 12                 # bits: a table must be explained better than by chance, one in 4,000
 TIE = 24                    # bits: results this close are all reported; one with longer parameters may be the true one
+FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (1, 1e-15))        # numbers are rounded within so many standard errors, and this error
 PRESET_BITS, FIT_BITS, DIGIT_BITS = 5, 8, 3.4       # cost of one of about 32 presets, of a fit, and of a decimal digit
 MOST_OTHER_ROWS = 0.1       # rows of a table that may differ: padding, special tokens
 NOISE = 0.1                 # noise above this share of the scale hides the convention

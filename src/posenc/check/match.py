@@ -8,7 +8,7 @@ those of conventions.py; if none explains the table, the nearest one is named as
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +20,7 @@ from posenc.check.arithmetic import NARROW, PRECISION, float64_of, growth_of
 from posenc.check.conventions import Candidate, Names
 from posenc.check.reading import Sample, Table, numbers, positions_at, positions_of, sample_of, table_of
 
-TWICE = "rounding before and after the scale is applied"
-ROUNDED = ("rounding", TWICE)
-UNCERTAIN = ("noise", "unexplained")
-PLAIN = (*ROUNDED, "float64 angles", "float32 angles")
+PLAIN = {"rounding": 0.0, "float64 angles": 2.0**-53, "float32 angles": limits.FLOAT32}     # relative errors of angles
 
 
 class Match(NamedTuple):  # numpydoc ignore=PR01
@@ -100,9 +97,9 @@ def identify(table: ArrayLike | Table, positions: Any = None, *, nearest: bool =
 
     Notes
     -----
-    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout, order and type of
-    exponents.  A fit needs at least five rows, or a few hundred with 16-bit values or noise.  At least nine rows in ten must
-    match; `reason` states the number of the other rows.
+    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and order.  A fit needs at
+    least two rows, or a few hundred with noise.  At least nine rows in ten must match; `reason` states the number of the
+    other rows.
 
     Examples
     --------
@@ -164,59 +161,34 @@ class Result(NamedTuple):
 def _best(sample: Sample) -> list[Result]:
     """Return the results of the candidates that explain the table, best first."""
     results: list[Result] = []
-    tried: list[Candidate] = []
-    for number, (candidates, reach) in enumerate(conventions.tiers(sample)):
+    for kind in conventions.KINDS:
         reasons = {result.reason for result in results}
-        if reasons & {*(PLAIN if number > 1 else ROUNDED)}:
-            break
-        proposed = list(candidates())
         # a later candidate with the same reason adds nothing: large errors of the arithmetic may have changed a fit
-        explained = [r for r in _results(proposed, sample, reach)
-                     if r.reason not in reasons and (r.reason in PLAIN or number < 2)]
-        results += explained
-        if number == 1:
-            results += [better for r in explained if r.reason not in ROUNDED for better in _refined(r, sample)]
-        tried += proposed if number < 2 else []
-    if not results and sample.positions is None:
-        results = _results(tried, sample, limits.REACH)
-    if len(sample.rows) < limits.NOISE_ROWS:
-        results = [r for r in results if not r.reason.startswith(UNCERTAIN)]
+        if "rounding" not in reasons:
+            results += [r for r in _results(kind(sample), sample, limits.NEAR) if r.reason not in reasons]
+    for kind in conventions.KINDS if sample.positions is None else ():
+        # far away, large errors of angles would allow for wrong parameters
+        results += [r for r in _results(kind(sample), sample, limits.REACH) if r.reason == "rounding"] if not results else []
     best = max((result.score for result in results), default=0)
     results = sorted((r for r in results if r.score > max(limits.ENOUGH, best - limits.TIE)), key=lambda r: -r.score)
-    return [named for result in _distinct(results) for named in _named(result)]
+    first: dict[Any, Result] = {}
+    for result in results:          # the same table may have several encodings
+        where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
+        first.setdefault((conventions.key_of(result.encoding), where), result)
+    # a negative start is equivalent to a position offset
+    from_zero = [r for r in first.values() if not isinstance(r.positions, range) or r.positions.start >= 0]
+    return [named for result in from_zero or first.values() for named in _named(result)]
 
 
-def _results(proposed: list[Candidate], sample: Sample, reach: int) -> list[Result]:
-    """Return the results of candidates that explain the sample: the best one from each list of similar encodings."""
-    results: list[Result] = []
+def _results(proposed: Iterable[Candidate], sample: Sample, reach: int) -> Iterator[Result]:
+    """Yield the results of candidates that explain the sample: the best one from each list of similar encodings."""
     for encodings, names in proposed:
         positions = sample.positions
         for encoding in (encodings[0], encodings[-1])[: 1 if reach == limits.REACH else 2]:
             positions = conventions.placed(encoding, sample, reach) if positions is None else positions
         if positions is not None:
             similar = [_evaluated(encoding, names, sample, positions) for encoding in encodings]
-            results += sorted((r for r in similar if r is not None), key=lambda r: r.score)[-1:]
-    return results
-
-
-def _refined(result: Result, sample: Sample) -> list[Result]:
-    """Return the result of an encoding with more digits that explains the sample without float32 angles, or an empty list."""
-    for encoding in conventions.refined(result.encoding, sample, sample.positions_in(result.positions)):
-        better = _evaluated(encoding, (), sample, result.positions)
-        if better is not None and better.reason in (*ROUNDED, "float64 angles"):
-            return [better]
-    return []
-
-
-def _distinct(results: list[Result]) -> list[Result]:
-    """Return the results with different tables or positions; a negative start is equivalent to a position offset."""
-    first: dict[Any, Result] = {}
-    for result in results:
-        where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
-        first.setdefault((conventions.key_of(result.encoding), where), result)
-    distinct = list(first.values())
-    from_zero = [r for r in distinct if not isinstance(r.positions, range) or r.positions.start >= 0]
-    return from_zero or distinct
+            yield from sorted((r for r in similar if r is not None), key=lambda r: r.score)[-1:]
 
 
 def _named(result: Result) -> list[Result]:
@@ -225,16 +197,15 @@ def _named(result: Result) -> list[Result]:
     Otherwise, the first copy names the presets without padding_idx.  For each padding_idx of other presets that is not a
     position, another copy has this padding_idx and names the presets with it.
     """
-    plain = tuple(name for name in result.names if name[1] is None)
-    padded = tuple(name for name in result.names if name[1] is not None)
+    by_padding: dict[int | None, list[tuple[str, int | None]]] = {None: []}
+    for name in result.names:
+        by_padding.setdefault(name[1], []).append(name)
+    plain = by_padding.pop(None)
     if result.encoding.padding_idx is not None:
-        return [result._replace(names=padded or plain)]
-    copies = [result._replace(names=plain)]
-    for padding_idx in sorted({index for _, index in padded}):
-        if padding_idx not in result.positions:
-            names = tuple(name for name in padded if name[1] == padding_idx)
-            copies.append(result._replace(encoding=result.encoding.replace(padding_idx=padding_idx), names=names))
-    return copies
+        return [result._replace(names=tuple(n for names in by_padding.values() for n in names) or tuple(plain))]
+    return [result._replace(names=tuple(plain)), *(
+        result._replace(encoding=result.encoding.replace(padding_idx=padding_idx), names=tuple(names))
+        for padding_idx, names in by_padding.items() if padding_idx not in result.positions)]
 
 
 def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: range | NDArray[Any]) -> Result | None:
@@ -246,10 +217,11 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
     error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
     growth = growth_of(fastest)
     angles = growth * np.abs(at.astype(np.float64) + rough.offset)[:, None] * fastest
-    stored = size * 2.0 ** -PRECISION[sample.stored]
+    # values may also be rounded before they are multiplied by the scale
+    rounding = (1 if size == 1 else 2) * size * 2.0 ** -PRECISION[sample.stored]
     typical = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a row; near `size` for an unrelated table
-    for reason, unit in _arithmetics(sample.stored, size != 1):
-        rounding = 2 * stored if reason == TWICE else stored
+    narrow = {f"{sample.stored} arithmetic": 2.0 ** -PRECISION[sample.stored]} if sample.stored in NARROW else {}
+    for reason, unit in (PLAIN | narrow).items():
         bound = np.minimum(size * unit * (1 + angles) + rounding, size)
         # large angles in low precision leave few bits that distinguish candidates
         visible = typical < limits.VISIBLE["wide" if reason in PLAIN else "16 bits"] * size
@@ -258,10 +230,9 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
             break
     else:
         noise = np.sqrt(np.mean(error**2))
-        if not noise < limits.NOISE * size:
+        if len(at) < limits.NOISE_ROWS or not noise < limits.NOISE * size or not error.max() < 8 * noise:
             return None
-        bound, least, slope = np.full_like(error, 4 * noise), 8 * noise, 0.0
-        reason = f"noise of {noise:.1g}" if error.max() < 8 * noise else f"unexplained differences of {noise:.1g}"
+        bound, least, slope, reason = np.full_like(error, 4 * noise), 8 * noise, 0.0, f"noise of {noise:.1g}"
     inside = bound < size
     # if the errors are far below their bounds, the match explains more bits of the table
     usual = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
@@ -270,17 +241,6 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
     if sample.positions is None and isinstance(positions, range):
         cost += math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
     return Result(encoding, names, positions, reason, sample.stored, least, slope, bits - cost)
-
-
-def _arithmetics(stored: str, scaled: bool) -> Iterator[tuple[str, float]]:
-    """Yield the name and error unit of each possible type of arithmetic, most precise first."""
-    yield "rounding", 0.0
-    if scaled:
-        yield TWICE, 0.0
-    yield "float64 angles", 2.0**-53
-    yield "float32 angles", limits.FLOAT32
-    if stored in NARROW:
-        yield f"{stored} arithmetic", 2.0 ** -PRECISION[stored]
 
 
 def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list[int]) -> Encoding:
@@ -345,8 +305,8 @@ def _nearest(sample: Sample) -> Match | None:
     """
     starts = (range(sample.total), range(1, sample.total + 1)) if sample.positions is None else (sample.positions,)
     best, least = None, limits.MOST_COLUMNS
-    for candidates, _ in list(conventions.tiers(sample))[:2]:
-        for candidate in candidates():
+    for kind in conventions.KINDS:
+        for candidate in kind(sample):
             encoding = candidate.encodings[-1]
             size = abs(encoding.scale)
             for positions in starts:
