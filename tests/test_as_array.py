@@ -72,12 +72,11 @@ def test_columns_are_exact(container):
 
 
 @pytest.mark.parametrize("values", [[7, None], [None, 7, None]], ids=str)
-@pytest.mark.parametrize("container", [*COLUMNS, "list", "list, NA"])
+@pytest.mark.parametrize("container", [*COLUMNS, "list"])
 def test_nulls_are_refused(container, values):
-    lists = {"list": list, "list, NA": lambda v: [pd.NA if x is None else x for x in v]}
-    column = (COLUMNS | lists)[container](values)
+    column = (COLUMNS | {"list": list})[container](values)
     for name, call in entries(column, len(values)):
-        with pytest.raises(ValueError, match=f"{name} has {values.count(None)} nulls"):
+        with pytest.raises(ValueError, match=f"{re.escape(name)} has {values.count(None)} nulls"):
             call()
 
 
@@ -87,7 +86,7 @@ def entries(column, n):
     yield "positions", lambda: posenc.encode(column, 8)
     yield "positions", lambda: posenc.add_to(x, column)
     yield "positions", lambda: posenc.check.identify(x, column)
-    yield "positions", lambda: posenc.grid((column, 2), 8)
+    yield "shape[0]", lambda: posenc.grid((column, 2), 8)
     yield "coordinates", lambda: posenc.points(column, 2 * n)
     yield "frequencies", lambda: posenc.Encoding(2 * n, frequencies=column)
     yield "mask", lambda: posenc.positions_from_mask(column)
@@ -194,9 +193,9 @@ def test_times_are_refused_with_a_conversion(container):
     for name, call in entries(column, 2) if np.ndim(column) else [("positions", lambda: posenc.encode(column, 8))]:
         with pytest.raises(TypeError) as refused:
             call()
-        pattern = rf"{name} has dtype .*\[(\w+)\] with 0 NaT, expected numbers such as (.*)"
+        pattern = rf"{re.escape(name)} has dtype .*\[(\w+)\] with 0 NaT, expected numbers such as (.*)"
         unit, code = re.fullmatch(pattern, str(refused.value)).groups()
-        numbers = eval(code, {"numpy": np, name: column})
+        numbers = eval(code, {"numpy": np, "shape": [column], name: column})
         assert np.ravel(numbers).tolist() == [Fraction(s) * PER_SECOND[unit] for s in seconds], code
         assert posenc.encode(numbers, 8).shape == (*np.shape(numbers), 8)
 
@@ -273,7 +272,7 @@ def test_large_positions_of_16_bits_are_refused(entry):
             good = np.array([0, 1, sign * most]).astype(dtype)
             bad = np.array([0, sign * (most + 2), 1]).astype(dtype)
             ENTRIES[entry](good)
-            with pytest.raises(ValueError, match=f"(positions|coordinates) reach {sign * (most + 2)} in {bad.dtype.name}"):
+            with pytest.raises(ValueError, match=f"reach {sign * (most + 2)} in {bad.dtype.name}"):
                 ENTRIES[entry](bad)
 
 

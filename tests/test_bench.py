@@ -20,7 +20,7 @@ SMALL = """
     from posenc import _cli
     from posenc._cli import bench
     bench.CASES = [((rows // 16, *shape), memory) for (rows, *shape), memory in bench.CASES]
-    bench.SECONDS = 0.02
+    bench.ROUNDS = 2
     {before}
     sys.exit(_cli.main(["bench", *sys.argv[1:]]))
     """

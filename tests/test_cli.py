@@ -220,7 +220,7 @@ def test_json_describes_the_file(call, tmp_path, dtype):
     document = json.loads(out)
     assert (code, err) == (0, "")
     stored = "uint16" if dtype == "bfloat16" else dtype
-    assert document.pop("seconds") > 0 and document.pop("bytes_per_second") > 0
+    assert document.pop("seconds") > 0
     assert document == {
         "path": str(path), "shape": [100, 8], "dtype": dtype, "stored_dtype": stored, "start": 0, "step": 1, "convention": {},
         "bytes": path.stat().st_size, "threads": 1, "version": posenc.__version__,

@@ -79,7 +79,7 @@ def test_a_dict_holds_every_keyword():
     ({"d_model": 8}, "document lacks convention"),
     ({"d_model": 8, "convention": {}, "theta": 5}, "document has theta"),
     ({"d_model": 8, "convention": []}, "convention is .* expected a dict"),
-    ({"d_model": 8, "convention": {"theta": 5}}, "convention has theta"),
+    ({"d_model": 8, "convention": {"theta": 5}}, "theta.*base"),
     ({"d_model": 8, "convention": {"base": -1.0}}, "base is -1.0"),
     ({"d_model": "8", "convention": {}}, "d_model is '8'"),
 ])
@@ -99,6 +99,25 @@ def test_attributes_are_those_of_the_constructor_and_read_only():
     for instance in (encoding, posenc.Rotary(8)):
         with pytest.raises(AttributeError):
             instance.__init__(16)
+
+
+@pytest.mark.parametrize("encoding", [
+    Encoding(0), Encoding(7, odd="zero", layout="halves", order="cos", scale=7**-0.5),
+    Encoding(384, spacing="endpoint", position_offset=-1.5, position_scale=1 / 3),
+    Encoding(6, exponents="column", shift=1, base=2.0**-0.5, frequency_scale=-np.pi),
+    Encoding(16, frequencies=np.geomspace(1, 1e-4, 8)),
+], ids=repr)
+def test_repr_evaluates_to_the_encoding(encoding):
+    assert eval(repr(encoding), {"Encoding": Encoding}) == encoding
+
+
+def test_repr_omits_defaults_and_abbreviates_many_frequencies():
+    assert repr(Encoding(512, base=10000, order="sin")) == "Encoding(512)"
+    assert repr(Encoding(512, base=500, order="cos")) == "Encoding(512, base=500.0, order='cos')"
+    encoding = Encoding(8192, frequencies=np.geomspace(1, 2**-12, 4096))
+    assert repr(encoding) == "Encoding(8192, frequencies=<4096 numbers from 1.0 to 0.000244140625>)"
+    with pytest.raises(SyntaxError):        # the text must not evaluate to a different encoding
+        eval(repr(encoding), {"Encoding": Encoding})
 
 
 def test_replace():

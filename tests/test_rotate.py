@@ -425,18 +425,17 @@ def test_positions_of_a_batch_are_not_taken_for_those_of_heads(axes):
     """Positions of shape (batch, n) would broadcast to (heads, n) if there are as many heads as sequences."""
     rotary = posenc.Rotary(8, axes=axes)
     x, each = np.ones((4, 4, 10, 8), np.float32), np.arange(40).reshape(4, 10)
-    positions, colon = (each, "") if axes is None else (np.stack([each, each + 1]), ":, ")
+    positions = each if axes is None else np.stack([each, each + 1])
     for wrong in (positions, positions.astype(np.int32), positions[..., :1, :]):
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match=r"^positions has shape"):
             rotary.rotate(x, wrong)
-        assert f"pass positions[{colon}:, None]" in str(error.value)
     assert (x == 1).all()
     rows = rotary.rotate(x.copy(), positions[..., None, :])
     assert np.array_equal(rows[2, 1], rotary.rotate(x[2, 1].copy(), positions[..., 2, :]))
     assert np.array_equal(rotary.rotate(x.copy(), positions[..., None, :, :])[1, 2], rows[2, 1])
     if axes is None:            # the same rule for encodings
         for add in (posenc.add_to, posenc.Encoding(8).add_to):
-            with pytest.raises(ValueError, match=r"with 1 or 3 dimensions .* pass positions\[:, None\]"):
+            with pytest.raises(ValueError, match=r"^positions has shape"):
                 add(x, positions)
 
 

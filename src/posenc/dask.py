@@ -80,11 +80,11 @@ def table(
     encoding = cached_encoding(d_model, convention)
     meta = encoding.encode(0, dtype=dtype)
     if not isinstance(positions, da.Array):
-        positions = checks.range_or_array(compute(positions, traverse=False)[0])       # a column of a Dask dataframe
-        checks.positions_of(positions, encoding.position_offset)
+        column = compute(positions, traverse=False)[0]              # of a Dask dataframe
+        positions = checks.positions_of(column, encoding.position_offset)
         shape = checks.shape_of(positions)
     else:
-        checks.positions_of(checks.numbers("positions", np.empty(0, positions.dtype)), 0)
+        checks.positions_of(np.empty(0, positions.dtype))
         shape = positions.shape
         if np.isnan(shape).any():
             raise ValueError(f"positions has shape {shape}, expected known sizes; call compute_chunk_sizes() first")

@@ -42,10 +42,10 @@ NAMED = 10                  # largest number of curves with a legend; matplotlib
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
     """Return the encodings in float64, the positions relative to an origin, and the label of the position axis."""
     check_encoding(encoding)
-    rows = checks.range_or_array(positions)
+    rows = checks.positions_of(positions, encoding.position_offset)
     if not isinstance(rows, range) and rows.ndim != 1:
         raise ValueError(f"positions has shape {rows.shape}, expected one dimension")
-    _check_size(checks.length(rows), encoding.d_model)
+    _check_size(len(rows), encoding.d_model)
     values = encoding.encode(rows, dtype="float64")
     numbers = list(rows) if isinstance(rows, range) else rows.tolist()
     origin = next((p for p in numbers if math.isfinite(p) and abs(p) >= LONGEST), 0)
@@ -174,7 +174,7 @@ def waves(
     columns = [checks.integer("dimensions", dimension, 0) for dimension in dimensions]
     for dimension in columns:
         if dimension >= d_model:
-            raise checks.wrong("dimensions", f"has {dimension}, expected less than the number of columns, {d_model}")
+            raise ValueError(f"dimensions has {dimension}, expected less than the number of columns, {d_model}")
     ax = _axes(encoding, ax)
     scale = ScalarMappable(Normalize(min(columns), max(columns)), "viridis") if len(columns) > NAMED else None
     for dimension in columns:

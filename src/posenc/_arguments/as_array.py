@@ -23,21 +23,19 @@ def shown(value: Any) -> str:
 def as_array(name: str, value: Any) -> NDArray[Any]:
     """Return ``np.asarray(value)``; raise an error for nulls, times, and integers that NumPy would round."""
     # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
-    if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
-        raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
-    if value is None:
-        raise TypeError(f"{name} is None, expected an array")
+    if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array without a mask")
     only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
-    if array.dtype.kind in ("m", "M"):
+    if array.dtype.kind in "mM":
         code = f'numpy.asarray({name}).astype("{array.dtype}").astype("int64")'
         nat = np.count_nonzero(np.isnat(array))
         raise TypeError(f"{name} has dtype {array.dtype} with {nat} NaT, expected numbers such as {code}")
-    if array.dtype.kind in ("f", "O") and not (isinstance(value, np.ndarray) and array.dtype.kind == "f"):
+    if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())
         for column, converted in () if is_exact else columns(value, array) or [(value, array)]:
@@ -60,20 +58,19 @@ def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
 def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
     """Raise an error for nulls, and for integers that NumPy has rounded to float64."""
     objects = list(np.array(_python_numbers(column), object).flat)
-    missing = getattr(sys.modules.get("pandas"), "NA", None)
-    nulls = sum(x is None or x is missing for x in objects)
-    if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):      # pandas: categories have NaN for nulls
+    is_pandas = hasattr(column, "isna")
+    nulls = sum(x is None for x in objects)
+    if is_pandas and not isinstance(column.dtype, np.dtype):        # categories have NaN for nulls
         nulls = int(column.isna().sum())
     if nulls:
         raise ValueError(f"{name} has {nulls} nulls among {len(objects)} values, expected numbers")
     if converted.dtype.kind == "O":
         return
+    had_nulls = is_pandas and bool(np.isnan(converted).any())       # pandas converts nulls to NaN
     for x, y in zip(objects, np.ravel(converted).tolist(), strict=True):
         if isinstance(x, (int, np.integer)) and int(x) != y:
             raise ValueError(f"{name} has {x} beside real or negative numbers, expected an integer that float64 can hold")
-    if hasattr(column, "isna") and np.isnan(converted).any():       # pandas converts integers beside a null to float64
-        large = abs(converted[np.isfinite(converted)].astype(np.float64)) >= 2**53      # float16 cannot hold 2**53
-        if large.any():
+        if had_nulls and 2**53 <= abs(y) < np.inf:
             raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may have rounded; use dtype Int64")
 
 

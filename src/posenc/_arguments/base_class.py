@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -36,14 +36,12 @@ class Keyword(Generic[Given, Kept]):
         self.name = name
 
     def __get__(self, instance: Any, owner: Any = None) -> Kept:
-        value: Kept
-        if instance is None:
-            if self.default is MISSING:
-                raise AttributeError(self.name)     # so that dataclass makes the argument required
-            value = self.default
-        else:
-            value = self.attribute(instance) if self.attribute else instance.__dict__[self.name]
-        return value
+        value: Any = self.default
+        if instance is not None:
+            value = self.attribute(instance) if self.attribute else vars(instance)[self.name]
+        elif value is MISSING:
+            raise AttributeError(self.name)         # so that dataclass makes the argument required
+        return value    # type: ignore[no-any-return]
 
     def __set__(self, instance: Any, value: Given) -> None:
         if self.name in vars(instance):
@@ -60,14 +58,12 @@ class Specification:
     """An immutable, hashable and picklable value that consists of a size and keywords.  Subclasses are frozen dataclasses."""
 
     _group: ClassVar[str]                           # the key of the keywords in to_dict()
-    _ignored: ClassVar[tuple[str, ...]] = ()        # other keys that from_dict accepts and ignores
     _parameters: ClassVar[dict[str, Keyword[Any, Any]]]
     _size: ClassVar[str]                            # the first field, such as d_model
     _keywords: ClassVar[dict[str, Keyword[Any, Any]]]       # the other fields
 
     def __init_subclass__(cls) -> None:
-        fields = {name: field for name, field in vars(cls).items() if isinstance(field, Keyword)}
-        if fields:
+        if fields := {name: field for name, field in vars(cls).items() if isinstance(field, Keyword)}:
             cls._parameters = fields
             cls._size, *names = fields
             cls._keywords = {name: fields[name] for name in names}
@@ -85,9 +81,8 @@ class Specification:
             vars(self)[name] = field.checked(vars(self)[name])
         changes = changes_of(self)
         for name in changes:
-            for excluded in self._keywords[name].excludes:
-                if excluded in changes:
-                    raise checks.both_given(name, excluded)
+            for excluded in changes.keys() & self._keywords[name].excludes:
+                raise checks.both_given(name, excluded)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Specification) or other._keywords is not self._keywords:
@@ -95,7 +90,8 @@ class Specification:
         return size_of(self) == size_of(other) and keywords_of(self) == keywords_of(other)
 
     def __hash__(self) -> int:
-        return hash((size_of(self), *map(_hashable, keywords_of(self).values())))
+        values = (tuple(sorted(x.items())) if isinstance(x, dict) else x for x in keywords_of(self).values())
+        return hash((size_of(self), *values))
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[int]]:
         return functools.partial(type(self), **changes_of(self)), (size_of(self),)
@@ -194,8 +190,14 @@ class Specification:
         Rotary(64, layout='interleaved')
         """
         size, group = cls._size, cls._group
-        _check_keys("document", document, ("version", size, group, *cls._ignored), required=(size, group))
-        _check_keys(group, document[group], cls._keywords)
+        if not isinstance(document, Mapping):
+            raise checks.wrong_type("document", document, "a dict such as from to_dict()")
+        for key in {size, group} - document.keys():
+            raise ValueError(f"document lacks {key}")
+        for key in document.keys() - {"version", size, group, "positions", "dtype"}:
+            raise ValueError(f"document has {key}, expected only version, {size}, {group}, positions and dtype")
+        if not isinstance(document[group], Mapping):
+            raise checks.wrong_type(group, document[group], "a dict")
         return cls(document[size], **document[group])
 
     def __repr__(self) -> str:
@@ -203,21 +205,9 @@ class Specification:
         changes = "".join(f", {name}={abbreviated(value)}" for name, value in changes_of(self).items())
         return f"{type(self).__name__}({size_of(self)}{changes})"
 
-    def _repr_html_(self) -> str:
-        """Return all keywords as an HTML table; values that differ from the default are bold."""
-        from html import escape
-
-        rows = []
-        changes = {self._size} | changes_of(self).keys()
-        for name, value in {self._size: size_of(self), **keywords_of(self)}.items():
-            text = escape(abbreviated(value))
-            rows.append(f'<tr><th scope="row">{name}</th><td>{f"<b>{text}</b>" if name in changes else text}</td></tr>')
-        return f"<table><caption><code>{escape(repr(self))}</code></caption><tbody>{''.join(rows)}</tbody></table>"
-
 
 def size_of(specification: Specification) -> int:
-    size: int = getattr(specification, specification._size)
-    return size
+    return int(vars(specification)[specification._size])
 
 
 def keywords_of(specification: Specification) -> dict[str, Any]:
@@ -251,19 +241,3 @@ def with_lists(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: with_lists(item) for key, item in value.items()}
     return list(value) if isinstance(value, tuple) else value
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(sorted(value.items())) if isinstance(value, dict) else value
-
-
-def _check_keys(name: str, value: Any, accepted: Iterable[str], required: Iterable[str] = ()) -> None:
-    """Check that a value is a dict with all required and only accepted keys."""
-    if not isinstance(value, Mapping):
-        raise checks.wrong_type(name, value, "a dict such as from to_dict()")
-    for key in required:
-        if key not in value:
-            raise ValueError(f"{name} lacks {key}")
-    for key in value:
-        if key not in accepted:
-            raise ValueError(f"{name} has {key}, expected only {', '.join(accepted)}")

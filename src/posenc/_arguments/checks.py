@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Rational
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +29,8 @@ SYNONYMS = {        # frequent names of keywords in other libraries
     **dict.fromkeys(("offset", "start"), "position_offset"), "flip_sin_to_cos": "order", "downscale_freq_shift": "shift",
     "pad_token_id": "padding_idx", "rope_scaling": "scaling",
 }
-E = TypeVar("E", bound=Exception)
-REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
-
-
-def wrong(name: str, problem: str, kind: type[E] = ValueError) -> E:  # type: ignore[assignment]
-    """Return an error whose message begins with the name of an argument."""
-    return kind(f"{name} {problem}")
 
 
 def keywords(names: Iterable[str], accepted: Iterable[str] = Convention.__annotations__) -> None:
@@ -50,66 +44,62 @@ def keywords(names: Iterable[str], accepted: Iterable[str] = Convention.__annota
 
 
 def both_given(first: str, second: str) -> ValueError:
-    return wrong(f"{first} and {second}", "are both given, expected only one of them")
+    return ValueError(f"{first} and {second} are both given, expected only one of them")
 
 
 def wrong_type(name: str, value: Any, expected: str) -> TypeError:
-    return wrong(name, f"is {shown(value)} of type {type(value).__name__}, expected {expected}", TypeError)
+    return TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {expected}")
 
 
-def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
-    """Return whether a value may be a single number; the name of its dtype, if any, must begin with one of `dtypes`."""
+def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:
+    """Return ``convert(value)``, or None for anything but a number; the name of its dtype, if any, must begin with `dtypes`."""
     dtype = getattr(value, "dtype", None)
-    if dtype is None:
-        return not isinstance(value, (bool, str, bytes)) and np.ndim(value) == 0
-    return str(getattr(dtype, "name", dtype)).rpartition(".")[2].startswith(dtypes) and np.ndim(value) == 0
+    name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+    if isinstance(value, (bool, str, bytes)) or np.ndim(value) or dtype is not None and not name.startswith(dtypes):
+        return None
+    try:
+        return convert(value)
+    except TypeError:
+        return None
+    except OverflowError:
+        return math.inf                         # float(10**400)
 
 
 def integer(name: str, value: Any, lowest: float, expected: str = "an integer") -> int:
-    if isinstance(value, (bool, np.bool_)):
-        raise wrong(name, f"is a bool, expected {expected}", TypeError)
-    try:
-        number = operator.index(value) if type(value) is int or _is_number(value, ("int", "uint")) else None
-    except TypeError:
-        number = None
+    number: int | None = _converted(operator.index, value, ("int", "uint"))
     if number is None:
         raise wrong_type(name, value, expected)
     if number < lowest:
-        raise wrong(name, f"is {shown(number)}, expected at least {lowest}")
+        raise ValueError(f"{name} is {shown(number)}, expected at least {lowest}")
     return number
 
 
 def real(name: str, value: Any) -> float:
     """Return a value as a finite float; refuse an integer, fraction, decimal or longdouble that float64 would round."""
-    try:
-        number = float(value) if _is_number(value, ("int", "uint", "float", "bfloat", "longdouble")) else None
-    except TypeError:
-        number = None
-    except OverflowError:
-        number = math.inf
+    number: float | None = _converted(float, value, ("int", "uint", "float", "bfloat", "longdouble"))
     if number is None:
         raise wrong_type(name, value, "a real number")
     if not math.isfinite(number):
-        raise wrong(name, f"is {shown(value)}, expected a finite number")
+        raise ValueError(f"{name} is {shown(value)}, expected a finite number")
     exact = value
     with suppress(TypeError):
         exact = operator.index(value)           # a NumPy integer would be rounded before it is compared with a float
     if isinstance(exact, (Rational, Decimal, np.longdouble)) and exact != number:
-        raise wrong(name, f"is {shown(value)}, expected a number that float64 can hold")
+        raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
     return number
 
 
 def positive(name: str, value: Any) -> float:
     number = real(name, value)
     if number <= 0:
-        raise wrong(name, f"is {value!r}, expected a positive number")
+        raise ValueError(f"{name} is {value!r}, expected a positive number")
     return number
 
 
 def position(name: str, value: Any) -> int:
     number = integer(name, value, -math.inf)
     if not LOWEST <= number < BEYOND:
-        raise wrong(name, f"is {shown(number)}, expected -2**63 <= {name} < 2**63")
+        raise ValueError(f"{name} is {shown(number)}, expected -2**63 <= {name} < 2**63")
     return number
 
 
@@ -117,7 +107,7 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str):
         raise wrong_type(name, value, f"one of {choices}")
     if value not in choices:
-        raise wrong(name, f"is {value!r}, expected one of {choices}")
+        raise ValueError(f"{name} is {value!r}, expected one of {choices}")
     return str(value)                           # not np.str_, whose repr differs
 
 
@@ -133,14 +123,14 @@ def threads(value: Any) -> int | None:
 
 def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
     """Return the name and np.dtype of an output dtype; without ml_dtypes, the np.dtype of bfloat16 is uint16."""
-    if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
+    if "bfloat16" in (getattr(dtype, "__name__", None), getattr(dtype, "name", None)) or str(dtype) == "bfloat16":
         return "bfloat16", _bfloat16()
     try:
         element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
     except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
         element = None
     text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
-    if element is None or element.kind != "f" or element.name not in DTYPES:
+    if element is None or element.name not in DTYPES:
         raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16")
     if not element.isnative:
         raise ValueError(f"{subject} {text}, expected native byte order")
@@ -156,12 +146,9 @@ def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
 
 @functools.cache
 def _bfloat16() -> np.dtype[Any]:
-    try:
-        import ml_dtypes
-    except ImportError:
-        return np.dtype(np.uint16)
-    element: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return element
+    with suppress(ImportError):
+        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    return np.dtype(np.uint16)
 
 
 # ---- arrays ---------------------------------------------------------------------------------------------------------
@@ -173,26 +160,11 @@ def numbers(name: str, value: Any) -> NDArray[Any]:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
-def check_real(name: str, array: NDArray[Any]) -> None:
-    """Raise an error for a dtype that is not in REAL; the message shows the first object that is not an int or float."""
-    if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
-        return
-    refused = [p for p in array.flat if not isinstance(p, (int, float))][:1] if array.dtype.kind == "O" else []
-    example = "".join(f" and contains {shown(p)} of type {type(p).__name__}" for p in refused)
-    raise wrong(name, f"has dtype {array.dtype}{example}, expected {REAL}", TypeError)
-
-
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
     array = numbers(name, value)
-    check_real(name, array)
     if array.ndim != 1:
-        raise wrong(name, f"has shape {array.shape}, expected one dimension")
-    values = array.astype(np.float64)
-    if not np.isfinite(values).all():
-        raise wrong(name, f"has {values[~np.isfinite(values)][0]}, expected finite numbers")
-    if array.dtype.kind in "iu" and array.tolist() != values.tolist():
-        raise wrong(name, f"is {shown(array.tolist())}, expected numbers that float64 can hold")
-    return tuple(values.tolist())
+        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
+    return tuple(real(f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
 
 
 # ---- positions ------------------------------------------------------------------------------------------------------
@@ -205,24 +177,43 @@ def is_index(positions: object) -> bool:
     return hasattr(positions, "__index__") and not hasattr(positions, "__array__") and not hasattr(positions, "__dlpack__")
 
 
-def range_or_array(positions: Any) -> range | NDArray[Any]:
-    """Return positions as a range or an array; this may call methods of the argument, such as ``__index__``."""
-    if isinstance(positions, range):
-        return positions
-    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes, type(None))):
-        raise wrong_type("positions", positions, "an integer, a range or an array")
-    if not isinstance(positions, np.ndarray) and is_index(positions):
-        return range(integer("positions", positions, 0))
-    return coordinates("positions", positions)
+def range_of(positions: Any, offset: float = 0.0, name: str = "positions", expected: str = "an integer or a range") -> range:
+    """Return positions as a range; check that they are in the domain, with and without `offset`."""
+    if not isinstance(positions, range):
+        if not is_index(positions):
+            raise wrong_type(name, positions, expected)
+        positions = range(integer(name, positions, 0))
+    if positions:
+        check_domain((positions[0], positions[-1]), offset, name)
+        if (positions[-1] - positions[0]) // positions.step >= BEYOND - 1:
+            raise ValueError(f"{name} is {positions}, expected fewer than 2**63 positions")
+    return positions
 
 
-def coordinates(name: str, value: Any) -> NDArray[Any]:
-    """Return positions as an array; raise a ValueError if they may have been rounded to 16 bits."""
-    original = as_array(name, value)
+def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -> range | NDArray[Any]:
+    """Return positions as a range, or as a contiguous array of int64 or float64; check that they are in the domain.
+
+    Positions of 16 bits that may have been rounded are refused.  The conversion may call methods of the argument.
+    """
+    if isinstance(positions, range) or not isinstance(positions, np.ndarray) and is_index(positions):
+        return range_of(positions, offset, name)
+    if isinstance(positions, (float, np.floating)):
+        raise wrong_type(name, positions, "an integer, a range or an array")
+    original = as_array(name, positions)
     array = numbers(name, original)
-    for part, converted in columns(value, array) or [(original, array)]:       # columns of different dtypes become float64
+    for part, converted in columns(positions, array) or [(original, array)]:    # columns of different dtypes become float64
         check_not_rounded(name, converted, np.asarray(part).dtype.name, '.astype("float64")')
-    return array
+    kind = array.dtype.kind
+    if kind not in "iuf" or array.dtype.itemsize > 8:
+        objects = [p for p in array.flat if not isinstance(p, (int, float))] if kind == "O" else []
+        example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
+        expected = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
+        raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {expected}")
+    with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
+        if kind != "i" or offset:
+            finite = array[np.isfinite(array)] if kind == "f" else array
+            check_domain((finite.min().item(), finite.max().item()) if finite.size else (), offset, name)
+        return np.require(array, np.float64 if kind == "f" else np.int64, ("C", "A"))
 
 
 def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:
@@ -234,69 +225,22 @@ def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: st
         beyond = array[np.isfinite(array) & (abs(array) > most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
-        raise wrong(name, f"reach {largest:.17g} in {dtype}, expected at most {most}, because larger integers may have been "
-                          f"rounded; {name}{conversion} states that they are exact")
+        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected at most {most}, because larger integers may have "
+                         f"been rounded; {name}{conversion} states that they are exact")
 
 
-def positions_of(positions: range | NDArray[Any], offset: float, name: str = "positions") -> range | NDArray[Any]:
-    """Check that positions are in the domain, with and without `offset`; return a range or a contiguous array."""
-    if isinstance(positions, range):
-        check_domain(positions, offset)
-        return positions
-    check_real(name, positions)
-    is_float = positions.dtype.kind == "f"
-    if positions.dtype.kind == "i" and not offset:
-        return np.require(positions, np.int64, ("C", "A"))
-    with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
-        finite = positions[np.isfinite(positions)] if is_float else positions
-        for p in (finite.min(), finite.max()) if finite.size else ():
-            check_position(p.item(), offset, name)
-        return np.require(positions, np.float64 if is_float else np.int64, ("C", "A"))
-
-
-def converted_positions(positions: Any, offset: float) -> range | NDArray[Any]:
-    """Check positions and return a range, or a contiguous array of int64 or float64."""
-    converted = positions_of(range_or_array(positions), offset)
-    if isinstance(converted, range):
-        length(converted)
-    return converted
-
-
-def range_of(positions: Any, expected: str = "an integer or a range") -> range:
-    """Return positions as a range; refuse arrays."""
-    if isinstance(positions, range):
-        return positions
-    if not is_index(positions):
-        raise wrong_type("positions", positions, expected)
-    return range(integer("positions", positions, 0))
-
-
-def length(positions: range | NDArray[Any]) -> int:
-    try:
-        return len(positions)
-    except OverflowError:
-        raise wrong("positions", f"is {shown(positions)}, expected at most {BEYOND - 1} positions") from None
+def check_domain(positions: Iterable[int | float | Fraction], offset: float = 0.0, name: str = "positions") -> None:
+    """Raise a ValueError for a position outside the domain, with or without the offset."""
+    for p in positions:
+        is_inside = LOWEST <= p < BEYOND
+        if not is_inside or offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
+            with_offset = f" with position_offset {offset}" if is_inside else ""
+            value = shown(p) if isinstance(p, int) else float(p)
+            raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
 
 
 def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
-    return (length(positions),) if isinstance(positions, range) else positions.shape
-
-
-def check_domain(positions: range, offset: float) -> None:
-    """Raise a ValueError if a range has a position outside the domain, with or without the offset."""
-    for p in (positions[0], positions[-1]) if positions else ():
-        check_position(p, offset)
-
-
-def check_position(p: int | float | Fraction, offset: float = 0, name: str = "positions") -> None:
-    if not LOWEST <= p < BEYOND:
-        with_offset = ""
-    elif offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
-        with_offset = f" with position_offset {offset}"
-    else:
-        return
-    value = shown(p) if isinstance(p, int) else float(p)
-    raise wrong(name, f"has {value}{with_offset}, expected -2**63 <= position < 2**63")
+    return (len(positions),) if isinstance(positions, range) else positions.shape
 
 
 # ---- output arrays --------------------------------------------------------------------------------------------------
@@ -304,13 +248,12 @@ def check_position(p: int | float | Fraction, offset: float = 0, name: str = "po
 
 def array_type_error(name: str, value: Any, written: bool = True) -> TypeError:
     """Return the error for a value that is not an array, or is an array of a subclass."""
-    expected = f"a numpy.ndarray{' to write to' if written else ''}"
-    return wrong(name, f"is of type {type(value).__name__}, expected {expected}", TypeError)
+    return TypeError(f"{name} is of type {type(value).__name__}, expected a numpy.ndarray{' to write to' if written else ''}")
 
 
 def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> Exception:
     kind: type[Exception] = ValueError if dtype.kind == "f" else TypeError
-    return wrong(name, f"has dtype {dtype}, expected {expected}", kind)
+    return kind(f"{name} has dtype {dtype}, expected {expected}")
 
 
 def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
@@ -325,16 +268,6 @@ def bfloat16_error() -> ModuleNotFoundError:
     return install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 
 
-def check_target(out: Any, x: NDArray[Any]) -> None:
-    """Check that `out`, the output for a rotated x, is an array with the shape and dtype of x."""
-    if not isinstance(out, np.ndarray):
-        raise array_type_error("out", out)
-    if out.dtype != x.dtype:
-        raise TypeError(f"out has dtype {out.dtype}, expected {x.dtype}, the dtype of x")
-    if out.shape != x.shape:
-        raise ValueError(f"out has shape {out.shape}, expected {x.shape}, the shape of x")
-
-
 # ---- positions of the rows of an array ------------------------------------------------------------------------------
 
 
@@ -346,11 +279,11 @@ def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 def axes_error(positions: Any, axes: int) -> ValueError:
     value = f"of shape {positions.shape}" if isinstance(positions, np.ndarray) else shown(positions)
-    return wrong("positions", f"is {value}, expected an array of shape ({axes}, ...), with an element for each axis")
+    return ValueError(f"positions is {value}, expected an array of shape ({axes}, ...), with an element for each axis")
 
 
 def length_error(length: int, n: int | None) -> ValueError:
-    return wrong("positions", f"has length {length}, expected {n}, the number of rows of x")
+    return ValueError(f"positions has length {length}, expected {n}, the number of rows of x")
 
 
 def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
@@ -366,4 +299,4 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
     fits = len(sizes) <= n and all(p == 1 or p == rows for p, rows in zip(sizes, expected[n - len(sizes) :], strict=True))
     if is_single or not fits or 1 < len(sizes) < n:
         after = " after the first dimension" if has_axes else ""
-        raise wrong("positions", f"has shape {shape}, expected {expected[-1:]} or {n} dimensions that fit {expected}{after}")
+        raise ValueError(f"positions has shape {shape}, expected {expected[-1:]} or {n} dimensions that fit {expected}{after}")

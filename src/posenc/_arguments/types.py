@@ -5,14 +5,11 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypedD
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-ScalarT = TypeVar("ScalarT", bound=np.generic)
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 
 Positions: TypeAlias = SupportsIndex | range | ArrayLike
 
-DTypeOf: TypeAlias = type[ScalarT] | np.dtype[ScalarT]
 AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
-
 
 Odd: TypeAlias = Literal["truncate", "zero", "error"]
 Spacing: TypeAlias = Literal["paper", "endpoint"]

@@ -137,30 +137,27 @@ def grid(
         return out
 
 
-def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
+def _extents(shape: Any) -> list[int | NDArray[Any]]:
     """Return the size or the coordinates of each axis."""
     if isinstance(shape, np.ndarray) and shape.ndim > 1:
         raise ValueError(f"shape is an array of shape {shape.shape}, expected the size of each axis")
-    extents = []
+    extents: list[Any] = []
     for k, extent in enumerate(shape) if is_sequence(shape) else [(None, shape)]:
         name = "shape" if k is None else f"shape[{k}]"
-        if k is None or not (isinstance(extent, (list, tuple, range)) or hasattr(extent, "__array__") and np.ndim(extent)):
-            extent = checks.integer(name, extent, 0)
-            if extent >= checks.BEYOND:
+        if k is not None and (isinstance(extent, (list, tuple, range)) or hasattr(extent, "__array__") and np.ndim(extent)):
+            extents.append(np.array(checks.positions_of(extent, name=name)))    # a copy, as it may share memory with out
+            if extents[k].ndim != 1:
+                raise ValueError(f"{name} has coordinates of shape {extents[k].shape}, expected one dimension")
+        else:
+            extents.append(checks.integer(name, extent, 0))
+            if extents[-1] >= checks.BEYOND:
                 raise ValueError(f"{name} is {shown(extent)}, expected less than 2**63")
-        elif not isinstance(extent, range):
-            extent = np.array(checks.range_or_array(extent))        # a copy, because the array may share memory with out
-            if extent.ndim != 1:
-                raise ValueError(f"{name} has coordinates of shape {extent.shape}, expected one dimension")
-        extents.append(extent)
     if not extents:
         raise ValueError("shape is empty, expected at least one axis")
     return extents
 
 
-def _coordinates(
-    name: str, extent: int | range | NDArray[Any], start: Any, coordinates: Any, offset: float
-) -> NDArray[Any]:
+def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates: Any, offset: float) -> Any:
     """Return the coordinates of the cells along an axis; check that they are in the domain, with and without the offset."""
     m = Fraction(checks.integer("start", start, checks.LOWEST) if checks.is_index(start) else checks.real("start", start))
     if isinstance(coordinates, str):
@@ -172,25 +169,23 @@ def _coordinates(
     if not isinstance(extent, int):
         if m:
             raise ValueError(f"start is {m}, expected 0, because shape has the coordinates of an axis")
-    else:
-        if coordinates == "index":
-            step, first = Fraction(1), m
-        elif coordinates == "normalized":
-            step = 1 / (m + extent - 1 + Fraction(1, 10**6))
-            first = m * step
-        elif coordinates == "centered":
-            step = Fraction(2, max(extent, 1))
-            first = (m + Fraction(1, 2)) * step - 1
-        else:
-            step = (high - low) / max(extent - 1, 1)
-            first = low + m * step
-        for end in (first, first + step * (extent - 1)) if extent else ():
-            checks.check_position(end, offset, f"{name} with start and coordinates")
-        if coordinates == "index" and m.denominator == 1:
-            return np.fromiter(range(m.numerator, m.numerator + extent), np.int64, extent)
-        # Python rounds the quotient of two integers correctly
-        denominator = math.lcm(first.denominator, step.denominator)
-        numerator, increment = int(first * denominator), int(step * denominator)
-        extent = np.fromiter(((numerator + k * increment) / denominator for k in range(extent)), np.float64, extent)
-    positions = checks.positions_of(extent, offset, name)
-    return np.fromiter(positions, np.int64, len(positions)) if isinstance(positions, range) else positions
+        return checks.positions_of(extent, offset, name)
+    first, step = m, Fraction(1)
+    if coordinates == "normalized":
+        step = 1 / (m + extent - 1 + Fraction(1, 10**6))
+        first = m * step
+    elif coordinates == "centered":
+        step = Fraction(2, max(extent, 1))
+        first = (m + Fraction(1, 2)) * step - 1
+    elif coordinates != "index":
+        step = (high - low) / max(extent - 1, 1)
+        first = low + m * step
+    name = f"{name} with start and coordinates"
+    checks.check_domain((first, first + step * (extent - 1)) if extent else (), offset, name)
+    denominator = math.lcm(first.denominator, step.denominator)
+    numerator, increment = int(first * denominator), int(step * denominator)
+    numerators = (numerator + k * increment for k in range(extent))
+    if coordinates == "index" and denominator == 1:
+        return np.fromiter(numerators, np.int64, extent)
+    # Python rounds the quotient of two integers correctly; rounding may give 2**63
+    return checks.positions_of(np.fromiter((n / denominator for n in numerators), np.float64, extent), offset, name)

@@ -44,10 +44,9 @@ def lay_out(
     checks.keywords(convention)
     checks.choice("group", group, get_args(Group))
     checks.choice("odd", odd, get_args(Odd))
-    if layout is not None:
-        checks.choice("layout", layout, get_args(Layout))
-    if include_input is not None:
-        checks.choice("include_input", include_input, get_args(IncludeInput))
+    for name, value, kind in (("layout", layout, Layout), ("include_input", include_input, IncludeInput)):
+        if value is not None:
+            checks.choice(name, value, get_args(kind))
     order = list(range(ndim)) if axes is None else _integers("axes", axes, ndim)
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")

@@ -74,10 +74,9 @@ def points(
     with kernel.default_environment():
         dtype_name, element = checks.output_dtype(dtype, out)
         threads = checks.threads(threads)
-        array = checks.coordinates("coordinates", coordinates)
-        checks.check_real("coordinates", array)
-        if array.ndim == 0 or array.shape[-1] == 0:
-            raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")
+        array = checks.positions_of(coordinates, name="coordinates")
+        if isinstance(array, range) or array.ndim == 0 or array.shape[-1] == 0:
+            raise ValueError(f"coordinates has shape {np.shape(coordinates)}, expected (..., axes) with at least one axis")
         d_model, offsets, columns, zeros = lay_out(
             array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
         )

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import importlib
+import importlib.util
 import math
 import os
+import statistics
 import time
 import timeit
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from posenc._cli import options
 
 CASES: list[tuple[tuple[int, ...], str]] = [((32_768, 512), "fresh"), ((32_768, 512), "reused"), ((4_096, 512), "reused"),
                                             ((512, 512), "reused"), ((16, 2_048, 512), "reused")]      # shape, memory
-ROUNDS, SECONDS = 7, 0.3                # torch and NumPy each skip their remaining rounds after this many seconds
+ROUNDS = 7
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated for about this many seconds
 PAUSE_SECONDS = 1e-2
 ROWS = 128                              # rows of a block of `addition`
@@ -40,31 +41,25 @@ torch, NumPy: speed-up over the fastest float32 code that we could write, with i
 adds a table in blocks of rows); this code is not correctly rounded"""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, run)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: see posenc info)")
 
 
 def run(args: argparse.Namespace) -> int:
-    runtime, rows = posenc.show_runtime(), []
+    runtime = posenc.show_runtime()
     threads = min(args.threads or runtime["threads"], os.cpu_count() or 1)
-    torch = installed("torch")
-    begin, before = time.perf_counter(), used_by_others()
+    names = [name for name in ("numpy", "torch") if importlib.util.find_spec(name)]
+    libraries = {name: importlib.import_module(name) for name in names}
+    rows, begin, before = [], time.perf_counter(), used_by_others()
     with ThreadPoolExecutor(threads) as pool, options.progress_bar(len(CASES), unit=" rows") as progress:
         for shape, memory in CASES:
-            rows.append(measure(torch, pool, shape, memory, threads))
-            progress(1)
-    others = None if before is None else max(0.0, (used_by_others() or 0) - before) / (time.perf_counter() - begin)
-    document = runtime | dict(torch=torch and str(torch.__version__), threads=threads, used_by_others=others, rows=rows)
+            rows.append(measure(libraries, pool, shape, memory, threads))
+            progress.update()
+    used = None if before is None else max(0.0, (used_by_others() or 0) - before) / (time.perf_counter() - begin)
+    torch = str(libraries["torch"].__version__) if "torch" in libraries else None
+    document = runtime | {"torch": torch, "threads": threads, "used_by_others": used, "rows": rows}
     options.report(args, document, in_words(document))
     return options.OK
-
-
-def installed(name: str) -> Any:
-    """Return an optional module, or None if it is not installed."""
-    with suppress(ImportError):
-        return importlib.import_module(name)
-    return None
 
 
 def angle_addition(library: Any, n: int, d_model: int, first: int = 0) -> Callable[[NDArray[Any]], None]:
@@ -77,24 +72,20 @@ def angle_addition(library: Any, n: int, d_model: int, first: int = 0) -> Callab
     frequencies = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
     positions = np.arange(first, first + n, rows), np.arange(rows)
     anchors, offsets = (np.exp(-1j * p[:, None] * frequencies) for p in positions)
-    factors: list[Any] = [(1j * anchors[:, None]).astype(np.complex64), offsets.astype(np.complex64)]
-    if library is not np:
-        factors = list(map(library.from_numpy, factors))
+    factors = [library.asarray(factor.astype(np.complex64)) for factor in (1j * anchors[:, None], offsets)]
 
     def fill(out: NDArray[Any]) -> None:
-        table: Any = out.view(np.complex64).reshape(-1, rows, d_model // 2)
-        library.multiply(*factors, out=table if library is np else library.from_numpy(table))
+        library.multiply(*factors, out=library.asarray(out.view(np.complex64).reshape(-1, rows, d_model // 2)))
 
     return fill
 
 
 def addition(library: Any, n: int, d_model: int) -> Callable[[NDArray[Any]], None]:
     """Return a function that adds a table of n rows to a batch, in blocks whose part of the table stays in the cache."""
-    table: Any = posenc.encode(n, d_model)
-    table = table if library is np else library.from_numpy(table)
+    table = library.asarray(posenc.encode(n, d_model))
 
     def add(x: Any) -> None:
-        x = x if library is np else library.from_numpy(x)
+        x = library.asarray(x)
         for i in range(0, n, ROWS):
             block = x[:, i : i + ROWS]
             library.add(block, table[i : i + ROWS], out=block)
@@ -109,26 +100,17 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
     list((pool.map if threads > 1 else map)(lambda a, b: ctypes.memset(address + a, 1, b - a), edges[:-1], edges[1:]))
 
 
-def rivals(torch: Any, pool: Any, out: NDArray[Any], fresh: bool, threads: int) -> dict[str, Callable[[], Any]]:
-    """Return calls that do the same as posenc, {"numpy": call, "torch": call}, with this number of threads."""
-
-    def rival(library: Any, n: int, first: int) -> Callable[[NDArray[Any]], None]:
-        return angle_addition(library, n, out.shape[1], first) if out.ndim == 2 else addition(library, *out.shape[1:])
-
-    new = partial(np.empty_like, out) if fresh else lambda: out
-    parts = threads if len(out) % threads == 0 else 1
+def rival(library: Any, pool: Any, out: NDArray[Any], fresh: bool, threads: int) -> Callable[[], Any]:
+    """Return a call of NumPy or torch that does the same as posenc, with this number of threads."""
+    parts = threads if library is np and len(out) % threads == 0 else 1         # torch uses threads of its own
     n = len(out) // parts
-    fills = [rival(np, n, first) for first in range(0, len(out), n)]
-    run = map if parts == 1 else pool.map
-    calls: dict[str, Callable[[], Any]] = {
-        "numpy": lambda: list(run(lambda fill, part: fill(part), fills, np.split(new(), parts)))}
-    if torch:
-        fill_torch = rival(torch, len(out), 0)
-        calls["torch"] = lambda: fill_torch(new())
-    return calls
+    fills = [angle_addition(library, n, out.shape[1], first) if out.ndim == 2 else addition(library, *out.shape[1:])
+             for first in range(0, len(out), n)]
+    new = partial(np.empty_like, out) if fresh else lambda: out
+    return lambda: list((pool.map if parts > 1 else map)(lambda fill, part: fill(part), fills, np.split(new(), parts)))
 
 
-def measure(torch: Any, pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -> dict[str, Any]:
+def measure(libraries: dict[str, Any], pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -> dict[str, Any]:
     """Return the case, and the median seconds that posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy take.
 
     ``paused`` is the median time of posenc after a pause, during which threads stop spinning and processors become idle.
@@ -142,32 +124,26 @@ def measure(torch: Any, pool: Any, shape: tuple[int, ...], memory: str, most_thr
         ours = partial(encoding.add_to, out, threads=threads)
     medians: dict[str, float] = {}
     for number in sorted({1, most_threads}):
-        if torch:
-            torch.set_num_threads(number)
-        calls = rivals(torch, pool, out, fresh, number)
+        if "torch" in libraries:
+            libraries["torch"].set_num_threads(number)
+        calls = {name: rival(library, pool, out, fresh, number) for name, library in libraries.items()}
         if number == threads:
             calls |= {"posenc": ours, "memset": partial(memset, out, fresh, threads, pool)}
+        repeats = {name: math.ceil(SAMPLE_SECONDS / timeit.timeit(function, number=1)) for name, function in calls.items()}
         times: dict[str, list[float]] = {name: [] for name in calls}
-        for name in ROUNDS * list(calls):   # the calls alternate; the first round is a warm-up
-            if sum(times[name]) < SECONDS or name in ("posenc", "memset"):
-                once = timeit.timeit(calls[name], number=1)
-                repeats = math.ceil(SAMPLE_SECONDS / once)
-                times[name].append(timeit.timeit(calls[name], number=repeats) / repeats if repeats > 1 else once)
-        for name, seconds in times.items():
-            medians[name] = min(medians.get(name, math.inf), float(np.median(seconds[1:] or seconds)))
-    pauses = []
-    for _ in range(ROUNDS):
-        time.sleep(PAUSE_SECONDS)
-        pauses.append(timeit.timeit(ours, number=1))
-    medians["paused"] = float(np.median(pauses))
-    return dict(call=call, shape=shape, memory=memory, threads=threads, bytes=out.nbytes, seconds=medians)
+        for name in ROUNDS * list(calls):       # the calls alternate
+            times[name].append(timeit.timeit(calls[name], number=repeats[name]) / repeats[name])
+        medians |= {name: min(statistics.median(times[name]), medians.get(name, math.inf)) for name in calls}
+    pause = partial(time.sleep, PAUSE_SECONDS)
+    medians["paused"] = statistics.median(timeit.repeat(ours, pause, number=1, repeat=ROUNDS))
+    return {"call": call, "shape": shape, "memory": memory, "threads": threads, "bytes": out.nbytes, "seconds": medians}
 
 
 def used_by_others() -> float | None:
     """Return the processor seconds used by other processes since the system started, or None if /proc/stat does not exist."""
     with suppress(FileNotFoundError), open("/proc/stat", encoding="ascii") as stat:
-        user, nice, system, _idle, _iowait, *others = map(int, stat.readline().split()[1:9])
-        return sum((user, nice, system, *others)) / os.sysconf("SC_CLK_TCK") - time.process_time()
+        user, nice, system, _idle, _iowait, *interrupts = map(int, stat.readline().split()[1:9])
+        return sum((user, nice, system, *interrupts)) / os.sysconf("SC_CLK_TCK") - time.process_time()
     return None
 
 
@@ -181,6 +157,6 @@ def in_words(document: dict[str, Any]) -> str:
         over = (f"{seconds[name] / ours:.1f}x" if name in seconds else "-" for name in ("torch", "numpy"))
         speed = f"{ours * 1e3:7.3g}{seconds['paused'] * 1e3:7.3g}{seconds['memset'] / ours:6.0%}"
         lines.append(case + speed + "{:>7}{:>8}".format(*over))
-    if (others := document["used_by_others"] or 0) > 0.2:      # in processors; smaller numbers are noise
-        lines.append(f"warning: other processes used {others:.1f} processors; repeat the command on an idle system")
+    if (used := document["used_by_others"] or 0) > 0.2:       # in processors; smaller numbers are noise
+        lines.append(f"warning: other processes used {used:.1f} processors; repeat the command on an idle system")
     return "\n".join([*lines, NOTES])

@@ -27,8 +27,7 @@ from posenc.check import RotaryReport, RotaryRow
 from posenc.check.report import compared, is_rotary
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, run)
+def add_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
     model.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint, with config.json and .safetensors files")

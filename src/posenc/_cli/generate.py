@@ -15,7 +15,6 @@ import sys
 import time
 
 import posenc
-from posenc._arguments.base_class import changes_of
 from posenc._arguments.dtypes import DTYPES
 from posenc._cli import options
 from posenc._files import npy
@@ -26,8 +25,8 @@ from posenc._files.specification import checked
 PIPE = "-"
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, run, "N D -o FILE [options]")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "posenc generate N D -o FILE [options]"
     parser.add_argument("n", type=options.count, metavar="N", help="number of positions, such as 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
     parser.add_argument("-o", "--output", required=True, metavar="FILE",
@@ -54,21 +53,20 @@ def run(args: argparse.Namespace) -> int:
         if sys.stdout is None or sys.stdout.isatty():
             raise options.Failure("stdout is closed or a terminal, expected a pipe or a file")
         with naming("stdout"), bar as progress:
-            npy.stream(sys.stdout.buffer, specification, args.threads, progress)
+            npy.stream(sys.stdout.buffer, specification, args.threads, progress.update)
         return options.OK
     begin = time.perf_counter()
     with bar as progress:
         size = posenc.save(
             args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key, chunk_rows=args.chunk_rows,
-            threads=args.threads, progress=progress,
+            threads=args.threads, progress=progress.update,
         )
     seconds = time.perf_counter() - begin
     stored = "uint16" if args.dtype == "bfloat16" and suffix_of(args.output) != ".safetensors" else args.dtype
-    document = {
-        "path": args.output, "shape": [args.n, args.d_model], "dtype": args.dtype, "stored_dtype": stored,
-        "start": positions.start, "step": positions.step, "convention": changes_of(encoding), "bytes": size,
-        "seconds": seconds, "bytes_per_second": size / seconds, "threads": args.threads,
-    }
+    document = options.document_of(
+        args.output, positions, encoding, dtype=args.dtype, stored_dtype=stored, bytes=size, seconds=seconds,
+        threads=args.threads,
+    )
     text = f"{args.output}: {args.n} x {args.d_model} {args.dtype}, {quantity(size)} in {seconds:.3g} s"
     options.report(args, document, text)
     return options.OK

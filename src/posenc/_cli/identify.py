@@ -27,8 +27,7 @@ NO_MATCH = (
 )
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, run)
+def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_table(parser)
     parser.add_argument("--start", type=options.integer, metavar="INT", help="position of the first row (default: find it)")
     parser.add_argument("--step", type=options.integer, metavar="INT", help="step between positions (default 1 with --start)")

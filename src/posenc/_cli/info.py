@@ -13,10 +13,6 @@ import posenc
 from posenc._cli import options
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    options.add_command(commands, run)
-
-
 def run(args: argparse.Namespace) -> int:
     runtime = posenc.show_runtime()
     supported = {True: "", False: " (not supported here)"}

@@ -16,11 +16,11 @@ from contextlib import suppress
 
 import posenc
 from posenc._cli import bench, check, generate, identify, info, plot, presets, verify
-from posenc._cli.options import DOCUMENTATION, Failure
+from posenc._cli.options import DOCUMENTATION, FAILED, Failure, add_command
 from posenc._core import kernel
 from posenc._files.formats import is_url
 
-FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141
+INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,23 +32,26 @@ def parser() -> argparse.ArgumentParser:
     program.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
     commands = program.add_subparsers(metavar="COMMAND", required=True)
     for command in (generate, verify, identify, check, presets, info, bench, plot):
-        command.add(commands)
+        add_command(commands, command)
     return program
 
 
 def exit_on_signals() -> None:
     """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep handlers of the host program."""
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(number) is signal.SIG_DFL:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
-def print_error(error: object) -> int:
+def print_error(error: object, code: int = FAILED) -> int:
     """Print an error in one line, as a file name may contain line breaks, and return the exit code."""
     with suppress(OSError):             # the reader of stderr has closed the pipe
-        print("posenc: error:", r"\n".join(str(error).splitlines()), file=sys.stderr)
-    return FAILED
+        print("posenc: error:", in_one_line(error), file=sys.stderr)
+    return code
+
+
+def in_one_line(error: object) -> str:
+    return r"\n".join(str(error).splitlines())
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -59,13 +62,11 @@ def run(argv: Sequence[str] | None) -> int:
     except ValueError as error:         # an invalid environment variable is a failure, not wrong usage
         return print_error(error)
     try:
-        code: int = args.run(args)
-        return code
+        return int(args.run(args))
     except (TypeError, ValueError) as error:
-        command: argparse.ArgumentParser = args.parser
-        command.error(r"\n".join(str(error).splitlines()))
+        sys.exit(args.parser.error(in_one_line(error)))
     except BrokenPipeError:
-        raise
+        return BROKEN_PIPE
     except FileExistsError as error:
         return print_error(f"{error.filename} exists; --force overwrites it")
     except OSError as error:
@@ -100,23 +101,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if sys.stderr is None:              # closed; otherwise print would write errors to stdout
         sys.stderr = open(os.devnull, "w")      # noqa: SIM115  until the process ends
-    code = 0
     try:
         exit_on_signals()
         code = run(argv)
     except SystemExit as end:           # --help, wrong usage, a signal
         code = end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
-        print_error("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        code = BROKEN_PIPE
+        code = print_error("interrupted", INTERRUPTED)
     try:
         if sys.stdout:                  # None if closed
             sys.stdout.flush()
     except OSError as error:            # Python flushes stdout again at exit, so discard the rest of the output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return BROKEN_PIPE
-        code = code or print_error(f"stdout: {error.strerror}")
+        is_pipe = isinstance(error, BrokenPipeError)
+        code = BROKEN_PIPE if is_pipe else code or print_error(f"stdout: {error.strerror}")
     return code

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from decimal import Decimal, InvalidOperation
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import posenc
 from posenc._arguments import checks
+from posenc._arguments.base_class import changes_of
 from posenc._encoding.encoding import KEYWORDS
 from posenc._files.files import opened_table
 from posenc._files.table import Table
@@ -27,28 +31,18 @@ class Failure(Exception):
     """An error that ends the program with exit code 1."""
 
 
-def integer(text: str) -> int:
+def integer(text: str, lowest: int = -(2**63)) -> int:
     """Parse an integer such as 1000000, 1_000_000 or 1e6."""
     try:
         number = Decimal(text)
-        if -(2**63) <= number < 2**63 and number == number.to_integral_value():     # int(1e999999) would take long
+        if lowest <= number < 2**63 and number == number.to_integral_value():       # int(1e999999) would take long
             return int(number)
     except InvalidOperation:        # not a number
         pass
-    raise ValueError(text)
+    raise argparse.ArgumentTypeError(f"{text!r}, expected an integer of at least {lowest}")
 
 
-def count(text: str) -> int:
-    """Parse a number of rows, columns or pixels, which is not negative."""
-    if (number := integer(text)) < 0:
-        raise ValueError(text)
-    return number
-
-
-def positive(text: str) -> int:
-    if (number := integer(text)) < 1:
-        raise ValueError(text)
-    return number
+count, positive = partial(integer, lowest=0), partial(integer, lowest=1)
 
 
 def integers(text: str) -> list[int]:
@@ -59,34 +53,30 @@ def reals(text: str) -> list[float]:
     return [float(number) for number in text.split(",")]
 
 
-def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], run: Callable[[argparse.Namespace], int], usage: str = ""
-) -> argparse.ArgumentParser:
-    """Add the subcommand that `run` executes, with the option --json; its module's docstring has the purpose and examples."""
-    module = sys.modules[run.__module__]
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], module: Any) -> None:
+    """Add the command of a module, which has a function `run`; its docstring contains the purpose and examples."""
     name = module.__name__.rpartition(".")[2]
-    purpose, _, examples = (module.__doc__ or "").partition("\n\n")
+    purpose, _, examples = module.__doc__.partition("\n\n")
     parser = commands.add_parser(
-        name, help=purpose, description=purpose, usage=f"posenc {name} {usage}" if usage else None,
-        epilog=f"{examples}\n{DOCUMENTATION}", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        name, help=purpose, description=purpose, epilog=f"{examples}\n{DOCUMENTATION}", allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=run, parser=parser)
-    return parser
+    parser.set_defaults(run=module.run, parser=parser)
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
 
 
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"The defaults are {defaults}; n is half the number of columns.")
     group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
+    kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (reals, "A,B,C")}
     for name, keyword in KEYWORDS.items():
-        values: dict[str, Any] = {"type": float, "metavar": "X"}
+        kind, metavar = kinds.get(keyword.check, (float, "X"))
+        values: Any = {"type": kind, "metavar": metavar}
         if isinstance(keyword.check, tuple):
             values = {"choices": keyword.check}
-        elif keyword.check is checks.position:
-            values = {"type": integer, "metavar": "INT"}
-        elif keyword.check is checks.frequencies:
-            values = {"type": reals, "metavar": "A,B,C"}
         group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.description, **values)
 
 
@@ -130,6 +120,12 @@ def table_of(args: argparse.Namespace) -> Iterator[Table]:
         yield table
 
 
+def document_of(path: str, positions: range, encoding: posenc.Encoding, **more: Any) -> dict[str, Any]:
+    """Return the description of a table, for JSON."""
+    return {"path": path, "shape": [len(positions), encoding.d_model], "start": positions.start, "step": positions.step,
+            "convention": changes_of(encoding), **more}
+
+
 def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -> None:
     """Print the document and the version as JSON if --json was given, else the text."""
     line = json.dumps({**document, "version": posenc.__version__}, allow_nan=False) if args.json else text
@@ -137,13 +133,10 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
     print(line.encode(encoding, "backslashreplace").decode(encoding))       # stdout may not be able to represent a file name
 
 
-@contextmanager
-def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]]:
-    """Yield a callback that counts units; show a bar if stderr is a terminal and tqdm is installed."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        yield lambda done: None
-        return
-    with tqdm(total=size, unit=unit, unit_scale=True, disable=not sys.stderr.isatty()) as bar:
-        yield bar.update
+def progress_bar(size: int, unit: str = "B") -> Any:
+    """Return a bar whose method `update` counts units; it is shown if stderr is a terminal and tqdm is installed."""
+    if importlib.util.find_spec("tqdm") is None:
+        return nullcontext(SimpleNamespace(update=lambda done: None))
+    from tqdm import tqdm
+
+    return tqdm(total=size, unit=unit, unit_scale=True, disable=not sys.stderr.isatty())

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
-import warnings
 
-from posenc._arguments.base_class import changes_of
 from posenc._cli import options
 from posenc._files.atomic import quantity, write_bytes
 from posenc._files.formats import suffix_of
@@ -21,8 +19,8 @@ PICTURES = (".png", ".svg", ".pdf")
 DPI = 100
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, run, "-o FILE [options]")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "posenc plot -o FILE [options]"
     parser.add_argument("-o", "--output", required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(PICTURES)}")
     parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
@@ -45,22 +43,13 @@ def run(args: argparse.Namespace) -> int:
     if args.dimensions is not None and args.kind != "waves":
         raise ValueError(f"--dimensions is given with --kind {args.kind}, expected waves")
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
-    encoding = options.selected_encoding(args, args.d_model)
-    figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
+    positions, encoding = options.positions_of(args, args.positions), options.selected_encoding(args, args.d_model)
+    figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure
     width, height = figure.get_size_inches()
     figure.set_size_inches(args.width / DPI if args.width else width, args.height / DPI if args.height else height)
     data = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
-        try:
-            figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
-        except UserWarning:
-            raise ValueError("--width and --height are too small for the labels, expected a larger picture") from None
+    figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
     size = write_bytes(args.output, data.getvalue(), overwrite=args.force)
-    document = {
-        "path": args.output, "kind": args.kind, "shape": [args.positions, args.d_model], "convention": changes_of(encoding),
-        "bytes": size,
-    }
-    text = f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}"
-    options.report(args, document, text)
+    document = options.document_of(args.output, positions, encoding, kind=args.kind, bytes=size)
+    options.report(args, document, f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}")
     return options.OK

@@ -14,10 +14,6 @@ import posenc
 from posenc._cli import options
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    options.add_command(commands, run)
-
-
 def run(args: argparse.Namespace) -> int:
     presets = [preset._asdict() | {"parameters": preset.parameters} for preset in posenc.presets()]
     lines = ["preset                d_model  convention"]

@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import time
 
-from posenc._arguments.base_class import changes_of
 from posenc._cli import options
 from posenc._files.verify import first_mismatch
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = options.add_command(commands, run, "FILE [options]")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "posenc verify FILE [options]"
     options.add_table(parser)
     options.add_range(parser, ", or as FILE states")
     parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows, spread over the file")
@@ -30,17 +29,15 @@ def run(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     with options.table_of(args) as table:
         rows, d_model = table.shape
-        positions, described, _ = table.specification or (range(0), None, None)
-        positions = options.positions_of(args, rows, positions)
-        encoding = options.selected_encoding(args, d_model, described)
+        stated, described, _ = table.specification or (range(0), None, None)
+        positions, encoding = options.positions_of(args, rows, stated), options.selected_encoding(args, d_model, described)
         count = rows if args.samples is None else min(rows, args.samples)
         with options.progress_bar(count * table.row_bytes) as progress:
-            mismatch = first_mismatch(table, encoding, positions, args.samples, args.threads, progress)
-    document = {
-        "path": args.file, "shape": [rows, d_model], "dtype": table.dtype, "start": positions.start, "step": positions.step,
-        "convention": changes_of(encoding), "equal": mismatch is None, "mismatch": mismatch and mismatch._asdict(),
-        "rows_compared": count if mismatch is None else None, "seconds": time.perf_counter() - begin, "threads": args.threads,
-    }
+            mismatch = first_mismatch(table, encoding, positions, args.samples, args.threads, progress.update)
+    document = options.document_of(
+        args.file, positions, encoding, dtype=table.dtype, equal=mismatch is None, mismatch=mismatch and mismatch._asdict(),
+        rows_compared=count if mismatch is None else None, seconds=time.perf_counter() - begin, threads=args.threads,
+    )
     if mismatch is None:
         options.report(args, document, f"{args.file}: {count} of {rows} rows compared, every bit equal")
         return options.OK

@@ -120,19 +120,19 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
         if is_aligned or array.dtype != element.dtype:          # the format of an array also depends on its alignment
             raise checks.dtype_error(name, array.dtype, element.dtype)
     if written and view.readonly:
-        raise checks.wrong(name, "is read-only, expected a writeable array")
+        raise ValueError(f"{name} is read-only, expected a writeable array")
     if view.ndim == 0:
-        raise checks.wrong(name, "has shape (), expected at least one dimension")
+        raise ValueError(f"{name} has shape (), expected at least one dimension")
     if view.len == 0:
         return 0
     if not is_aligned:
-        raise checks.wrong(name, f"is not aligned, expected elements at multiples of {itemsize} bytes")
+        raise ValueError(f"{name} is not aligned, expected elements at multiples of {itemsize} bytes")
     last = view.ndim - 1
     if view.shape[last] > 1 and view.strides[last] != itemsize:
-        raise checks.wrong(
-            name, f"has strides {array.strides}, expected a contiguous last dimension (a last stride of {itemsize})")
+        raise ValueError(
+            f"{name} has strides {array.strides}, expected a contiguous last dimension (a last stride of {itemsize})")
     if written and not rows_are_apart(layout_of(view, last), view.shape[last] * itemsize):
-        raise checks.wrong(name, f"has strides {array.strides}, expected rows that do not overlap")
+        raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
     return 0
 
 
@@ -163,7 +163,7 @@ cdef int read_positions(positions_t *p, object positions, double offset) except 
         if are_reals_inside(p.reals, p.rows, offset) if p.reals != NULL else are_integers_inside(p.integers, p.rows, offset):
             return 0
     with default_environment():
-        positions = checks.converted_positions(positions, offset)
+        positions = checks.positions_of(positions, offset)
     if type(positions) is range:
         read_range(p, positions, 0)
         return 0

@@ -112,8 +112,9 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
         raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
     if not in_place:
         hold_rows(&call.x, x, element, "x", False)
-        checks.check_target(out, x)
         hold_rows(&call.out, out, element, "out")
+        if out.dtype != x.dtype or out.shape != x.shape:
+            raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {x.shape} and {x.dtype}, as x")
         if overlap(&call.x, &call.out):
             if call.x.buf != call.out.buf or x.strides != out.strides:
                 raise ValueError(

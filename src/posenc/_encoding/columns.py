@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import checks
 from posenc._core import kernel
 from posenc._core.exact import Turns, Values
 from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns
@@ -35,7 +34,7 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
-        raise checks.wrong("shift", f"is {c['shift']}, expected a number other than {half}, to avoid a division by zero")
+        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, to avoid a division by zero")
     return count, divisor
 
 
@@ -46,7 +45,7 @@ def turns_of_convention(d: int, c: Keywords) -> Turns:
         scales = c["frequency_scale"], c["position_scale"]
         return functools.partial(spaced_turns, count, ((c["base"], divisor),), scales)
     if len(c["frequencies"]) != count:
-        raise checks.wrong("frequencies", f"has length {len(c['frequencies'])}, expected {count} for this convention")
+        raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
     return functools.partial(explicit_turns, c["frequencies"], c["position_scale"])
 
 

@@ -23,14 +23,14 @@ from posenc._encoding.stream import Chunk, chunks_of
 def _width(name: str, value: Any) -> int:
     number = checks.integer(name, value, 0)
     if number > WIDEST:
-        raise checks.wrong(name, f"is {shown(number)}, expected at most {WIDEST}")
+        raise ValueError(f"{name} is {shown(number)}, expected at most {WIDEST}")
     return number
 
 
 def _offset(name: str, value: Any) -> float:
     number = checks.real(name, value)
     if not LOWEST <= number < BEYOND:
-        raise checks.wrong(name, f"is {number!r}, expected -2**63 <= {name} < 2**63")
+        raise ValueError(f"{name} is {number!r}, expected -2**63 <= {name} < 2**63")
     return number
 
 
@@ -112,7 +112,6 @@ class Encoding(Specification):
     """
 
     _group = "convention"
-    _ignored = ("positions", "dtype")
 
     d_model: Keyword[SupportsIndex, int] = Keyword(MISSING, _width)
     _: KW_ONLY
@@ -153,7 +152,7 @@ class Encoding(Specification):
         with kernel.default_environment():
             self._check_keywords()
             if self.odd == "error" and self.d_model % 2:
-                raise checks.wrong("d_model", f"is {self.d_model}, expected an even number with odd='error'")
+                raise ValueError(f"d_model is {self.d_model}, expected an even number with odd='error'")
             _ = self._columns                           # refuses a wrong shift or number of frequencies
 
     @functools.cached_property

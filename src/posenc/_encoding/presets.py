@@ -265,5 +265,5 @@ def _preset(name: str) -> Preset:
     if name not in PRESETS:
         similar = difflib.get_close_matches(name.lower(), PRESETS, 1)
         hint = f"; did you mean {similar[0]!r}?" if similar else ""
-        raise checks.wrong("name", f"is {name!r}, expected one of posenc.presets(){hint}")
+        raise ValueError(f"name is {name!r}, expected one of posenc.presets(){hint}")
     return PRESETS[name]

@@ -48,8 +48,8 @@ def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: A
     d_model, offset = encoding.d_model, encoding.position_offset
     if positions is None:
         positions = range(BEYOND - max(0, math.floor(offset)))     # up to the end of the domain
-    positions = checks.range_of(positions, "an integer, a range or None")
-    checks.check_domain(positions, offset)
+    else:
+        positions = checks.range_of(positions, offset, expected="an integer, a range or None")
     if chunk_rows is not None:
         chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
     if out is not None:

@@ -275,7 +275,7 @@ def verify(
     with opened_table(name, key=_name_of_tensor(key), storage_options=storage_options) as opened:
         rows, d_model = opened.shape
         at, stored, _ = opened.specification or (range(rows), None, None)
-        if positions is not None and checks.length(at := positions) != rows:
+        if positions is not None and len(at := positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
         assumed = encoding is None and stored is None
         encoding = encoding or stored or Encoding(d_model)

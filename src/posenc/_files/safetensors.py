@@ -11,7 +11,7 @@ import os
 import re
 from typing import BinaryIO
 
-from posenc._arguments import checks, install
+from posenc._arguments import install
 from posenc._arguments.dtypes import DTYPES
 from posenc._files import table
 from posenc._files.specification import Specification, described
@@ -23,7 +23,7 @@ ALIGNMENT = 64                  # the data starts on a cache line, for vector lo
 def header(specification: Specification, key: str) -> bytes:
     """Return the bytes that precede the rows; the header describes one tensor and has the specification as a JSON string."""
     if key == "__metadata__" or key.encode(errors="ignore").decode() != key:        # from invalid UTF-8 on the command line
-        raise checks.wrong("key", f"is {key!r}, expected valid Unicode text, and not '__metadata__', which the format reserves")
+        raise ValueError(f"key is {key!r}, expected valid Unicode text, and not '__metadata__', which the format reserves")
     code = DTYPES[specification.dtype].safetensors
     tensors = {
         "__metadata__": {"posenc": json.dumps(specification.document())},

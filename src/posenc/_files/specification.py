@@ -47,10 +47,8 @@ def itemsize(dtype: str) -> int:
 
 def checked(positions: Any, encoding: Any, dtype: Any) -> Specification:
     """Return the specification of a table to write; raise every error that `encode` would raise."""
-    positions = checks.range_of(positions)
     check_encoding(encoding)
-    checks.length(positions)
-    checks.check_domain(positions, encoding.position_offset)
+    positions = checks.range_of(positions, encoding.position_offset)
     return Specification(positions, encoding, checks.dtype(dtype)[0])
 
 

@@ -39,7 +39,7 @@ def first_mismatch(
     progress: Callable[[int], object],
 ) -> Mismatch | None:
     """Compare every row of the table, or `samples` rows, with the encodings, and return the first difference, or None."""
-    checks.check_domain(positions, encoding.position_offset)
+    checks.range_of(positions, encoding.position_offset)
     buffer = row_buffer(table.block_rows, encoding.d_model, table.dtype)
     for rows in parts(len(positions), samples, len(buffer)) if buffer.size else ():
         found = table.read(rows.start, len(rows))

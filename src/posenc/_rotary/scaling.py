@@ -218,8 +218,7 @@ FORMER_NAMES = {"su": "longrope", "mrope": "default"}
 
 
 def _positive_numbers(name: str, value: Any) -> tuple[float, ...]:
-    numbers: tuple[float, ...] = checks.frequencies(name, value)
-    return tuple(checks.positive(f"{name}[{i}]", number) for i, number in enumerate(numbers))
+    return tuple(checks.positive(f"{name}[{i}]", number) for i, number in enumerate(checks.frequencies(name, value)))
 
 
 def _section(name: str, value: Any) -> tuple[int, ...]:

@@ -33,10 +33,9 @@ def encode_axes(columns: Sequence[AxisColumns], positions: Any, dtype: Any, out:
     """Return a table for positions with several axes; ``positions[k]`` has the positions on axis k."""
     name, element = checks.output_dtype(dtype, out)
     threads = checks.threads(threads)
-    array = checks.range_or_array(positions)
+    array = checks.positions_of(positions)
     if isinstance(array, range) or array.shape[:1] != (len(columns),):
         raise checks.axes_error(array, len(columns))
-    array = np.asarray(checks.positions_of(array, 0))
     table = kernel.output_array(out, (*array.shape[1:], sum(part.width for part in columns)), element, name, "positions")
     if np.may_share_memory(array, table):
         array = array.copy()

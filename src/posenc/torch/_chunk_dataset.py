@@ -65,10 +65,8 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         dtype: torch.dtype = torch.float32, **convention: Unpack[Convention],
     ) -> None:
         check_dtype("dtype is", dtype)
-        positions = checks.range_of(constant("positions", positions))
         self.encoding = encoding_of(d_model, convention)
-        checks.check_domain(positions, self.encoding.position_offset)
-        self.positions = positions
+        self.positions = checks.range_of(constant("positions", positions), self.encoding.position_offset)
         self.dtype = dtype
         if chunk_rows is None:
             chunk_rows = max(1, CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))

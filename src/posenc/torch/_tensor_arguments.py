@@ -110,7 +110,7 @@ def positions_array(positions: Any, device: torch.device) -> Any:
 @torch.compiler.disable
 def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
     """Check positions and return a copy of them as a tensor of int64 or float64."""
-    checked = checks.positions_of(positions, 0)
+    checked = checks.positions_of(positions)
     if isinstance(checked, range):
         start, step = (number % 2**64 for number in (checked.start, checked.step))
         checked = (np.arange(len(checked), dtype=np.uint64) * np.uint64(step) + np.uint64(start)).view(np.int64)
@@ -124,17 +124,16 @@ def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -
     """
     if positions is None and n is not None:
         return None, 0, n
-    # torch.compile cannot trace range_or_array for a symbolic integer
+    # torch.compile cannot trace positions_of for a symbolic integer
     if type(positions) is int and 0 <= positions < checks.BEYOND:
         positions = range(positions)
     elif not isinstance(positions, Tensor):
-        positions = checks.range_or_array(positions)
+        positions = checks.positions_of(positions)
     if isinstance(positions, range):
-        length = checks.length(positions)
+        length = len(positions)
         if n is not None and length != n:
             raise checks.length_error(length, n)
         if positions.step == 1 or length <= 1:
-            checks.check_domain(positions, 0)
             return None, positions[0] if length else 0, length      # the start of an empty range may exceed 64 bits
     tensor = positions if isinstance(positions, Tensor) else positions_tensor(positions)
     check_positions(tensor, device)
