@@ -525,7 +525,7 @@ SEVERAL.rotate(out, np.arange(4))                                             Va
 SEVERAL.rotate(out, np.zeros((3, 5), int))                                    ValueError  positions has shape (3, 5)
 Rotary(12).rotate(out, [[0, 1, 2, 3]])                                        ValueError  positions has shape (1, 4)
 Rotary(12).rotate(random((3, 12)), out=out)                                   ValueError  out has shape (4, 12)
-Rotary(12).rotate(out.astype("f2"), out=out)                                  TypeError   out has dtype float32
+Rotary(12).rotate(out.astype("f2"), out=out)                                  ValueError  out has dtype float32
 Rotary(12).rotate(out[:3], out=out[1:])                                       ValueError  memory ranges of out and x overlap
 SEVERAL.at(5)                                                                 ValueError  positions is 5
 Rotary(12).at(3)[[0, 1]]                                                      IndexError  index of type list
