@@ -1,26 +1,22 @@
-# The rounding of a double's bits to a type with fewer bits (undecided_double and settle in table/rounding_test.h): half an ulp
+# The rounding of a double's bits to a type with fewer bits (undecided_double in table/rounding_test.h): half an ulp
 # of this type is added, and the last bits are cut off.
 #
 # The integer b has the bits of a normal number.  The result r is a multiple of the ulp of the narrower type, at most half an
 # ulp from b.  A carry into the exponent is correct, because the bits of positive numbers, read as integers, are in the order of
 # the numbers.
-#! constant FROM_VECTOR table/rounding_test.h: const int drop = {} - format.precision; const vu64 half = u64_set((uint64_t)1 <<
-#! constant LESS_VECTOR table/rounding_test.h: const vu64 half = u64_set((uint64_t)1 << (drop - {})), normal =
-#! constant FROM_ROW table/rounding_test.h: const int drop = {} - format.precision; const uint64_t half = drop ?
-#! constant LESS_ROW table/rounding_test.h: const uint64_t half = drop ? (uint64_t)1 << (drop - {}) : 0, normal =
+#! constant DROP table/rounding_test.h: const int drop = {} - format.precision; const vu64 half = u64_set((uint64_t)1 <<
+#! constant LESS table/rounding_test.h: const vu64 half = u64_set((uint64_t)1 << (drop - {})), normal =
 #! constant BITS_FLOAT32 exact/rounding.h: case FLOAT32: return (format_t){{}, -126, 0x1.fffffep127};
 #! constant BITS_FLOAT16 exact/rounding.h: case FLOAT16: return (format_t){{}, -14, 0x1.ffcp15};
 #! constant BITS_BFLOAT16 exact/rounding.h: default: return (format_t){{}, -126, 0x1.fep127};
-#! let DROP = [FROM_VECTOR, FROM_ROW]
-#! let LESS = [LESS_VECTOR, LESS_ROW]
 #! let WIDTH = [BITS_FLOAT32, BITS_FLOAT16, BITS_BFLOAT16]
 #! let PRECISION = [24, 11, 8]
-#! variants PLACE=0..1 TYPE=0..2
+#! variants TYPE=0..2
 #! mutation table/rounding_test.h: const int drop = 53 - format.precision; const vu64 half => const int drop = 52 - format.precision; const vu64 half
-#! mutation table/rounding_test.h: half = drop ? (uint64_t)1 << (drop - 1) : 0, => half = drop ? (uint64_t)1 << (drop - 2) : 0,
+#! mutation table/rounding_test.h: half = u64_set((uint64_t)1 << (drop - 1)), => half = u64_set((uint64_t)1 << (drop - 2)),
 #! mutation exact/rounding.h: return (format_t){11, -14, => return (format_t){12, -14,
-@cut = fixed<{{DROP[PLACE] - WIDTH[TYPE]}},dn>;
-half = {{2**(DROP[PLACE] - WIDTH[TYPE] - LESS[PLACE])}};
+@cut = fixed<{{DROP - WIDTH[TYPE]}},dn>;
+half = {{2**(DROP - WIDTH[TYPE] - LESS)}};
 r = cut(b + half);
 { @FIX(b,0) /\ b in [1b52,1b53] -> |r - b| <= {{2**(52 - PRECISION[TYPE])}} /\ @FIX(r,{{53 - PRECISION[TYPE]}}) }
 r - b -> (r - (b + half)) + half;

@@ -206,26 +206,6 @@ def test_cancelling_pairs_are_correct(isa, dtype, interleaved):
     assert ratios[5] < {"float32": 2.0**-40, "bfloat16": 2.0**-40, "float16": 2.0**-20}[dtype]
 
 
-def test_the_fast_path_alone_fails(isa, dtype):
-    """Without the rounding test some values are wrong; with it, these are correct."""
-    if dtype == "float32":
-        positions, a, b = (np.array(column) for column in zip(*cancelling(dtype), strict=True))
-        x = joined(*(v[:, None].astype(np.float32) for v in (a, b)), False)
-    else:
-        positions = np.full(2**19, 12345)
-        x = normal(np.random.default_rng(15), (2**19, 2), dtype)
-    turning = rotation(1, frequencies=(1.0,))
-    result = apply(turning, x.copy(), positions)
-    kernel.skip_rounding_test(True)
-    try:
-        unsafe = apply(turning, x.copy(), positions)
-    finally:
-        kernel.skip_rounding_test(False)
-    different = (bits_of(unsafe) != bits_of(result)).any(axis=1)
-    assert different.any()
-    assert_correct(x[different], result[different], positions[different], 1, frequencies=(1.0,))
-
-
 @functools.cache
 def halfway(dtype, position, inverse, ratio=None):
     """Return the 60 pairs, of many random ones, whose first result at the frequency 1 is closest to a half-way point.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -31,22 +32,36 @@ def fill(
 
     The positions on each axis broadcast to the shape of the cells.  bfloat16 is written as uint16.
     """
-    copies: list[tuple[Any, Any]] = [(None, None)] * len(columns)       # the latest rows that were not encoded in place
+    bits = np.dtype(f"u{table.itemsize}")
+    parts: dict[int, tuple[Any, NDArray[Any]]] = {}         # the latest rows of axes that broadcast, with their indices
     for block in _blocks(table):
         cells = table[block]
         cells[..., zeros] = 0
-        for j, (axis, encode, width, slices) in enumerate(columns):
-            rows = *(slice(None) if n == 1 else part for part, n in zip(block, positions[axis].shape, strict=True)), ...
-            coordinates = positions[axis][rows]
-            out = cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
-            if positions[axis].shape == table.shape[:-1] and out.shape[-1] == width and out.strides[-1] == out.itemsize:
-                encode(coordinates, dtype=dtype, out=out, threads=threads)
-                continue
-            if copies[j][0] != rows:
-                out = np.empty((*coordinates.shape, width), table.dtype)
-                copies[j] = rows, encode(coordinates, dtype=dtype, out=out, threads=threads)
-            for target, source in slices:
-                cells[..., target] = copies[j][1][..., source]
+        for j, column in enumerate(columns):
+            on_axis = positions[column.axis]
+            rows = tuple(slice(None) if n == 1 else part for part, n in zip(block, on_axis.shape, strict=True))
+            if on_axis.shape != table.shape[:-1] and (j not in parts or parts[j][0] != rows):
+                # 0 in all other columns, because bitwise_or on whole rows is faster than a broadcast to some columns
+                parts[j] = rows, np.zeros((*on_axis[rows].shape, table.shape[-1]), table.dtype)
+                _write(parts[j][1], column, on_axis[rows], dtype, threads)
+        if parts:
+            *smaller, largest = sorted((part.view(bits) for _, part in parts.values()), key=np.size)
+            np.bitwise_or(functools.reduce(np.bitwise_or, smaller, bits.type(0)), largest, out=cells.view(bits))
+        for column in columns:
+            if positions[column.axis].shape == table.shape[:-1]:
+                _write(cells, column, positions[column.axis][*block, ...], dtype, threads)
+
+
+def _write(cells: NDArray[Any], column: AxisColumns, coordinates: NDArray[Any], dtype: str, threads: int | None) -> None:
+    """Write the columns of an axis."""
+    _, encode, width, slices = column
+    out = cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
+    if out.shape[-1] == width and out.strides[-1] == out.itemsize:
+        encode(coordinates, dtype=dtype, out=out, threads=threads)
+        return
+    rows = encode(coordinates, dtype=dtype, out=np.empty((*coordinates.shape, width), cells.dtype), threads=threads)
+    for target, source in slices:
+        cells[..., target] = rows[..., source]
 
 
 def _blocks(table: NDArray[Any]) -> Iterator[tuple[Any, ...]]:

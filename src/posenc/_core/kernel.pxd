@@ -63,7 +63,6 @@ cdef extern from "kernel.h" nogil:
         const double *reals
         const offsets_t *offsets
         size_t panel
-        int skip_rounding_test
 
     enum:
         MOST_DIMENSIONS
@@ -81,7 +80,7 @@ cdef extern from "kernel.h" nogil:
 
     ctypedef struct rotation_t:
         dtype_t dtype
-        int interleaved, inverse, has_fast_path, position_axes, skip_rounding_test
+        int interleaved, inverse, has_fast_path, position_axes
         double direct_scale
         ptrdiff_t pairs, rest, first_position, most_rows
         const double *factors

@@ -129,7 +129,6 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     r.rest = rotation.head_dim - 2 * rotation.pairs
     r.x = <const char *>source.buf
     r.out = <char *>call.out.buf
-    r.skip_rounding_test = rounding_test_skipped
     r.factors = NULL
     r.direct_scale = 0
     r.first_position = 0

@@ -1,7 +1,6 @@
 # The instruction set in use, the floating-point environment of Python code, and the counters.
 
 cdef const kernel_t *active = NULL
-cdef bint rounding_test_skipped = False
 cdef tally_t counted
 cdef str invalid_setting = None
 counted.uncertain = counted.exact = 0
@@ -46,12 +45,6 @@ cdef class default_environment:
 
     def __exit__(self, kind, error, traceback):
         environment_leave(self.host)
-
-
-def skip_rounding_test(bint skip):
-    """Set whether the fast path stores values without a rounding test, for tests that show that some values are then wrong."""
-    global rounding_test_skipped
-    rounding_test_skipped = skip
 
 
 def counters():

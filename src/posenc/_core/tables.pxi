@@ -59,7 +59,7 @@ cdef class Columns:
         if self.spec.has_zero:
             self.spec.zero = -<int64_t>position_offset
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
-        self.spec.fast_test = abs(scale) <= 2.0**10
+        self.spec.fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.decide = decide
 
 
@@ -166,9 +166,9 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
     cdef Element element = output_element(dtype, out)
     cdef positions_t *p = &call.positions
     cdef ptrdiff_t columns
-    call.output = STORE
-    call.x_scale = 1
-    call.dtype = element.code
+    call.job.output = STORE
+    call.job.x_scale = 1
+    call.job.dtype = element.code
     call.threads = threads_of(threads)
     read_positions(p, positions, spec.position_offset)
     call.is_table = p.axes == 1
@@ -189,7 +189,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     cdef positions_t *p = &call.positions
     cdef double factor
     cdef ptrdiff_t n = 0
-    call.output = ADD
+    call.job.output = ADD
     call.is_fresh = False
     if not isinstance(x, ndarray):
         raise checks.array_type_error("x", x)
@@ -199,12 +199,12 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     if positions is not None:
         read_positions(p, positions, spec.position_offset)
     element = element_of(x.dtype, "x has dtype", "float64, float32")
-    call.dtype = element.code
+    call.job.dtype = element.code
     hold_rows(&call.out, x, element, "x")
     if call.out.shape[call.out.ndim - 1] != spec.d_model:
         raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
-    call.x_scale = posenc_rounded(call.dtype, factor)
-    if call.x_scale - call.x_scale != 0:
+    call.job.x_scale = posenc_rounded(call.job.dtype, factor)
+    if call.job.x_scale - call.job.x_scale != 0:
         raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
     if call.out.ndim > 1:
         n = call.out.shape[call.out.ndim - 2]
@@ -248,9 +248,7 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
     run.spec.context = &run.undecided
     run.undecided.run = &run.run
     run.undecided.value = <PyObject *>columns.value
-    job.dtype = call.dtype
-    job.x_scale = call.x_scale
-    job.skip_rounding_test = rounding_test_skipped
+    job[0] = call.job
     job.batch = 1
     job.batch_stride = 0
     merge_axes(&axes, layout_of(out, out.ndim - 1 - call.is_table))
@@ -266,7 +264,7 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
     for which in range(size_of(&axes) // axes.shape[last]):
         first = 0 if call.is_table else which * run.all_rows
         job.out = <char *>out.buf + out_offset(&axes, which)
-        job.output = call.output
+        job.output = call.job.output
         job.start = p.start
         job.step = p.step
         job.integers = p.integers + first if p.integers != NULL else NULL

@@ -71,23 +71,23 @@ typedef struct {
     int has_zero;
     int64_t zero;                /* the position whose angles are 0, if it is an int64 */
     int has_fast_path;           /* 0 if |scale| is outside 2**-400 .. 2**400; every value is then evaluated exactly */
-    int fast_test;               /* 0 if |scale| is above 2**10, because the threshold of the fast test could overflow */
+    int fast_test; /* 0 if |scale| is outside 2**-400 .. 2**10; above, the threshold of the fast test could overflow */
     decide_t decide;
-    void *context;               /* argument of `decide` */
+    void *context; /* argument of `decide` */
 } spec_t;
 
 /* An offset table, in double-double: cos and sin of the angles between an anchor and its rows, 1/2, 3/2 ... HALF - 1/2 steps
  * away (fine), and between the first row of a block and its anchors (coarse).
  * Each array has the shape (tiles, rows, {cos, sin}, TILE). */
 typedef struct {
-    uint64_t step;               /* absolute step between the positions of rows */
-    ptrdiff_t first;             /* first column of the tables */
+    uint64_t step; /* absolute step between the positions of rows */
+    ptrdiff_t first; /* first column of the tables */
     double *fine, *fine_low, *coarse, *coarse_low;
-    double *reach;               /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
-    double *nonzero;             /* (columns): 1, or 0 if all values are 0: a sine with frequency 0 */
+    double *reach; /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
+    double *nonzero; /* (columns): 1, or 0 if all values are 0: a sine with frequency 0 */
 } offsets_t;
 
-enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 };       /* doubles */
+enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 }; /* doubles */
 
 /* Returns an offset table with its arrays in `memory`, which must begin on a cache line. */
 static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first) {
@@ -112,15 +112,14 @@ typedef struct {
     const double *reals;
     /* the offset table for positions that ascend or descend by offsets->step; if NULL, each row is evaluated directly */
     const offsets_t *offsets;
-    size_t panel;                /* bytes of the panel, a buffer from which rows are flushed to `out`; 0 without a panel */
-    int skip_rounding_test;      /* for tests */
+    size_t panel; /* bytes of the panel, a buffer from which rows are flushed to `out`; 0 without a panel */
 } job_t;
 
 /* The axes over which a rotation iterates, the last one fastest.  The strides of x and `out` are in bytes.  The strides of
  * positions are in elements, and 0 for heads. */
 enum {
-    MOST_DIMENSIONS = 64,        /* NumPy's limit */
-    MOST_POSITION_AXES = 16      /* of a rotation */
+    MOST_DIMENSIONS = 64, /* NumPy's limit */
+    MOST_POSITION_AXES = 16 /* of a rotation */
 };
 typedef struct {
     int axes;
@@ -158,7 +157,6 @@ typedef struct {
     int position_axes;
     const rotary_axis_t *axis;
     ptrdiff_t most_rows; /* largest number of rows in a call of `rotate` */
-    int skip_rounding_test; /* for tests */
 } rotation_t;
 
 enum {

@@ -80,24 +80,19 @@ double posenc_rounded(dtype_t, double x);
 
 /* The bits of x rounded to float16. */
 static inline uint16_t half_of_float(float x) {
-    const double r = round_to(FLOAT16, (double)x);
-    const uint64_t u = bits_of_double(r);
-    const uint16_t sign = (uint16_t)(u >> 48 & 0x8000u);
-    const double magnitude = double_of_bits(u & ~((uint64_t)1 << 63));
-    if (magnitude != magnitude) return 0x7e00;
-    if (magnitude > 65504.0) return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x1p-14) return (uint16_t)(sign | (unsigned)(magnitude * 0x1p24));
-    return (uint16_t)(sign | ((u >> 42 & 0x1ffffu) - (1008u << 10)));
+    const uint32_t u = bits_of_float(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
+    const uint32_t rounded = magnitude + 0xfffu + (u >> 13 & 1u);
+    if (magnitude > 0x7f800000u) return 0x7e00;
+    if (rounded >= 0x47800000u) return (uint16_t)(sign | 0x7c00u);
+    if (magnitude >= 0x38800000u) return (uint16_t)(sign | (rounded - (112u << 23)) >> 13);
+    /* an ulp of 1/2 is the smallest subnormal number */
+    return (uint16_t)(sign | (bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000u));
 }
 
 static inline float float_of_half(uint16_t h) {
-    const uint64_t sign = (uint64_t)(h >> 15) << 63;
-    const unsigned exponent = h >> 10 & 31u, fraction = h & 0x3ffu;
-    double x;
-    if (exponent == 31) x = double_of_bits((uint64_t)0x7ff << 52 | (uint64_t)fraction << 42);
-    else if (exponent == 0) x = (double)fraction * 0x1p-24;
-    else x = double_of_bits((uint64_t)(exponent + 1008) << 52 | (uint64_t)fraction << 42);
-    return (float)double_of_bits(bits_of_double(x) | sign);
+    const uint32_t special = (h & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0, magnitude = (h & 0x7fffu) << 13;
+    const uint32_t finite = bits_of_float(float_of_bits(magnitude) * 0x1p112f);
+    return float_of_bits((special ? special | magnitude : finite) | (h & 0x8000u) << 16);
 }
 
 static inline uint16_t bfloat_of_float(float x) {

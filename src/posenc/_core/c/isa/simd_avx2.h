@@ -9,46 +9,25 @@ typedef __m256d vf64;
 typedef __m256i vu64;
 typedef __m256 vf32;
 typedef __m256i mask16;
+typedef __m128i half_t; /* half a vu64 */
 enum { LANES = 4, FUSED = 1, PASS_COLUMNS = TILE };
 
-static inline vf64 f64_set(double x) { return _mm256_set1_pd(x); }
-static inline vf64 f64_load(const double *p) { return _mm256_loadu_pd(p); }
-static inline void f64_store(double *p, vf64 v) { _mm256_storeu_pd(p, v); }
+#define V(name) _mm256_##name
+#define VI(name) _mm256_##name##256
+#define H(name) _mm_##name
+#define HI(name) _mm_##name##128
+#include "isa/x86.h"
+
 static inline vu64 u64_set(uint64_t x) { return _mm256_set1_epi64x((long long)x); }
-static inline vu64 u64_load(const uint64_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
-static inline vu64 u64_load32(const uint32_t *p) {
-    return _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-static inline vu64 u64_load_even32(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 static inline vu64 u64_load_even(const uint64_t *p) {
     return _mm256_permute4x64_epi64(_mm256_unpacklo_epi64(u64_load(p), u64_load(p + 4)), 0xd8);
 }
 static inline vf64 f64_of_bits(vu64 u) { return _mm256_castsi256_pd(u); }
-static inline vu64 bits_of_f64(vf64 v) { return _mm256_castpd_si256(v); }
 
-static inline vf64 f64_add(vf64 a, vf64 b) { return _mm256_add_pd(a, b); }
-static inline vf64 f64_add_fma(vf64 a, vf64 b) { return _mm256_fmadd_pd(a, _mm256_set1_pd(1), b); }
-static inline vf64 f64_sub(vf64 a, vf64 b) { return _mm256_sub_pd(a, b); }
-static inline vf64 f64_mul(vf64 a, vf64 b) { return _mm256_mul_pd(a, b); }
-static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return _mm256_fmadd_pd(a, b, c); }
-static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return _mm256_fmsub_pd(a, b, c); }
-
-static inline vu64 u64_add(vu64 a, vu64 b) { return _mm256_add_epi64(a, b); }
-static inline vu64 u64_sub(vu64 a, vu64 b) { return _mm256_sub_epi64(a, b); }
-static inline vu64 u64_and(vu64 a, vu64 b) { return _mm256_and_si256(a, b); }
-static inline vu64 u64_or(vu64 a, vu64 b) { return _mm256_or_si256(a, b); }
-static inline vu64 u64_xor(vu64 a, vu64 b) { return _mm256_xor_si256(a, b); }
 static inline vu64 u64_shl(vu64 a, int n) { return _mm256_slli_epi64(a, n); }
 static inline vu64 u64_shr(vu64 a, int n) { return _mm256_srli_epi64(a, n); }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm256_blendv_epi8(b, a, mask); }
 static inline int u64_is_zero(vu64 a) { return _mm256_testz_si256(a, a); }
-static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm256_mul_epu32(a, b); }
-static inline vu64 u16_add(vu64 a, vu64 b) { return _mm256_add_epi16(a, b); }
-static inline vu64 u16_sub(vu64 a, vu64 b) { return _mm256_sub_epi16(a, b); }
-static inline vu64 u16_excess(vu64 a, vu64 b) { return _mm256_subs_epu16(a, b); }
-static inline vu64 u16_min(vu64 a, vu64 b) { return _mm256_min_epu16(a, b); }
-static inline vu64 u16_max(vu64 a, vu64 b) { return _mm256_max_epu16(a, b); }
-static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm256_sub_epi32(a, b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) { return _mm256_blend_epi16(a, _mm256_srli_epi64(b, 16), 0x55); }
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
@@ -57,14 +36,6 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *high = _mm256_permute2f128_pd(even, odd, 0x31);
 }
 
-static inline vu64 bits_of_f32(vf32 f) { return _mm256_castps_si256(f); }
-static inline vf32 f32_set(float x) { return _mm256_set1_ps(x); }
-static inline vf32 f32_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline vf32 f16_load(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
-static inline vf32 f32_add(vf32 a, vf32 b) { return _mm256_add_ps(a, b); }
-static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm256_mul_ps(a, b); }
-static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm256_fmadd_ps(a, b, c); }
-static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm256_fmsub_ps(a, b, c); }
 static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
     const vf32 even = _mm256_unpacklo_ps(a, b), odd = _mm256_unpackhi_ps(a, b);
     *low = _mm256_permute2f128_ps(even, odd, 0x20);
@@ -75,9 +46,6 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *a = _mm256_shuffle_ps(even, odd, 0x88);
     *b = _mm256_shuffle_ps(even, odd, 0xdd);
 }
-static inline vf64 f64_load_f32(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
-/* two stores of 16 bytes take less time than one of 32 bytes after _mm256_set_m128 */
-static inline void f64_store_f32(float *p, vf64 v) { _mm_storeu_ps(p, _mm256_cvtpd_ps(v)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = _mm256_cvtps_pd(_mm256_castps256_ps128(f));
     *high = _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1));
@@ -103,24 +71,10 @@ static inline vu64 bf16_join(vf32 even, vf32 odd) {
     return _mm256_blend_epi16(low, _mm256_add_epi32(_mm256_castps_si256(odd), half), 0xaa);
 }
 
-static inline void u64_flush(void *p, vu64 x, int non_temporal) {
-    if (non_temporal) _mm256_stream_si256(p, x);
-    else _mm256_storeu_si256(p, x);
-}
-static inline void flush_fence(void) { _mm_sfence(); }
-
 /* In this file, a mask has an element for each word: the minimum of x & bits over all tests of this word, which is zero if a
  * test failed. */
 static inline mask16 mask16_all(void) { return _mm256_set1_epi32(-1); }
 static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return _mm256_min_epu16(m, _mm256_and_si256(x, bits)); }
 static inline int mask16_is_all(mask16 m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi16(m, _mm256_setzero_si256())) == 0; }
-
-static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
-    for (int i = 0; i < TILE; i += 8)
-        _mm_storeu_si128((__m128i *)(void *)(p + i), _mm256_cvtps_ph(_mm256_loadu_ps(f + i), _MM_FROUND_TO_NEAREST_INT));
-}
-static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
-    for (int i = 0; i < TILE; i += 8) _mm256_storeu_ps(f + i, f16_load(p + i));
-}
 
 #endif

@@ -9,47 +9,26 @@ typedef __m512d vf64;
 typedef __m512i vu64;
 typedef __m512 vf32;
 typedef __mmask32 mask16;
+typedef __m256i half_t; /* half a vu64 */
 enum { LANES = 8, FUSED = 1, PASS_COLUMNS = TILE };
 
-static inline vf64 f64_set(double x) { return _mm512_set1_pd(x); }
-static inline vf64 f64_load(const double *p) { return _mm512_loadu_pd(p); }
-static inline void f64_store(double *p, vf64 v) { _mm512_storeu_pd(p, v); }
+#define V(name) _mm512_##name
+#define VI(name) _mm512_##name##512
+#define H(name) _mm256_##name
+#define HI(name) _mm256_##name##256
+#include "isa/x86.h"
+
 static inline vu64 u64_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
-static inline vu64 u64_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
-static inline vu64 u64_load32(const uint32_t *p) {
-    return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p));
-}
-static inline vu64 u64_load_even32(const uint32_t *p) { return _mm512_loadu_si512(p); }
 static inline vu64 u64_load_even(const uint64_t *p) {
     const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
     return _mm512_permutex2var_epi64(u64_load(p), even, u64_load(p + 8));
 }
 static inline vf64 f64_of_bits(vu64 u) { return _mm512_castsi512_pd(u); }
-static inline vu64 bits_of_f64(vf64 v) { return _mm512_castpd_si512(v); }
 
-static inline vf64 f64_add(vf64 a, vf64 b) { return _mm512_add_pd(a, b); }
-static inline vf64 f64_add_fma(vf64 a, vf64 b) { return _mm512_fmadd_pd(a, _mm512_set1_pd(1), b); }
-static inline vf64 f64_sub(vf64 a, vf64 b) { return _mm512_sub_pd(a, b); }
-static inline vf64 f64_mul(vf64 a, vf64 b) { return _mm512_mul_pd(a, b); }
-static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return _mm512_fmadd_pd(a, b, c); }
-static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return _mm512_fmsub_pd(a, b, c); }
-
-static inline vu64 u64_add(vu64 a, vu64 b) { return _mm512_add_epi64(a, b); }
-static inline vu64 u64_sub(vu64 a, vu64 b) { return _mm512_sub_epi64(a, b); }
-static inline vu64 u64_and(vu64 a, vu64 b) { return _mm512_and_si512(a, b); }
-static inline vu64 u64_or(vu64 a, vu64 b) { return _mm512_or_si512(a, b); }
-static inline vu64 u64_xor(vu64 a, vu64 b) { return _mm512_xor_si512(a, b); }
 static inline vu64 u64_shl(vu64 a, int n) { return _mm512_slli_epi64(a, (unsigned)n); }
 static inline vu64 u64_shr(vu64 a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
 static inline int u64_is_zero(vu64 a) { return _mm512_test_epi64_mask(a, a) == 0; }
-static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm512_mul_epu32(a, b); }
-static inline vu64 u16_add(vu64 a, vu64 b) { return _mm512_add_epi16(a, b); }
-static inline vu64 u16_sub(vu64 a, vu64 b) { return _mm512_sub_epi16(a, b); }
-static inline vu64 u16_excess(vu64 a, vu64 b) { return _mm512_subs_epu16(a, b); }
-static inline vu64 u16_min(vu64 a, vu64 b) { return _mm512_min_epu16(a, b); }
-static inline vu64 u16_max(vu64 a, vu64 b) { return _mm512_max_epu16(a, b); }
-static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm512_sub_epi32(a, b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) {
     const __m512i down = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
     return _mm512_mask_shuffle_epi8(a, 0x3333333333333333, b, down);
@@ -60,14 +39,6 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *high = _mm512_permutex2var_pd(a, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), b);
 }
 
-static inline vu64 bits_of_f32(vf32 f) { return _mm512_castps_si512(f); }
-static inline vf32 f32_set(float x) { return _mm512_set1_ps(x); }
-static inline vf32 f32_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline vf32 f16_load(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
-static inline vf32 f32_add(vf32 a, vf32 b) { return _mm512_add_ps(a, b); }
-static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm512_mul_ps(a, b); }
-static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm512_fmadd_ps(a, b, c); }
-static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm512_fmsub_ps(a, b, c); }
 static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
     const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     *low = _mm512_permutex2var_ps(a, first, b);
@@ -78,8 +49,6 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *a = _mm512_permutex2var_ps(low, even, high);
     *b = _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(1)), high);
 }
-static inline vf64 f64_load_f32(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
-static inline void f64_store_f32(float *p, vf64 v) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(v)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = _mm512_cvtps_pd(_mm512_castps512_ps256(f));
     *high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(f, 1));
@@ -109,23 +78,9 @@ static inline vu64 bf16_join(vf32 even, vf32 odd) {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_add_epi32(_mm512_castps_si512(odd), half));
 }
 
-static inline void u64_flush(void *p, vu64 x, int non_temporal) {
-    if (non_temporal) _mm512_stream_si512(p, x);
-    else _mm512_storeu_si512(p, x);
-}
-static inline void flush_fence(void) { _mm_sfence(); }
-
 /* A mask has a bit for each word. */
 static inline mask16 mask16_all(void) { return 0xffffffff; }
 static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return _mm512_mask_test_epi16_mask(m, x, bits); }
 static inline int mask16_is_all(mask16 m) { return m == 0xffffffff; }
-
-static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
-    for (int i = 0; i < TILE; i += 16)
-        _mm256_storeu_si256((__m256i *)(void *)(p + i), _mm512_cvtps_ph(f32_load(f + i), _MM_FROUND_TO_NEAREST_INT));
-}
-static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
-    for (int i = 0; i < TILE; i += 16) _mm512_storeu_ps(f + i, f16_load(p + i));
-}
 
 #endif

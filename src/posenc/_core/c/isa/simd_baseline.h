@@ -1,10 +1,27 @@
-/* SIMD primitives for the baseline: 16-byte vectors with GCC and clang (SSE2 on x86-64, NEON on arm64, the compiler's choice
- * elsewhere), or single numbers with other compilers.
+/* SIMD primitives for the baseline: SSE2 with GCC and clang, or single numbers with other compilers and on other processors.
  *
  * Every simd_*.h defines the same types and functions; this file explains them.
  *     vf64, vu64       LANES doubles, or as many integers of 64 bits; f64_*, u64_* compute on them
  *     vf32             2 LANES floats; bits_of_f32 returns their bits; u32_* compute on the 32-bit halves of a vu64
  *     mask16           the words of 16 bits that passed a test; u16_* compute on the words of a vu64
+ *
+ *     u64_load32       p[0], p[1] ..., each zero-extended
+ *     u64_load_even32  p[0], p[2] ...; the upper half of each lane is undefined, and u64_mul32 does not read it
+ *     f64_add_fma      a + b, computed as a fused 1 * a + b where that keeps the adders free for other sums
+ *     f64_muladd, f64_mulsub, f32_muladd, f32_mulsub: fused or not fused; used only where the error bound allows both
+ *     f64_interleave, f32_interleave: a[0], b[0], a[1], b[1] ...; f32_deinterleave is the inverse
+ *     u16_excess       a - b, or 0 where a < b
+ *     u16_odd          bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in any order
+ *     f64_load_f32, f64_store_f32: LANES floats as doubles, and LANES doubles rounded to floats
+ *     f64_of_f32       widens one vector to two
+ *     f32_of_f64       rounds two vectors to floats
+ *     f16_load         2 LANES numbers
+ *     f16_of_f32, bf16_of_f32: narrow two vectors of floats, and return the bits; for bfloat16, no float may be half-way
+ *                      between two numbers
+ *     bf16_split       numbers 0, 2, 4 ... and 1, 3, 5 ... of a vector of 4 LANES numbers; bf16_join narrows two vectors in
+ *                      this order
+ *     u64_flush        stores output; a non-temporal store bypasses the caches and needs an address aligned to a vector
+ *     mask16_and_nonzero: m without the words in which x & bits is zero; in mask16_all, all words have passed
  */
 #ifndef POSENC_SIMD_H
 #define POSENC_SIMD_H
@@ -13,81 +30,156 @@
 #include "inline.h"
 #include "exact/rounding.h"
 
-#if defined(__SSE2__)
+#if defined(__SSE2__) && defined(__GNUC__)
 #include <emmintrin.h>
-#endif
 
-#if defined(__GNUC__)
 typedef double vf64 __attribute__((vector_size(16)));
 typedef uint64_t vu64 __attribute__((vector_size(16)));
 typedef uint32_t vu32 __attribute__((vector_size(16)));
 typedef uint16_t vu16 __attribute__((vector_size(16)));
+typedef __m128 vf32;
 enum { LANES = 2 };
 static inline vf64 f64_set(double x) { return (vf64){x, x}; }
+static inline vf64 f64_load_f32(const float *p) {
+    return (vf64)_mm_cvtps_pd(_mm_loadl_pi(_mm_setzero_ps(), (const __m64 *)(const void *)p));
+}
+static inline void f64_store_f32(float *p, vf64 v) { _mm_storel_pi((__m64 *)(void *)p, _mm_cvtpd_ps((__m128d)v)); }
 static inline vu64 u64_set(uint64_t x) { return (vu64){x, x}; }
-/* p[0], p[1] ..., each zero-extended */
 static inline vu64 u64_load32(const uint32_t *p) { return (vu64){p[0], p[1]}; }
-/* p[0], p[2] ...; the upper half of each lane is undefined, and u64_mul32 does not read it */
 static inline vu64 u64_load_even32(const uint32_t *p) { return (vu64){p[0], p[2]}; }
 static inline vu64 u64_load_even(const uint64_t *p) { return (vu64){p[0], p[2]}; }
-/* a[0], b[0], a[1], b[1] ... */
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = (vf64){a[0], b[0]};
     *high = (vf64){a[1], b[1]};
 }
 static inline vu64 u16_add(vu64 a, vu64 b) { return (vu64)((vu16)a + (vu16)b); }
 static inline vu64 u16_sub(vu64 a, vu64 b) { return (vu64)((vu16)a - (vu16)b); }
-/* a - b, or 0 where a < b */
-static inline vu64 u16_excess(vu64 a, vu64 b) {
-#if defined(__SSE2__)
-    return (vu64)_mm_subs_epu16((__m128i)a, (__m128i)b);
-#else
-    return (vu64)((vu16)a - (vu16)b) & (vu64)((vu16)a > (vu16)b);
-#endif
-}
-static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
+static inline vu64 u16_excess(vu64 a, vu64 b) { return (vu64)_mm_subs_epu16((__m128i)a, (__m128i)b); }
 static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
-/* bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in any order */
-static inline vu64 u16_odd(vu64 a, vu64 b) {
-    const uint64_t odd = 0xffff0000ffff0000;
-    return (a & (vu64){odd, odd}) | (vu64)((vu32)b >> 16);
+static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
+static inline vu64 u16_odd(vu64 a, vu64 b) { return (a & u64_set(0xffff0000ffff0000)) | (vu64)((vu32)b >> 16); }
+static inline vu64 bits_of_f32(vf32 f) { return (vu64)f; }
+static inline vf32 f32_set(float x) { return _mm_set1_ps(x); }
+static inline vf32 f32_load(const float *p) { return _mm_loadu_ps(p); }
+static inline vf32 f32_add(vf32 a, vf32 b) { return _mm_add_ps(a, b); }
+static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm_mul_ps(a, b); }
+static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm_sub_ps(_mm_mul_ps(a, b), c); }
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    *low = _mm_unpacklo_ps(a, b);
+    *high = _mm_unpackhi_ps(a, b);
 }
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    *a = _mm_shuffle_ps(low, high, 0x88);
+    *b = _mm_shuffle_ps(low, high, 0xdd);
+}
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    *low = (vf64)_mm_cvtps_pd(f);
+    *high = (vf64)_mm_cvtps_pd(_mm_movehl_ps(f, f));
+}
+static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
+static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
+    /* narrows with signed saturation, which changes no value after an arithmetic shift */
+    const __m128i half = _mm_set1_epi32(0x8000);
+    const __m128i low = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(a), half), 16);
+    const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
+    return (vu64)_mm_packs_epi32(low, high);
+}
+static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
+    *even = (vf32)((vu32)x << 16);
+    *odd = (vf32)(x & u64_set(0xffff0000ffff0000));
+}
+static inline vu64 bf16_join(vf32 even, vf32 odd) {
+    const vu64 half = u64_set(0x0000800000008000);
+    return u16_odd((vu64)((vu32)odd + (vu32)half), (vu64)((vu32)even + (vu32)half));
+}
+static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+    if (non_temporal) _mm_stream_si128(p, (__m128i)x);
+    else _mm_storeu_si128(p, (__m128i)x);
+}
+static inline void flush_fence(void) { _mm_sfence(); }
 #else
 typedef double vf64;
 typedef uint64_t vu64;
+typedef struct {
+    float lane[2];
+} vf32;
 enum { LANES = 1 };
 static inline vf64 f64_set(double x) { return x; }
+static inline vf64 f64_load_f32(const float *p) { return *p; }
+static inline void f64_store_f32(float *p, vf64 v) { *p = (float)v; }
 static inline vu64 u64_set(uint64_t x) { return x; }
 static inline vu64 u64_load32(const uint32_t *p) { return *p; }
 static inline vu64 u64_load_even32(const uint32_t *p) { return *p; }
 static inline vu64 u64_load_even(const uint64_t *p) { return *p; }
-static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
-    *low = a;
-    *high = b;
-}
-static inline vu64 u16_add(vu64 a, vu64 b) {
-    const uint64_t low = 0x7fff7fff7fff7fff;
-    return ((a & low) + (b & low)) ^ ((a ^ b) & ~low);
-}
-static inline vu64 u16_sub(vu64 a, vu64 b) {
-    const uint64_t low = 0x7fff7fff7fff7fff;
-    return ((a | ~low) - (b & low)) ^ ((a ^ ~b) & ~low);
-}
-static inline vu64 u16_excess(vu64 a, vu64 b) {
-    uint64_t excess = 0;
-    for (int i = 0; i < 64; i += 16) {
-        const uint64_t x = a >> i & 0xffff, y = b >> i & 0xffff;
-        excess |= (x > y ? x - y : 0) << i;
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }
+static inline int u64_is_zero(vu64 a) { return a == 0; }
+static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) { *low = a, *high = b; }
+#define DEFINE_U16(name, result) \
+    static inline vu64 name(vu64 a, vu64 b) { \
+        uint64_t words = 0; \
+        for (int i = 0; i < 64; i += 16) { \
+            const uint64_t x = a >> i & 0xffff, y = b >> i & 0xffff; \
+            words |= (uint64_t)(uint16_t)(result) << i; \
+        } \
+        return words; \
     }
-    return excess;
-}
+DEFINE_U16(u16_add, x + y)
+DEFINE_U16(u16_sub, x - y)
+DEFINE_U16(u16_excess, x > y ? x - y : 0)
+DEFINE_U16(u16_equal, x == y)
+static inline vu64 u16_is_zero(vu64 x) { return u16_equal(x, 0); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) { return (a & 0xffff0000ffff0000) | (b >> 16 & 0x0000ffff0000ffff); }
-static inline vu64 u16_is_zero(vu64 x) {
-    uint64_t any = 0;
-    for (int i = 0; i < 64; i += 16) any |= (x >> i & 0xffff) == 0;
-    return any;
+static inline vu64 bits_of_f32(vf32 f) {
+    vu64 u;
+    memcpy(&u, &f, sizeof u);
+    return u;
 }
+#define DEFINE_F32(name, parameters, value) \
+    static inline vf32 name parameters { \
+        vf32 f; \
+        for (int i = 0; i < 2; i++) f.lane[i] = value; \
+        return f; \
+    }
+DEFINE_F32(f32_set, (float x), x)
+DEFINE_F32(f32_load, (const float *p), p[i])
+DEFINE_F32(f32_add, (vf32 a, vf32 b), a.lane[i] + b.lane[i])
+DEFINE_F32(f32_mul, (vf32 a, vf32 b), a.lane[i] * b.lane[i])
+DEFINE_F32(f32_muladd, (vf32 a, vf32 b, vf32 c), a.lane[i] * b.lane[i] + c.lane[i])
+DEFINE_F32(f32_mulsub, (vf32 a, vf32 b, vf32 c), a.lane[i] * b.lane[i] - c.lane[i])
+DEFINE_F32(f32_of_f64, (vf64 a, vf64 b), (float)(i ? b : a))
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    *low = (vf32){{a.lane[0], b.lane[0]}};
+    *high = (vf32){{a.lane[1], b.lane[1]}};
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) { f32_interleave(low, high, a, b); }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) { *low = f.lane[0], *high = f.lane[1]; }
+static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
+    const float f[4] = {a.lane[0], a.lane[1], b.lane[0], b.lane[1]};
+    uint16_t bits[4];
+    vu64 u;
+    for (int i = 0; i < 4; i++) bits[i] = (uint16_t)((bits_of_float(f[i]) + 0x8000u) >> 16);
+    memcpy(&u, bits, sizeof u);
+    return u;
+}
+static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
+    uint16_t bits[4];
+    memcpy(bits, &x, sizeof bits);
+    *even = (vf32){{float_of_bfloat(bits[0]), float_of_bfloat(bits[2])}};
+    *odd = (vf32){{float_of_bfloat(bits[1]), float_of_bfloat(bits[3])}};
+}
+static inline vu64 bf16_join(vf32 even, vf32 odd) {
+    f32_interleave(even, odd, &even, &odd);
+    return bf16_of_f32(even, odd);
+}
+static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+    (void)non_temporal;
+    memcpy(p, &x, sizeof x);
+}
+static inline void flush_fence(void) {}
 #endif
 static inline vu64 u16_min(vu64 a, vu64 b) { return u16_sub(a, u16_excess(a, b)); }
 static inline vu64 u16_max(vu64 a, vu64 b) { return u16_add(b, u16_excess(a, b)); }
@@ -117,11 +209,9 @@ static inline vu64 bits_of_f64(vf64 v) {
 }
 
 static inline vf64 f64_add(vf64 a, vf64 b) { return a + b; }
-/* a + b, computed as a fused 1 * a + b where that keeps the adders free for other sums */
 static inline vf64 f64_add_fma(vf64 a, vf64 b) { return a + b; }
 static inline vf64 f64_sub(vf64 a, vf64 b) { return a - b; }
 static inline vf64 f64_mul(vf64 a, vf64 b) { return a * b; }
-/* fused or not fused; used only where the error bound allows both */
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return a * b + c; }
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return a * b - c; }
 
@@ -134,164 +224,6 @@ static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
 static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
 
-/* f32_interleave gives a[0], b[0], a[1], b[1] ..., and f32_deinterleave is its inverse.  f32_muladd and f32_mulsub are fused or
- * not, as for doubles.  f16_load reads 2 LANES numbers.  bf16_split gives numbers 0, 2, 4 ... and 1, 3, 5 ... of a
- * vector of 4 LANES numbers.  f64_of_f32 widens one vector to two.
- *
- * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats and return the bits; no
- * float may be half-way between two numbers of the narrower type.  bf16_join narrows two vectors in the order of bf16_split.
- * u64_flush stores output; a non-temporal store bypasses the caches and needs an address aligned to the size of a vector. */
-#if defined(__SSE2__)
-typedef __m128 vf32;
-static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
-static inline vu64 u64_mul32(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m128i)a, (__m128i)b); }
-static inline vu64 bits_of_f32(vf32 f) { return (vu64)f; }
-static inline vf32 f32_set(float x) { return _mm_set1_ps(x); }
-static inline vf32 f32_load(const float *p) { return _mm_loadu_ps(p); }
-static inline vf32 f32_add(vf32 a, vf32 b) { return _mm_add_ps(a, b); }
-static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm_mul_ps(a, b); }
-static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
-static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm_sub_ps(_mm_mul_ps(a, b), c); }
-static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
-    *low = _mm_unpacklo_ps(a, b);
-    *high = _mm_unpackhi_ps(a, b);
-}
-static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
-    *a = _mm_shuffle_ps(low, high, 0x88);
-    *b = _mm_shuffle_ps(low, high, 0xdd);
-}
-static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
-    *low = (vf64)_mm_cvtps_pd(f);
-    *high = (vf64)_mm_cvtps_pd(_mm_movehl_ps(f, f));
-}
-static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
-static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
-    /* narrows with signed saturation, which changes no value after an arithmetic shift */
-    const __m128i half = _mm_set1_epi32(0x8000);
-    const __m128i low = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(a), half), 16);
-    const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
-    return (vu64)_mm_packs_epi32(low, high);
-}
-static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
-    *even = (vf32)_mm_slli_epi32((__m128i)x, 16);
-    *odd = (vf32)_mm_and_si128((__m128i)x, _mm_set1_epi32((int)0xffff0000));
-}
-static inline vu64 bf16_join(vf32 even, vf32 odd) {
-    const __m128i half = _mm_set1_epi32(0x8000), upper = _mm_set1_epi32((int)0xffff0000);
-    const __m128i low = _mm_srli_epi32(_mm_add_epi32(_mm_castps_si128(even), half), 16);
-    return (vu64)_mm_or_si128(low, _mm_and_si128(_mm_add_epi32(_mm_castps_si128(odd), half), upper));
-}
-static inline void u64_flush(void *p, vu64 x, int non_temporal) {
-    if (non_temporal) _mm_stream_si128(p, (__m128i)x);
-    else _mm_storeu_si128(p, (__m128i)x);
-}
-static inline void flush_fence(void) { _mm_sfence(); }
-#else
-typedef struct {
-    float lane[2 * LANES];
-} vf32;
-static inline int u64_is_zero(vu64 a) {
-    uint64_t lanes[LANES], any = 0;
-    memcpy(lanes, &a, sizeof lanes);
-    for (int i = 0; i < LANES; i++) any |= lanes[i];
-    return any == 0;
-}
-static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }      /* the upper halves of a and b are zero in this file */
-static inline vu64 bits_of_f32(vf32 f) {
-    vu64 u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-static inline vf32 f32_of_f64(vf64 a, vf64 b) {
-    double t[2 * LANES];
-    vf32 f;
-    f64_store(t, a);
-    f64_store(t + LANES, b);
-    for (int i = 0; i < 2 * LANES; i++) f.lane[i] = (float)t[i];
-    return f;
-}
-static inline vf32 f32_load(const float *p) {
-    vf32 f;
-    memcpy(&f, p, sizeof f);
-    return f;
-}
-#define DEFINE_F32(name, parameters, value) \
-    static inline vf32 name parameters { \
-        vf32 f; \
-        for (int i = 0; i < 2 * LANES; i++) f.lane[i] = value; \
-        return f; \
-    }
-DEFINE_F32(f32_set, (float x), x)
-DEFINE_F32(f32_add, (vf32 a, vf32 b), a.lane[i] + b.lane[i])
-DEFINE_F32(f32_mul, (vf32 a, vf32 b), a.lane[i] * b.lane[i])
-DEFINE_F32(f32_muladd, (vf32 a, vf32 b, vf32 c), a.lane[i] * b.lane[i] + c.lane[i])
-DEFINE_F32(f32_mulsub, (vf32 a, vf32 b, vf32 c), a.lane[i] * b.lane[i] - c.lane[i])
-static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
-    for (int i = 0; i < LANES; i++) {
-        low->lane[2 * i] = a.lane[i];
-        low->lane[2 * i + 1] = b.lane[i];
-        high->lane[2 * i] = a.lane[LANES + i];
-        high->lane[2 * i + 1] = b.lane[LANES + i];
-    }
-}
-static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
-    for (int i = 0; i < LANES; i++) {
-        a->lane[i] = low.lane[2 * i];
-        b->lane[i] = low.lane[2 * i + 1];
-        a->lane[LANES + i] = high.lane[2 * i];
-        b->lane[LANES + i] = high.lane[2 * i + 1];
-    }
-}
-static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
-    double t[2 * LANES];
-    for (int i = 0; i < 2 * LANES; i++) t[i] = f.lane[i];
-    *low = f64_load(t);
-    *high = f64_load(t + LANES);
-}
-static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
-    uint16_t bits[4 * LANES];
-    for (int i = 0; i < 2 * LANES; i++) bits[i] = (uint16_t)((bits_of_float(a.lane[i]) + 0x8000u) >> 16);
-    for (int i = 0; i < 2 * LANES; i++) bits[2 * LANES + i] = (uint16_t)((bits_of_float(b.lane[i]) + 0x8000u) >> 16);
-    vu64 u;
-    memcpy(&u, bits, sizeof u);
-    return u;
-}
-static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
-    uint16_t bits[4 * LANES];
-    memcpy(bits, &x, sizeof bits);
-    for (int i = 0; i < 2 * LANES; i++) {
-        even->lane[i] = float_of_bfloat(bits[2 * i]);
-        odd->lane[i] = float_of_bfloat(bits[2 * i + 1]);
-    }
-}
-static inline vu64 bf16_join(vf32 even, vf32 odd) {
-    uint16_t bits[4 * LANES];
-    for (int i = 0; i < 2 * LANES; i++) {
-        bits[2 * i] = (uint16_t)((bits_of_float(even.lane[i]) + 0x8000u) >> 16);
-        bits[2 * i + 1] = (uint16_t)((bits_of_float(odd.lane[i]) + 0x8000u) >> 16);
-    }
-    vu64 x;
-    memcpy(&x, bits, sizeof x);
-    return x;
-}
-static inline void u64_flush(void *p, vu64 x, int non_temporal) {
-    (void)non_temporal;
-    memcpy(p, &x, sizeof x);
-}
-static inline void flush_fence(void) {}
-#endif
-/* LANES doubles, rounded to floats */
-static inline void f64_store_f32(float *p, vf64 v) {
-    double t[LANES];
-    f64_store(t, v);
-    for (int i = 0; i < LANES; i++) p[i] = (float)t[i];
-}
-/* LANES floats as doubles */
-static inline vf64 f64_load_f32(const float *p) {
-    double t[LANES];
-    for (int i = 0; i < LANES; i++) t[i] = p[i];
-    return f64_load(t);
-}
 NOINLINE vu64 f16_of_f32(vf32 a, vf32 b) {
     float t[4 * LANES];
     uint16_t half[4 * LANES];
@@ -300,7 +232,7 @@ NOINLINE vu64 f16_of_f32(vf32 a, vf32 b) {
     memcpy(t + 2 * LANES, &b, sizeof b);
     for (int i = 0; i < 4 * LANES; i++) {
         const uint32_t u = bits_of_float(t[i]), magnitude = u & 0x7fffffffu;
-        half[i] = (uint16_t)((magnitude - (112u << 23) + 0x1000u) >> 13 | (u >> 16 & 0x8000u));
+        half[i] = (uint16_t)((magnitude - (112u << 23) + 0xfffu + (u >> 13 & 1)) >> 13 | (u >> 16 & 0x8000u));
         special |= (uint32_t)(magnitude - 0x38800000u >= 0x47000000u - 0x38800000u); /* outside 2**-14 .. 2**15 */
     }
     if (special)
@@ -314,22 +246,11 @@ NOINLINE vf32 f16_load(const uint16_t *p) {
     for (int i = 0; i < 2 * LANES; i++) t[i] = float_of_half(p[i]);
     return f32_load(t);
 }
-NOINLINE void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
-    for (int i = 0; i < TILE; i++) p[i] = half_of_float(f[i]);
-}
-NOINLINE void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
-    for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
-}
 
-/* In mask16_all, all words have passed.  mask16_and_nonzero is `m` without the words in which x & bits is zero.  In this
- * file, a mask is 0 if all words have passed. */
+/* In this file, a mask is 0 if all words have passed. */
 typedef vu64 mask16;
 static inline mask16 mask16_all(void) { return u64_set(0); }
 static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return m | u16_is_zero(x & bits); }
-#if defined(__SSE2__)
-static inline int mask16_is_all(mask16 m) { return _mm_movemask_epi8((__m128i)m) == 0; }
-#else
 static inline int mask16_is_all(mask16 m) { return u64_is_zero(m); }
-#endif
 
 #endif

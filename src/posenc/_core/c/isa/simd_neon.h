@@ -118,11 +118,4 @@ static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) {
 }
 static inline int mask16_is_all(mask16 m) { return vminvq_u16(m) != 0; }
 
-static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
-    for (int i = 0; i < TILE; i += 8) u64_flush(p + i, f16_of_f32(vld1q_f32(f + i), vld1q_f32(f + i + 4)), 0);
-}
-static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
-    for (int i = 0; i < TILE; i += 4) vst1q_f32(f + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i))));
-}
-
 #endif

@@ -20,13 +20,12 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
                          dtype_t dtype, int interleaved) {
     if (dtype == FLOAT32) {
         double_pairs_t v = load_double_pairs(in_a, in_b, interleaved);
-        const int uncertain = rotate_in_double(&v, h->factors, pair, h->limits);
-        if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
+        if (UNLIKELY(rotate_in_double(&v, h->factors, pair, h->limits))) settle_bunch(h, pair, width, in_a, in_b, a, b);
         else store_double_pairs(a, b, &v, interleaved);
     } else {
         pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
-        const int uncertain = rotate_in_float(&v, h->factors, pair, h->limits, dtype, interleaved);
-        if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
+        if (UNLIKELY(rotate_in_float(&v, h->factors, pair, h->limits, dtype, interleaved)))
+            settle_bunch(h, pair, width, in_a, in_b, a, b);
         else store_pairs(a, b, &v, dtype, interleaved);
     }
 }
@@ -103,13 +102,11 @@ static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, offs
 
 /* A group of rows and heads.  `factors` has `pitch` numbers for each position, from the index `first_position` on. */
 typedef struct {
-    const rotation_t *rotation;
-    const limits_t *limits;
+    head_row_t shared; /* without the members that depend on the row */
     ptrdiff_t rows, heads, pitch, first_position;
     const offset_t *row;
     offset_t head[HEADS_TOGETHER];
     const double *factors;
-    tally_t *tally;
 } patch_t;
 
 INLINE ptrdiff_t last_stride(const extent_t *e) {
@@ -119,11 +116,11 @@ INLINE ptrdiff_t last_stride(const extent_t *e) {
 
 /* Rotates a group.  The inner loop runs over the heads or over the rows, whichever have the smaller stride. */
 INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
-    const rotation_t *const r = p->rotation;
+    const rotation_t *const r = p->shared.rotation;
     const int heads_inside = last_stride(&r->heads) < last_stride(&r->rows);
     const ptrdiff_t outside = heads_inside ? p->rows : p->heads, inside = heads_inside ? p->heads : p->rows;
     const offset_t *const outer = heads_inside ? p->row : p->head, *const inner = heads_inside ? p->head : p->row;
-    head_row_t h = {.rotation = r, .limits = p->limits, .tally = p->tally};
+    head_row_t h = p->shared;
     for (ptrdiff_t i = 0; i < outside; i++) {
         for (ptrdiff_t j = 0; j < inside; j++) {
             const ptrdiff_t far = j + ROWS_AHEAD, beyond = far < inside ? i : i + 1 < outside ? i + 1 : i;
@@ -138,7 +135,7 @@ INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
     }
 }
 
-NOINLINE void patch_of_order(const patch_t *p) { FOR_ORDER(p->rotation, rotate_patch(p, DTYPE, INTERLEAVED)) }
+NOINLINE void patch_of_order(const patch_t *p) { FOR_ORDER(p->shared.rotation, rotate_patch(p, DTYPE, INTERLEAVED)) }
 
 /* ---- entry points -------------------------------------------------------------------------------------------------------- */
 
@@ -164,14 +161,12 @@ static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdif
     offsets_of(&r->rows, row, count, row_offsets);
     for (ptrdiff_t i = 0; i < count; i++) row_offsets[i].position += r->first_position;
     for (ptrdiff_t first = 0; first < count; first += ROWS_TOGETHER) {
-        patch_t p = {.rotation = r,
-                     .limits = &limits,
+        patch_t p = {.shared = {.rotation = r, .limits = &limits, .tally = tally},
                      .rows = minimum(count - first, ROWS_TOGETHER),
                      .pitch = pitch,
                      .first_position = r->factors ? 0 : row,
                      .row = row_offsets + first,
-                     .factors = r->factors ? r->factors : own,
-                     .tally = tally};
+                     .factors = r->factors ? r->factors : own};
         for (ptrdiff_t h = head; h < end; h += HEADS_TOGETHER) {
             p.heads = minimum(end - h, HEADS_TOGETHER);
             offsets_of(&r->heads, h, p.heads, p.head);

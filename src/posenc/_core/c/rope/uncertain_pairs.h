@@ -57,33 +57,28 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
 }
 
 /* Compiles `statement` for each dtype and layout of the pairs, with DTYPE and INTERLEAVED as constants. */
-#define ORDER_CASES(T, r, statement) \
-    case T: { \
-        const dtype_t DTYPE = T; \
-        if ((r)->interleaved) { \
-            const int INTERLEAVED = 1; \
-            statement; \
-        } else { \
-            const int INTERLEAVED = 0; \
-            statement; \
-        } \
-    } break;
 #define FOR_ORDER(r, statement) \
     switch ((r)->dtype) { \
-        ORDER_CASES(FLOAT32, r, statement) \
-        ORDER_CASES(FLOAT16, r, statement) \
-        ORDER_CASES(BFLOAT16, r, statement) \
+        DTYPE_CASE(FLOAT32, FOR_LAYOUT(r, statement)) \
+        DTYPE_CASE(FLOAT16, FOR_LAYOUT(r, statement)) \
+        DTYPE_CASE(BFLOAT16, FOR_LAYOUT(r, statement)) \
     default: break; \
     }
+#define FOR_LAYOUT(r, statement) \
+    if ((r)->interleaved) { \
+        const int INTERLEAVED = 1; \
+        statement; \
+    } else { \
+        const int INTERLEAVED = 0; \
+        statement; \
+    }
 
-/* BUNCH pairs in the order of load_pairs: their numbers (a, b), factors (c, s), rotated values (x, y) and error bounds.  An
- * element of undecided_x or undecided_y is nonzero if the rounding of the value is undecided. */
+/* BUNCH pairs in the order of load_pairs: their numbers (a, b), factors (c, s), rotated values (x, y) and error bounds. */
 typedef struct {
     ALIGNED double a[BUNCH], b[BUNCH], c[BUNCH], s[BUNCH], x[BUNCH], y[BUNCH], error[BUNCH];
-    ALIGNED uint64_t undecided_x[BUNCH], undecided_y[BUNCH];
 } settled_t;
 
-/* Evaluates the undecided values of the first `width` pairs. */
+/* Rounds the values of the first `width` pairs; undecided ones are evaluated. */
 NOINLINE void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width, settled_t *v) {
     const rotation_t *r = h->rotation;
     const double sign = r->inverse ? -1 : 1;
@@ -91,8 +86,8 @@ NOINLINE void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width,
         const int at = is_split(r) ? i / (4 * LANES) * (4 * LANES) + i / (2 * LANES) % 2 + i % (2 * LANES) * 2 : i;
         const double for_x[2] = {v->a[i], -sign * v->b[i]}, for_y[2] = {v->b[i], sign * v->a[i]}, s = sign * v->s[i];
         if (at >= width) continue;
-        if (v->undecided_x[i]) v->x[i] = undecided_value(h, pair + at, for_x, v->c[i], s, v->error[i]);
-        if (v->undecided_y[i]) v->y[i] = undecided_value(h, pair + at, for_y, v->c[i], s, v->error[i]);
+        v->x[i] = undecided_value(h, pair + at, for_x, v->c[i], s, v->error[i]);
+        v->y[i] = undecided_value(h, pair + at, for_y, v->c[i], s, v->error[i]);
     }
 }
 
@@ -158,29 +153,27 @@ INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
         const vf64 factors = f64_add(f64_abs(c), f64_abs(s)), numbers = f64_add(f64_abs(a), f64_abs(b));
         const vf64 error = f64_add(f64_mul(numbers, f64_add(f64_mul(factors, share), floor)), underflow);
         vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
-        const vu64 undecided_x = round_values(&x, error, dtype), undecided_y = round_values(&y, error, dtype);
-        any = u64_or(any, u64_or(undecided_x, undecided_y));
+        any = u64_or(any, u64_or(round_values(&x, error, dtype), round_values(&y, error, dtype)));
         f64_store(v->x + i, x);
         f64_store(v->y + i, y);
         f64_store(v->error + i, error);
-        u64_flush(v->undecided_x + i, undecided_x, 0);
-        u64_flush(v->undecided_y + i, undecided_y, 0);
     }
     return any;
 }
 
 /* Rotates `width` pairs, using an error bound for each pair; values that remain undecided are evaluated exactly. */
+INLINE void settle_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
+                         char *out_b, dtype_t dtype, int interleaved) {
+    settled_t v;
+    load_settled(&v, h->factors, pair, in_a, in_b, dtype, interleaved);
+    if (UNLIKELY(!u64_is_zero(round_pairs(&v, h->limits, dtype)))) evaluate_undecided(h, pair, width, &v);
+    store_settled(&v, out_a, out_b, dtype, interleaved);
+    h->tally->uncertain++;
+}
+
 NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
                            char *out_b) {
-    const rotation_t *r = h->rotation;
-    settled_t v;
-    FOR_ORDER(r, load_settled(&v, h->factors, pair, in_a, in_b, DTYPE, INTERLEAVED))
-    const vu64 any = r->dtype == FLOAT32   ? round_pairs(&v, h->limits, FLOAT32)
-                     : r->dtype == FLOAT16 ? round_pairs(&v, h->limits, FLOAT16)
-                                           : round_pairs(&v, h->limits, BFLOAT16);
-    h->tally->uncertain++;
-    if (UNLIKELY(!u64_is_zero(any))) evaluate_undecided(h, pair, width, &v);
-    FOR_ORDER(r, store_settled(&v, out_a, out_b, DTYPE, INTERLEAVED))
+    FOR_ORDER(h->rotation, settle_pairs(h, pair, width, in_a, in_b, out_a, out_b, DTYPE, INTERLEAVED))
 }
 
 #endif

@@ -97,12 +97,21 @@ INLINE void prefetch_lines(prefetch_t *prefetch, ptrdiff_t lines) {
     }
 }
 
-/* At most FINE rows of the job, from `row` on, in the tile that begins at `column`; row i is written to out + i * row_stride.
- * `middle` of them, or all if there are fewer, are below the anchor.
- * If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
+/* `next` is the position of row + 1.  It is used for shifted rows (spec->first > 0), which end with the first columns of the
+ * next row (spec_from in offset_tables.h). */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
+    ptrdiff_t row, count;
+    position_t position, next;
+    tally_t *tally;
+} block_t;
+
+/* At most FINE rows of a block, from `row` of the job on, in the tile that begins at `column`; row i is written to
+ * out + i * row_stride.  `middle` of them, or all if there are fewer, are below the anchor.
+ * If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
+typedef struct {
+    const block_t *block;
     output_t output;
     ptrdiff_t row, column;
     int rows, middle, width, whole;
@@ -110,7 +119,6 @@ typedef struct {
     ptrdiff_t row_stride;
     const double *fine, *fine_low;
     prefetch_t *prefetch;
-    tally_t *tally;
 } group_t;
 
 INLINE int row_above(const group_t *g, int r) { return g->middle + r; }
@@ -148,7 +156,7 @@ INLINE void advance_dd(const anchor_t *a, const double *fine, const double *fine
 
 /* Recomputes a row of the pass that begins at column `pass`, and rounds each value using its error bound. */
 COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
-    const dtype_t dtype = g->job->dtype;
+    const dtype_t dtype = g->block->job->dtype;
     const int row = is_above ? row_above(g, r) : row_below(g, r), width = minimum(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     row_t t = {.high = {0}};
@@ -161,8 +169,8 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
         dd_store(t.high + i, t.low + i, is_above ? above : below);
         f64_store(t.error + i, f64_load(a->error + column));
     }
-    write_settled(g->spec, g->job, g->output, g->row + row, g->column + pass, width,
-                  g->out + row * g->row_stride + pass * size_of(dtype), &t, g->tally);
+    write_settled(g->block->spec, g->block->job, g->output, g->row + row, g->column + pass, width,
+                  g->out + row * g->row_stride + pass * size_of(dtype), &t, g->block->tally);
 }
 
 /* Whether rows are staged, that is, computed in a buffer: rows that are added, and rows narrower than a tile. */
@@ -171,8 +179,8 @@ INLINE int is_staged(int whole, output_t output) { return !whole || output == AD
 /* Copies or adds a staged row of a pass to the output. */
 INLINE void write_pass(const group_t *g, int pass, char *out, const char *staged, int whole, dtype_t dtype) {
     const int columns = pass_columns(dtype);
-    if (whole) add(out, staged, columns, dtype, g->job->x_scale);
-    else write_staged(g->job, out, staged, minimum(g->width - pass, columns), dtype, g->output, 1);
+    if (whole) add(out, staged, columns, dtype, g->block->job->x_scale);
+    else write_staged(g->block->job, out, staged, minimum(g->width - pass, columns), dtype, g->output, 1);
 }
 
 /* Computes a row of a pass below the anchor and, if `with_above`, also a row above it.  Each line is written before all values
@@ -212,27 +220,49 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
     return again ? !u64_is_zero(undecided) : !mask16_is_all(passed);
 }
 
+/* Does the same for float64, in a single pass.  Returns whether a value is undecided. */
+INLINE int advance_pass_dd(const anchor_t *a, const double *fine, const double *fine_low, char *above, char *below,
+                           int with_above, output_t output) {
+    const int per_line = LINE / (int)sizeof(vf64);
+    vu64 undecided = u64_set(0);
+    for (int line = 0; line < TILE_VECTORS; line += per_line) {
+        vu64 bits_above[LINE / sizeof(vu64)], bits_below[LINE / sizeof(vu64)];
+        for (int v = 0; v < per_line; v++) {
+            const vf64 error = f64_load(a->error + (line + v) * LANES);
+            vdd x_above, x_below;
+            advance_dd(a, fine, fine_low, (line + v) * LANES, &x_above, &x_below);
+            if (with_above) bits_above[v] = bits_of_f64(rounded_dd(x_above, error, &undecided));
+            bits_below[v] = bits_of_f64(rounded_dd(x_below, error, &undecided));
+        }
+        if (with_above) write_line(above + line * (int)sizeof(vf64), bits_above, output);
+        write_line(below + line * (int)sizeof(vf64), bits_below, output);
+    }
+    return !u64_is_zero(undecided);
+}
+
 /* Writes the columns of a pass, at the offsets r .. last - 1, in the rows below the anchor and, if `with_above`, also in those
  * above it.  Stops at the first offset with an undecided value and returns this offset; otherwise, returns `last`.  If `whole`,
  * the loop calls no function, so `loaded` can stay in registers. */
-INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
-                               dtype_t dtype, output_t output) {
+INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
+                           dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    const int vectors = pass_columns(dtype) / LANES, staged = is_staged(whole, output);
-    ALIGNED char staged_above[TILE * sizeof(float)], staged_below[TILE * sizeof(float)];
+    const int vectors = dtype == FLOAT64 ? 0 : pass_columns(dtype) / LANES, staged = is_staged(whole, output);
+    ALIGNED char staged_above[TILE * sizeof(double)], staged_below[TILE * sizeof(double)];
     char *const out = g->out + pass * size_of(dtype);
     char *out_above = out + row_above(g, r) * row_stride, *out_below = out + row_below(g, r) * row_stride;
-    const double *fine = g->fine + r * 2 * TILE + pass, *const error = a->error + pass;
+    const double *fine = g->fine + r * 2 * TILE + pass, *fine_low = g->fine_low + r * 2 * TILE, *const error = a->error + pass;
     registers_t loaded;
     for (int v = 0; v < vectors; v++) {
         loaded.p[v] = f64_load(a->p + pass + v * LANES);
         loaded.q[v] = f64_load(a->q + pass + v * LANES);
         if (v % 2 == 0) loaded.addend[v / 2] = u64_load(a->addend + (pass + v * LANES) / 2);
     }
-    for (; r < last; r++, fine += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
+    for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
         char *const above = staged ? staged_above : out_above, *const below = staged ? staged_below : out_below;
-        if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, 0, dtype, output))) {
+        if (dtype == FLOAT64) {
+            if (UNLIKELY(advance_pass_dd(a, fine, fine_low, above, below, with_above, output))) return r;
+        } else if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, 0, dtype, output))) {
             /* compute the values again, because keeping them would take registers from the loop */
             const double *same_fine = fine;
             OPAQUE(same_fine);
@@ -244,42 +274,11 @@ INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, in
     return r;
 }
 
-/* Does the same as advance_rows_double for float64, in a single pass. */
-INLINE int advance_rows_dd(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, output_t output) {
-    const ptrdiff_t row_stride = g->row_stride;
-    const int per_line = LINE / (int)sizeof(vf64), staged = is_staged(whole, output);
-    ALIGNED char staged_above[TILE * sizeof(double)], staged_below[TILE * sizeof(double)];
-    char *out_above = g->out + row_above(g, r) * row_stride, *out_below = g->out + row_below(g, r) * row_stride;
-    const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
-    for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
-        if (output == ADD) prefetch_lines(g->prefetch, 2 * TILE * size_of(FLOAT64) / LINE);
-        char *const to_above = staged ? staged_above : out_above, *const to_below = staged ? staged_below : out_below;
-        vu64 undecided = u64_set(0);
-        for (int line = 0; line < TILE_VECTORS; line += per_line) {
-            vu64 bits_above[LINE / sizeof(vu64)], bits_below[LINE / sizeof(vu64)];
-            for (int v = 0; v < per_line; v++) {
-                const vf64 error = f64_load(a->error + (line + v) * LANES);
-                vdd above, below;
-                advance_dd(a, fine, fine_low, (line + v) * LANES, &above, &below);
-                if (with_above) bits_above[v] = bits_of_f64(rounded_dd(above, error, &undecided));
-                bits_below[v] = bits_of_f64(rounded_dd(below, error, &undecided));
-            }
-            if (with_above) write_line(to_above + line * (int)sizeof(vf64), bits_above, output);
-            write_line(to_below + line * (int)sizeof(vf64), bits_below, output);
-        }
-        if (UNLIKELY(!u64_is_zero(undecided))) return r;
-        if (staged && with_above) write_pass(g, 0, out_above, staged_above, whole, FLOAT64);
-        if (staged) write_pass(g, 0, out_below, staged_below, whole, FLOAT64);
-    }
-    return r;
-}
-
 INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above, int whole, dtype_t dtype,
                          output_t output) {
     for (int pass = 0; pass < (whole ? TILE : g->width); pass += pass_columns(dtype)) {
         for (int r = first; r < last; r++) {
-            r = dtype == FLOAT64 ? advance_rows_dd(g, a, r, last, with_above, whole, output)
-                                 : advance_rows_double(g, a, pass, r, last, with_above, whole, dtype, output);
+            r = advance_offsets(g, a, pass, r, last, with_above, whole, dtype, output);
             if (r == last) break;
             write_uncertain(g, a, pass, r, 0);
             if (with_above) write_uncertain(g, a, pass, r, 1);
@@ -289,7 +288,7 @@ INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int las
 
 /* Advances the few rows that are narrower than a tile, or that are below the anchor and have no counterpart above it. */
 NOINLINE void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
-    FOR_DTYPE(g->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
+    FOR_DTYPE(g->block->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }
 
 /* ---- groups: one function for each dtype and output mode ----------------------------------------------------------------- */
@@ -301,14 +300,13 @@ NOINLINE void advance_narrow_rows(const group_t *g, const anchor_t *a, int first
         else advance_narrow_rows(g, a, 0, above, 1); \
         advance_narrow_rows(g, a, above < 0 ? -above : above, g->middle, 0); \
     }
-DEFINE_GROUP(FLOAT64, STORE)
-DEFINE_GROUP(FLOAT32, STORE)
-DEFINE_GROUP(FLOAT16, STORE)
-DEFINE_GROUP(BFLOAT16, STORE)
-DEFINE_GROUP(FLOAT64, STREAM)
-DEFINE_GROUP(FLOAT32, STREAM)
-DEFINE_GROUP(FLOAT16, STREAM)
-DEFINE_GROUP(BFLOAT16, STREAM)
+#define DEFINE_GROUPS(OUTPUT) \
+    DEFINE_GROUP(FLOAT64, OUTPUT) \
+    DEFINE_GROUP(FLOAT32, OUTPUT) \
+    DEFINE_GROUP(FLOAT16, OUTPUT) \
+    DEFINE_GROUP(BFLOAT16, OUTPUT)
+DEFINE_GROUPS(STORE)
+DEFINE_GROUPS(STREAM)
 DEFINE_GROUP(FLOAT64, ADD)
 DEFINE_GROUP(FLOAT32, ADD)
 

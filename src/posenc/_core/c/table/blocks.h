@@ -6,16 +6,6 @@
 
 #include "table/direct_rows.h"
 
-/* `next` is the position of row + 1.  It is used for shifted rows (spec->first > 0), which end with the first columns of the
- * next row (spec_from in offset_tables.h). */
-typedef struct {
-    const spec_t *spec;
-    const job_t *job;
-    ptrdiff_t row, count;
-    position_t position, next;
-    tally_t *tally;
-} block_t;
-
 static ptrdiff_t columns_of_this_row(const block_t *b) { return b->spec->d_model - b->spec->first; }
 
 static int ends_in_next_row(const block_t *b, ptrdiff_t tile) {
@@ -27,14 +17,9 @@ NOINLINE void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
     if (!ends_in_next_row(b, tile)) return;
     origin_t next;
     origin_of(b->spec, b->job, &b->next, tile, &next);
-    for (ptrdiff_t i = 0; i < TILE; i++) {
-        if (tile * TILE + i < columns_of_this_row(b)) continue;
-        o->p[i] = next.p[i];
-        o->q[i] = next.q[i];
-        o->p_low[i] = next.p_low[i];
-        o->q_low[i] = next.q_low[i];
-        o->fixed_magnitude[i] = next.fixed_magnitude[i];
-    }
+    const ptrdiff_t from = minimum(TILE, columns_of_this_row(b) - tile * TILE), begin = from < 0 ? 0 : from;
+    for (ptrdiff_t at = begin; at < (ptrdiff_t)(sizeof next / sizeof(double)); at += TILE) /* in each array of `next` */
+        memcpy((double *)(void *)o + at, (double *)(void *)&next + at, (size_t)(TILE - begin) * sizeof(double));
 }
 
 /* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
@@ -51,8 +36,7 @@ NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t 
                   &a);
     else anchor_of(b->job, origin, offsets_at(o->coarse, tile, COARSE, k), offsets_at(o->coarse_low, tile, COARSE, k), &a);
     const int width = minimum(b->spec->d_model - tile * TILE, TILE);
-    const group_t g = {.spec = b->spec,
-                       .job = b->job,
+    const group_t g = {.block = b,
                        .output = output,
                        .row = b->row + k * FINE,
                        .column = tile * TILE,
@@ -64,8 +48,7 @@ NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t 
                        .row_stride = row_stride,
                        .fine = offsets_at(o->fine, tile, HALF, 0),
                        .fine_low = offsets_at(o->fine_low, tile, HALF, 0),
-                       .prefetch = prefetch,
-                       .tally = b->tally};
+                       .prefetch = prefetch};
     GROUP[output][b->job->dtype](&g, &a);
 }
 

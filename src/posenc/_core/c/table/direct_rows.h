@@ -7,11 +7,13 @@
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the full amplitude, for tiny phases */
 
-/* Evaluates a row of a tile directly; only float64 needs the low parts. */
+/* Evaluates a row of a tile directly; only float64 needs the low parts.  Outside the fast path, the values are infinite, and so
+ * are the bounds of their errors: every value is then evaluated exactly. */
 INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, row_t *t) {
+    const vdd infinite = {f64_set(double_of_bits(0x7ff0000000000000u)), f64_set(0)};
     for (int i = 0; i < TILE; i += 2 * LANES) {
-        vdd p[2], q[2];
-        direct_vectors(spec, position, column + i, dtype, p, q);
+        vdd p[2] = {infinite, infinite}, q[2];
+        if (spec->has_fast_path) direct_vectors(spec, position, column + i, dtype, p, q);
         for (int j = 0; j < 2; j++) {
             f64_store(t->high + i + j * LANES, p[j].high);
             if (dtype == FLOAT64) f64_store(t->low + i + j * LANES, p[j].low);
@@ -78,22 +80,11 @@ NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Writes a row outside the fast path, with infinite error bounds, so that every value is evaluated exactly. */
-NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
-    for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
-        row_t t = {.low = {0}};
-        for (int i = 0; i < TILE; i++) t.error[i] = double_of_bits((uint64_t)0x7ff << 52);
-        write_settled(spec, job, job->output, row, column, minimum(spec->d_model - column, TILE),
-                      out + column * size_of(job->dtype), &t, tally);
-    }
-}
-
 NOINLINE void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
     const position_t position = position_of(spec, job, row);
     char *const out = job->out + row * job->row_stride;
     if (is_known(&position) || spec->scale == 0) known_row(spec, job, &position, out);
-    else if (is_fast(spec, &position)) direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
-    else exact_row(spec, job, row, out, tally);
+    else direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
 }
 
 #endif

@@ -52,37 +52,35 @@ DEFINE_ADD(add_doubles, double)
 DEFINE_ADD(add_floats, float)
 
 INLINE void load_halves(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
-    if (dtype == FLOAT16) f16_load_tile(f, p);
-    else
-        for (int i = 0; i < TILE; i++) f[i] = float_of_bfloat(p[i]);
+    for (int i = 0; i < TILE && dtype == FLOAT16; i += 2 * LANES) u64_flush(f + i, bits_of_f32(f16_load(p + i)), 0);
+    for (int i = 0; i < TILE && dtype == BFLOAT16; i++) f[i] = float_of_bfloat(p[i]);
 }
 INLINE void store_halves(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
-    if (dtype == FLOAT16) f16_store_tile(p, f);
-    else
-        for (int i = 0; i < TILE; i++) p[i] = bfloat_of_float(f[i]);
+    for (int i = 0; i < TILE && dtype == FLOAT16; i += 4 * LANES)
+        u64_flush(p + i, f16_of_f32(f32_load(f + i), f32_load(f + i + 2 * LANES)), 0);
+    for (int i = 0; i < TILE && dtype == BFLOAT16; i++) p[i] = bfloat_of_float(f[i]);
 }
 
 /* Computes in float, where products of two float16 (11-bit) or bfloat16 (8-bit) numbers are exact.  A sum that is first rounded
  * to 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa). */
 INLINE void add_halves(uint16_t *x, const uint16_t *value, ptrdiff_t width, dtype_t dtype, float x_scale) {
     for (; width > 0; x += TILE, value += TILE, width -= TILE) {
-        uint16_t x_part[TILE], value_part[TILE], product[TILE];
+        uint16_t part[2][TILE], product[TILE];
         float a[TILE], b[TILE];
         const int is_part = width < TILE;
         if (is_part) {
-            memset(x_part, 0, sizeof x_part);
-            memset(value_part, 0, sizeof value_part);
-            memcpy(x_part, x, (size_t)width * sizeof *x);
-            memcpy(value_part, value, (size_t)width * sizeof *x);
+            memset(part, 0, sizeof part);
+            memcpy(part[0], x, (size_t)width * sizeof *x);
+            memcpy(part[1], value, (size_t)width * sizeof *x);
         }
-        load_halves(a, is_part ? x_part : x, dtype);
-        load_halves(b, is_part ? value_part : value, dtype);
+        load_halves(a, is_part ? part[0] : x, dtype);
+        load_halves(b, is_part ? part[1] : value, dtype);
         for (int i = 0; i < TILE; i++) a[i] *= x_scale;
         store_halves(product, a, dtype);
         load_halves(a, product, dtype);
         for (int i = 0; i < TILE; i++) a[i] += b[i];
-        store_halves(is_part ? x_part : x, a, dtype);
-        if (is_part) memcpy(x, x_part, (size_t)width * sizeof *x);
+        store_halves(is_part ? part[0] : x, a, dtype);
+        if (is_part) memcpy(x, part[0], (size_t)width * sizeof *x);
     }
 }
 

@@ -92,31 +92,16 @@ typedef struct {
 /* Rounds the values of a row, using the error bound of each value; undecided values are evaluated exactly. */
 INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, row_t *values,
                    dtype_t dtype, tally_t *tally) {
-    const format_t format = format_of(dtype);
-    const int drop = 53 - format.precision;
-    const uint64_t half = drop ? (uint64_t)1 << (drop - 1) : 0, normal = bits_of_double(power_of_two(format.min_exponent));
-    uint64_t undecided[TILE], any = 0;
-    double rounded[TILE];
-    for (int i = 0; i < TILE; i++) {
-        /* rounds half-way points away from zero, as undecided_double does */
-        const uint64_t below = bits_of_double(values->high[i] + (values->low[i] - values->error[i])) + half;
-        const uint64_t above = bits_of_double(values->high[i] + (values->low[i] + values->error[i])) + half;
-        rounded[i] = double_of_bits(below >> drop << drop);
-        undecided[i] = ((below ^ above) >> drop) | (uint64_t)((below & INT64_MAX) < normal + half);
-        any |= undecided[i];
-    }
     tally->uncertain++;
-    for (int i = 0; any && i < width; i++) {
-        if (!undecided[i]) continue;
+    for (int i = 0; i < width; i++) {
         const double high = values->high[i], low = values->low[i], error = values->error[i];
         const double below = round_to(dtype, high + (low - error)), above = round_to(dtype, high + (low + error));
-        rounded[i] = job->skip_rounding_test ? round_to(dtype, high + low) : below;
-        if (job->skip_rounding_test || bits_of_double(below) == bits_of_double(above)) continue;
+        values->high[i] = below;
+        if (bits_of_double(below) == bits_of_double(above)) continue;
         tally->exact++;
         const position_t position = position_of(spec, job, row + (column + i >= spec->d_model - spec->first));
-        rounded[i] = decided_value(spec, &position, column + i, NULL, dtype);
+        values->high[i] = decided_value(spec, &position, column + i, NULL, dtype);
     }
-    memcpy(values->high, rounded, sizeof rounded);
 }
 
 /* Writes the first `width` values of a row of a tile.  All values must be numbers of dtype. */
