@@ -1,7 +1,7 @@
 # Rotation in double (rotate_in_double in rope/pairs.h, round_pairs in rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
 # As in rows_double.g, one term is bounded at a time.  a and b are exact.  c and s are either correctly rounded, or evaluated
-# directly with absolute errors that DIRECT_ROTATION_FLOOR covers.  apply_symmetry may exchange the sine and the cosine of the
+# directly with absolute errors that DIRECT_ROTATION_FLOOR covers; a rounding that is left undecided is off by at most 2**-40 u.  apply_symmetry may exchange the sine and the cosine of the
 # rest of an angle, so the larger error, DIRECT, is used for both.
 #! from direct_double_sin.g: SIN_DOUBLE
 #! from direct_double_cos.g: COS_DOUBLE
@@ -28,7 +28,7 @@
 #|        const double value = factors[0] * c + factors[1] * s;
 #! again factors SUFFIX=_6 factors=b c=ZERO
 { {{hypotheses}}
-#? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}} -> |v_a_1 -/ (a * C)| <= {{ROTATION}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION}}
+#? FACTORS=rounded /\ |c -/ C| <= {{u + 2**-40*u}} /\ |s -/ S| <= {{u + 2**-40*u}} -> |v_a_1 -/ (a * C)| <= {{ROTATION}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION}}
 #? FACTORS=rounded /\ |v_a_2 -/ -(b * S)| <= {{ROTATION}} /\ |v_b_2 -/ (a * S)| <= {{ROTATION}}
 #? FACTORS=rounded /\ |x_3 -/ (a * C)| <= {{ROTATION}} /\ |y_3 -/ (b * C)| <= {{ROTATION}}
 #? FACTORS=rounded /\ |x_4 -/ -(b * S)| <= {{ROTATION}} /\ |y_4 -/ (a * S)| <= {{ROTATION}}

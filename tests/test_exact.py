@@ -19,6 +19,7 @@ from reference import FORMATS, Reference, arithmetic, round_to
 # cubic term of the series of sin moves it back by 2**-397.
 UNDECIDED = {"position_scale": 2.0**-250, "position_offset": 2.0**-257}
 UNDECIDED_POSITION, UNDECIDED_BITS = 2**53 + 1, 0x33A0000000000001
+UNDECIDED_VALUE = np.uint64(UNDECIDED_BITS).view(np.float64)
 
 
 @pytest.fixture
@@ -123,6 +124,19 @@ def test_each_value_is_evaluated_once(evaluations, threads):
     values = posenc.encode(positions, 1, dtype="float64", threads=threads, **UNDECIDED)
     assert (bits_of(values) == UNDECIDED_BITS).all()
     assert len(evaluations) == len(positions)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_undecided_value_is_added_once(isa, threads, evaluations):
+    rows = np.arange(UNDECIDED_POSITION - 4096, UNDECIDED_POSITION + 4096, 2)
+    for positions, shape in (rows, (3, len(rows), 1)), (np.full(300, UNDECIDED_POSITION), (300, 1)):
+        x = np.random.default_rng(0).normal(scale=UNDECIDED_VALUE, size=shape)
+        for x_scale in (1.0, 0.7):
+            expected = x * x_scale + posenc.encode(positions, 1, dtype="float64", **UNDECIDED)
+            evaluations.clear()
+            result = posenc.add_to(x.copy(), positions, x_scale=x_scale, threads=threads, **UNDECIDED)
+            np.testing.assert_array_equal(bits_of(result), bits_of(expected))
+            assert 0 < len(evaluations) <= len(positions)           # for all batch entries
 
 
 def test_several_threads_may_call_at_the_same_time():

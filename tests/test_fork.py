@@ -149,9 +149,16 @@ def test_every_fork_in_every_state(when_torch, rounds):
     assert len(done.stdout.splitlines()) >= 14
 
 
-# number of rows and call: values that Python evaluates, in one thread; and values that two threads compute
+def add_tiny(rows, threads=None, out=None):
+    result = np.ones((rows, 32)) if out is None else out
+    result[:] = 2.0**-1050
+    return posenc.add_to(result, np.full(rows, 5e-324), x_scale=2, threads=threads)
+
+
+# number of rows and call: values that Python evaluates after two threads have left them undecided, and rotated values
 CALLS = {
-    "encode": (16, lambda rows, **options: posenc.encode(np.full(rows, 5e-324), 512, dtype="float64", **options)),
+    "encode": (2000, lambda rows, **options: posenc.encode(np.full(rows, 5e-324), 32, dtype="float64", **options)),
+    "add_to": (2000, add_tiny),
     "rotate": (60_000, lambda rows, threads=None, out=None: posenc.Rotary(512).rotate(
         np.ones((rows, 512), np.float32), np.full(rows, 3), out=out, threads=threads)),
 }
@@ -163,7 +170,7 @@ def test_a_signal_handler_may_fork_during_a_call(rows, call):
     expected = call(1)
     children = []
     before = signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
-    out = np.full((rows, 512), np.nan, expected.dtype)
+    out = np.full((rows, expected.shape[1]), np.nan, expected.dtype)
     signal.setitimer(signal.ITIMER_REAL, 0.02)
     try:
         while not children:

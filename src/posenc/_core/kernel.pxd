@@ -1,6 +1,5 @@
 """Declarations of the C headers and, in the included files, of the types of each part, which uses only those before it."""
 
-from cpython.ref cimport PyObject
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -44,7 +43,6 @@ cdef extern from "kernel.h" nogil:
         double scale, position_offset, padding_real
         int64_t padding, zero
         int has_padding, has_zero, has_fast_path, fast_test
-        double (*decide)(void *, const position_t *, ptrdiff_t, const double *, dtype_t) noexcept nogil
         void *context
 
     ctypedef struct offsets_t:
@@ -91,8 +89,19 @@ cdef extern from "kernel.h" nogil:
 
     ptrdiff_t factor_pitch(ptrdiff_t pairs)
 
+    ctypedef struct undecided_t:
+        void *context
+        position_t position
+        ptrdiff_t column
+        int is_combined
+        double factors[2]
+        job_t job
+
     ctypedef struct tally_t:
         uint64_t uncertain, exact
+        undecided_t *undecided
+        ptrdiff_t count
+        int is_full
 
     ctypedef struct kernel_t:
         const char *name
@@ -102,6 +111,7 @@ cdef extern from "kernel.h" nogil:
         size_t (*rotation_memory)(const rotation_t *) noexcept nogil
         void (*factors)(const rotation_t *, ptrdiff_t, ptrdiff_t, double *, char *) noexcept nogil
         void (*rotate)(const rotation_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
+        void (*write)(const job_t *, double) noexcept nogil
 
     const kernel_t *const *posenc_kernels
 
@@ -134,9 +144,9 @@ cdef extern from "affinity.h" nogil:
         pass
 
     void leave_processor(affinity_t *affinity, int team)
-    void thread_started(affinity_t *affinity, int member)
-    void fetch_late_threads(affinity_t *affinity)
-    void restore_masks(affinity_t *affinity)
+    void thread_started(affinity_t *affinity)
+    void fetch_late_thread(affinity_t *affinity)
+    void restore_mask(affinity_t *affinity)
 
 
 cdef extern from "positions.h" nogil:

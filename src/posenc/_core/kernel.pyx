@@ -22,7 +22,6 @@ from posenc._core import default_threads
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cython.parallel cimport parallel
 from libc.math cimport floor
 from libc.stdint cimport uintptr_t

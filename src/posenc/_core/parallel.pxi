@@ -3,10 +3,11 @@
 cdef enum:
     SMALL = 32                          # a job is small if it has fewer values than SMALL times the values for another thread
     LONGEST_PAUSE = 256                 # largest value of `single_jobs`
+    MOST_UNDECIDED = 1 << 12            # a thread with more undecided values takes no block before they are evaluated
 
 cdef double PIECE_SECONDS = 0.05
 
-cdef object lock = object()             # guards the following numbers, `counted`, and `error` of every run_t
+cdef object lock = object()             # guards the following numbers and `counted`
 cdef int threads_in_use = 0             # threads of all calls that use more than one thread
 cdef int single_jobs = 0                # number of small jobs that run in one thread after an uneven team: see run_blocks
 cdef int single_jobs_left = 0           # number of these jobs that are still to run
@@ -17,7 +18,7 @@ OPENMP = POSENC_OPENMP
 cdef struct piece_t:
     # blocks that a team runs
     block_t block
-    void *context
+    run_t *run
     counter_t next                      # the first block that no thread has taken
     ptrdiff_t last                      # the block after the last one
     ptrdiff_t by_caller                 # number of blocks that the calling thread has run
@@ -27,50 +28,50 @@ cdef struct piece_t:
 openmp_loaded(default_threads.stack_size())
 
 
-cdef void take_blocks(piece_t *piece) noexcept nogil:
-    """Take the next block and run it, until none is left.  Each thread of a team calls this function."""
-    cdef int thread = openmp_thread_number()
+cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
+    """Take the next block and run it, until none is left or many values are undecided.  Each thread calls this function."""
+    cdef tally_t *tally = &piece.run.slots[thread].tally
     cdef ptrdiff_t which
     if thread:
-        thread_started(&piece.affinity, thread)
-    while True:
+        thread_started(&piece.affinity)
+    while tally.count < MOST_UNDECIDED:
         which = next_block(&piece.next)
         if which >= piece.last:
             break
-        piece.block(piece.context, which, thread)
+        piece.block(piece.run, which, thread)
         if not thread:
             piece.by_caller += 1
     if not thread:
-        fetch_late_threads(&piece.affinity)
+        fetch_late_thread(&piece.affinity)
 
 
-cdef ptrdiff_t run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int team) except -1 nogil:
+cdef ptrdiff_t run_pieces(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check, int team) except -1 nogil:
     """Run blocks in pieces of at most about 50 ms; return the number of blocks that the calling thread ran in a team.
 
-    Signals are checked between pieces; a handler may raise or fork.
+    Between pieces, undecided values are evaluated and signals are checked; a handler may raise or fork.
     """
     cdef piece_t piece
-    cdef ptrdiff_t first = 0, size = per_check * team, which
+    cdef ptrdiff_t first = 0, size = per_check * team
     cdef double start = seconds() if size < blocks else 0, checked = start, end
     piece.block = block
-    piece.context = context
+    piece.run = run
     piece.by_caller = 0
     while True:
         piece.last = min(first + size, blocks)
+        set_counter(&piece.next, first)
+        leave_processor(&piece.affinity, team)
         if team == 1:
-            for which in range(first, piece.last):
-                block(context, which, 0)
+            take_blocks(&piece, 0)
         else:
-            set_counter(&piece.next, first)
-            leave_processor(&piece.affinity, team)
             # No variable is assigned in the region.  GCC puts a barrier before a loop that is the last to assign a variable, as
             # prange is.  There, the calling thread would wait for late threads, and then often wake on the processor of one.
             with parallel(num_threads=team):
-                take_blocks(&piece)
-            restore_masks(&piece.affinity)
-        if piece.last == blocks:
-            return piece.by_caller
-        first = piece.last
+                take_blocks(&piece, openmp_thread_number())
+        restore_mask(&piece.affinity)
+        evaluate_undecided(run)
+        first = min(next_block(&piece.next), piece.last)
+        if first == blocks:
+            return piece.by_caller if team > 1 else 0
         end = seconds()
         if end - start < PIECE_SECONDS / 2:
             size *= 16 if end - start < PIECE_SECONDS / 32 else 2
@@ -86,8 +87,43 @@ cdef ptrdiff_t run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdif
             team = 1
 
 
-cdef int run_blocks(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int threads) except -1:
-    """Run blocks on `threads` threads, minus those that other calls use and those that the system refuses.
+# ---- values that the kernels leave undecided -------------------------------------------------------------------------------
+
+cdef int evaluate_undecided(run_t *run) except -1 nogil:
+    """Evaluate and write the values that the blocks of a piece have left undecided."""
+    cdef int i
+    for i in range(run.threads):
+        if run.slots[i].tally.count or run.slots[i].tally.is_full:
+            with gil:
+                evaluate_in_python(run.kernel, &run.slots[i].tally)
+    return 0
+
+
+cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
+    """Evaluate values outside of a parallel region, because signal handlers, which may fork, run between Python's instructions."""
+    cdef undecided_t *u
+    cdef ptrdiff_t i
+    cdef int limb
+    if tally.is_full:
+        raise MemoryError(f"Unable to allocate {2 * tally.count * sizeof(undecided_t)} bytes for undecided values")
+    with default_environment():
+        for i in range(tally.count):
+            u = &tally.undecided[i]
+            number = 0
+            for limb in range(u.position.limbs - 1, -1, -1):
+                number = number << 32 | u.position.limb[limb]
+            if u.position.negative:
+                number = -number
+            pair = (u.factors[0], u.factors[1]) if u.is_combined else None
+            kernel.write(&u.job, (<object>u.context)(number, 32 * u.position.exponent, u.column, <int>u.job.dtype, pair))
+    tally.count = 0
+    return 0
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------------
+
+cdef int run_blocks(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check) except -1:
+    """Run blocks on `run.threads` threads, minus those that other calls use and those that the system refuses.
 
     If other processes use the processors, or if the system runs two threads on one processor, the threads of a team may wait
     for each other longer than a small job takes.  A team is uneven if the calling thread ran more than 3/4 of all blocks,
@@ -95,7 +131,7 @@ cdef int run_blocks(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t pe
     after the next one, then 4, ..., until a team shares its blocks evenly.
     """
     global threads_in_use, single_jobs, single_jobs_left
-    cdef int reserved = 1, team = 1
+    cdef int threads = run.threads, reserved = 1, team = 1
     cdef ptrdiff_t by_caller = 0
     cdef bint uneven
     if threads > 1:
@@ -106,7 +142,7 @@ cdef int run_blocks(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t pe
         with nogil:
             if reserved > 1:
                 team = openmp_team(reserved)
-            by_caller = run_pieces(block, context, blocks, per_check, team)
+            by_caller = run_pieces(block, run, blocks, per_check, team)
     finally:
         if threads > 1:
             with cython.critical_section(lock):
@@ -119,7 +155,7 @@ cdef int run_blocks(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t pe
 
 
 cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check, int threads, str purpose) except -1:
-    """Run the blocks of a call, whose context begins with `run`; then raise the first exception of an undecided value.
+    """Run the blocks of a call, whose context begins with `run`.
 
     Each thread has `run.bytes` of memory and a tally.  If the memory is not available, the error states its `purpose`.
     """
@@ -131,20 +167,17 @@ cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_che
         allocate(memory, <double>threads * run.bytes, purpose)
         run.memory = memory.first
     run.kernel = active
+    run.threads = threads
     run.slots = slots
-    run.error = NULL
-    for i in range(threads):
-        slots[i].tally.uncertain = slots[i].tally.exact = 0
+    memset(slots, 0, threads * sizeof(slot_t))
     try:
-        run_blocks(block, run, blocks, per_check, threads)
-        if run.error != NULL:
-            raise <object>run.error
+        run_blocks(block, run, blocks, per_check)
     finally:
-        Py_XDECREF(run.error)
         with cython.critical_section(lock):
             for i in range(threads):
                 counted.uncertain += slots[i].tally.uncertain
                 counted.exact += slots[i].tally.exact
+                free(slots[i].tally.undecided)
     return 0
 
 
@@ -198,35 +231,3 @@ cdef int thread_count(const plan_t *plan, int requested) except -1:
     if requested == 0:
         requested = <int>min(<ptrdiff_t>allowed_threads(), plan.values // plan.per_thread)
     return <int>min(<ptrdiff_t>requested, plan.most_threads)
-
-
-# ---- values that the kernels leave undecided -------------------------------------------------------------------------------
-
-cdef double decide(void *context, const position_t *position, ptrdiff_t column, const double *factors,
-                   dtype_t dtype) noexcept nogil:
-    """Return an undecided value, rounded; `factors` are those of this column and the next one, or NULL."""
-    with gil:
-        return decided_in_python(<undecided_t *>context, position, column, factors, dtype)
-
-
-cdef double decided_in_python(undecided_t *undecided, const position_t *position, ptrdiff_t column, const double *factors,
-                              dtype_t dtype) noexcept:
-    """Evaluate a value.  The first exception, also that of a signal handler, is kept and raised at the end of the call."""
-    cdef run_t *run = undecided.run
-    cdef int i
-    if run.error != NULL:
-        return 0
-    try:
-        number = 0
-        for i in range(position.limbs - 1, -1, -1):
-            number = number << 32 | position.limb[i]
-        if position.negative:
-            number = -number
-        pair = None if factors == NULL else (factors[0], factors[1])
-        return (<object>undecided.value)(number, 32 * position.exponent, column, <int>dtype, pair)
-    except BaseException as error:
-        with cython.critical_section(lock):
-            if run.error == NULL:
-                Py_INCREF(error)
-                run.error = <PyObject *>error
-    return 0

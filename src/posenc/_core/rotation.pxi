@@ -188,8 +188,6 @@ cdef struct rotation_run_t:
     run_t run
     const rotation_t *rotation
     rotary_axis_t axes[MOST_POSITION_AXES]
-    spec_t specs[MOST_POSITION_AXES]
-    undecided_t undecided[MOST_POSITION_AXES]
     plan_t plan
     ptrdiff_t rows, heads
     double *factors                     # the factors to compute
@@ -239,11 +237,7 @@ cdef list set_axes(rotation_t *r, rotation_run_t *run, Rotation rotation, const 
     r.axis = run.axes
     for i in range(r.position_axes):
         columns, pair = rotation.axes[i]
-        run.specs[i] = columns.spec
-        run.specs[i].context = &run.undecided[i]
-        run.undecided[i].run = &run.run
-        run.undecided[i].value = <PyObject *>columns.value
-        run.axes[i].spec = &run.specs[i]
+        run.axes[i].spec = &columns.spec
         run.axes[i].pair = NULL
         if pair is not None:
             run.axes[i].pair = <const ptrdiff_t *><const char *>(<bytes>pair)
@@ -266,13 +260,12 @@ cdef list set_axes(rotation_t *r, rotation_run_t *run, Rotation rotation, const 
     return tables
 
 
-cdef void rotation_block(void *context, ptrdiff_t which, int thread) noexcept nogil:
+cdef void rotation_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
     cdef rotation_run_t *run = <rotation_run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t row = which % plan.row_blocks * plan.rows, head = which // plan.row_blocks * plan.entries
-    if run.run.error == NULL:
-        run.run.kernel.rotate(run.rotation, row, min(plan.rows, run.rows - row), head, min(plan.entries, run.heads - head),
-                              run.run.memory + thread * run.run.bytes, &run.run.slots[thread].tally)
+    context.kernel.rotate(run.rotation, row, min(plan.rows, run.rows - row), head, min(plan.entries, run.heads - head),
+                          context.memory + thread * context.bytes, &context.slots[thread].tally)
 
 
 cdef Numbers new_numbers(Factors factors, const rotation_t *r, rotation_run_t *run, int threads):
@@ -288,9 +281,8 @@ cdef Numbers new_numbers(Factors factors, const rotation_t *r, rotation_run_t *r
     return result
 
 
-cdef void factors_block(void *context, ptrdiff_t which, int thread) noexcept nogil:
+cdef void factors_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
     cdef rotation_run_t *run = <rotation_run_t *>context
     cdef ptrdiff_t row = which * run.plan.rows, pitch = factor_pitch(run.rotation.pairs)
-    if run.run.error == NULL:
-        run.run.kernel.factors(run.rotation, row, min(run.plan.rows, run.rows - row), run.factors + row * pitch,
-                               run.run.memory + thread * run.run.bytes)
+    context.kernel.factors(run.rotation, row, min(run.plan.rows, run.rows - row), run.factors + row * pitch,
+                           context.memory + thread * context.bytes)

@@ -60,7 +60,7 @@ cdef class Columns:
             self.spec.zero = -<int64_t>position_offset
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
-        self.spec.decide = decide
+        self.spec.context = <void *>value
 
 
 def pitched(ptrdiff_t d_model):
@@ -72,7 +72,7 @@ def pitched(ptrdiff_t d_model):
 
 cdef struct offsets_run_t:
     # an offset table that is computed in blocks of tiles
-    const kernel_t *kernel
+    run_t run
     const spec_t *spec
     const offsets_t *offsets
     plan_t plan
@@ -128,18 +128,18 @@ cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int
     cdef offsets_run_t run
     allocate(result, <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double), f"the offset table of d_model {spec.d_model}")
     result.table = offsets_in(<double *>result.first, spec.columns, step, first)
-    run.kernel = active
+    run.run.bytes = 0
     run.spec = spec
     run.offsets = &result.table
     run.plan = plan_offsets(spec)
-    run_blocks(offsets_block, &run, run.plan.blocks, run.plan.per_check, thread_count(&run.plan, threads))
+    run_call(offsets_block, &run.run, run.plan.blocks, run.plan.per_check, thread_count(&run.plan, threads), None)
     return result
 
 
-cdef void offsets_block(void *context, ptrdiff_t which, int thread) noexcept nogil:
+cdef void offsets_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
     cdef offsets_run_t *run = <offsets_run_t *>context
     cdef ptrdiff_t first = which * run.plan.rows
-    run.kernel.tabulate(run.spec, run.offsets, first, min(first + run.plan.rows, run.spec.columns // TILE))
+    context.kernel.tabulate(run.spec, run.offsets, first, min(first + run.plan.rows, run.spec.columns // TILE))
 
 
 # ---- preparation -------------------------------------------------------------------------------------------------------------
@@ -225,9 +225,8 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
 
 cdef struct table_run_t:
     run_t run
-    spec_t spec
+    const spec_t *spec
     job_t job
-    undecided_t undecided
     ptrdiff_t all_rows
     plan_t plan
     ptrdiff_t ranges                    # number of contiguous ranges of blocks, one for each thread
@@ -244,10 +243,7 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
     cdef int last
     if out.len == 0:
         return 0
-    run.spec = columns.spec
-    run.spec.context = &run.undecided
-    run.undecided.run = &run.run
-    run.undecided.value = <PyObject *>columns.value
+    run.spec = &columns.spec
     job[0] = call.job
     job.batch = 1
     job.batch_stride = 0
@@ -280,16 +276,16 @@ cdef int execute_job(table_run_t *run, Columns columns, bint may_stream, int thr
     cdef ptrdiff_t rows = run.all_rows
     cdef Offsets table = advance(job, rows, columns, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE,
                                  threads, may_stream)
-    plan_job(plan, &run.spec, job, rows)
+    plan_job(plan, run.spec, job, rows)
     threads = thread_count(plan, threads)
-    divide_job(plan, &run.spec, job, rows, threads)
+    divide_job(plan, run.spec, job, rows, threads)
     run.run.bytes = job.panel
     run.ranges = threads
     run_call(table_block, &run.run, (plan.blocks + threads - 1) // threads * threads, plan.per_check, threads, "panels of rows")
     return 0
 
 
-cdef void table_block(void *context, ptrdiff_t which, int thread) noexcept nogil:
+cdef void table_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
     """Run a block.  Successive blocks come from different ranges, so that threads do not wait for the same new huge page."""
     cdef table_run_t *run = <table_run_t *>context
     cdef plan_t *plan = &run.plan
@@ -297,9 +293,9 @@ cdef void table_block(void *context, ptrdiff_t which, int thread) noexcept nogil
     cdef ptrdiff_t block = which % run.ranges * range_blocks + which // run.ranges
     cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries
     cdef job_t job = run.job
-    if block >= plan.blocks or run.run.error != NULL:
-        return                          # past the end of the last range, or after an error
+    if block >= plan.blocks:
+        return                          # past the end of the last range
     job.out += entry * job.batch_stride
     job.batch = min(plan.entries, job.batch - entry)
-    run.run.kernel.rows(&run.spec, &job, row, min(plan.rows, run.all_rows - row), run.run.memory + thread * run.run.bytes,
-                        &run.run.slots[thread].tally)
+    context.kernel.rows(run.spec, &job, row, min(plan.rows, run.all_rows - row), context.memory + thread * context.bytes,
+                        &context.slots[thread].tally)

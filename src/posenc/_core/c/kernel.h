@@ -47,10 +47,6 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* Evaluates and rounds a result that decide.h leaves undecided.  If `factors` is NULL, this is the value of a column at a
- * finite position.  Otherwise, it is factors[0] * value(column) + factors[1] * value(column + 1). */
-typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, const double *factors, dtype_t);
-
 /* The specification of an encoding.  The arrays end with a copy of the first columns, so a row can begin at column `first`. */
 typedef struct {
     ptrdiff_t d_model;
@@ -72,8 +68,7 @@ typedef struct {
     int64_t zero;                /* the position whose angles are 0, if it is an int64 */
     int has_fast_path;           /* 0 if |scale| is outside 2**-400 .. 2**400; every value is then evaluated exactly */
     int fast_test; /* 0 if |scale| is outside 2**-400 .. 2**10; above, the threshold of the fast test could overflow */
-    decide_t decide;
-    void *context; /* argument of `decide` */
+    void *context; /* of the caller: see undecided_t */
 } spec_t;
 
 /* An offset table, in double-double: cos and sin of the angles between an anchor and its rows, 1/2, 3/2 ... HALF - 1/2 steps
@@ -166,10 +161,26 @@ enum {
 /* Returns the number of doubles that hold the factors of a row. */
 static inline ptrdiff_t factor_pitch(ptrdiff_t pairs) { return 2 * ((pairs + FACTOR_PAIRS - 1) / FACTOR_PAIRS * FACTOR_PAIRS); }
 
-/* Counters for tests.  `uncertain` counts the rows of a tile, or bunches of rotated pairs, that the main loop could not round
- * completely.  `exact` counts the values that were evaluated exactly. */
+/* A value whose rounding the kernels leave undecided: that of a column at a finite position or, if `is_combined`,
+ * factors[0] * value(column) + factors[1] * value(column + 1).  The kernels write -0 in its place, which an addition does not
+ * change.  The caller evaluates the value, then `write` stores it in job.out or, for ADD, adds it to the batch of `job`. */
+typedef struct {
+    void *context; /* of the specification */
+    position_t position;
+    ptrdiff_t column;
+    int is_combined;
+    double factors[2];
+    job_t job;
+} undecided_t;
+
+/* What a thread counts and leaves undecided.  `uncertain` counts the rows of a tile, or bunches of rotated pairs, that the main
+ * loop could not round completely; `exact` counts the values that were then evaluated one by one. */
 typedef struct {
     uint64_t uncertain, exact;
+    undecided_t *undecided; /* memory that the caller frees */
+    ptrdiff_t count, capacity; /* of `undecided` */
+    int is_full; /* whether there was no memory for a further value */
+    int is_approximate; /* whether undecided values are approximated instead: see decide.h */
 } tally_t;
 
 typedef struct {
@@ -180,6 +191,7 @@ typedef struct {
     size_t (*rotation_memory)(const rotation_t *); /* bytes of `memory`, which begins on a cache line */
     void (*factors)(const rotation_t *, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory);
     void (*rotate)(const rotation_t *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t head, ptrdiff_t heads, char *memory, tally_t *);
+    void (*write)(const job_t *, double value); /* of an undecided_t */
 } kernel_t;
 
 extern const kernel_t *const posenc_kernels[]; /* best first, the baseline last, then NULL */

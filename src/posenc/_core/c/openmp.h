@@ -46,9 +46,6 @@ static int openmp_team(int requested) { return requested; }
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
 
 static pid_t home;                  /* the process that loaded the library */
 static size_t stack_size;
@@ -78,21 +75,19 @@ static int openmp_is_forked(void) { return home != getpid(); }
 typedef struct {
     pthread_t thread;
     pthread_mutex_t *gate;
-    pid_t number;
+    int number;
 } probe_t;
 
 static void *wait_at_gate(void *argument) {
     probe_t *const probe = argument;
-#if defined(__linux__)
-    probe->number = (pid_t)syscall(SYS_gettid);
-#endif
+    probe->number = thread_id();
     pthread_mutex_lock(probe->gate);
     pthread_mutex_unlock(probe->gate);
     return NULL;
 }
 
 /* Linux counts a thread towards its user's limit for a few microseconds after it has been joined. */
-static void wait_until_uncounted(pid_t number) {
+static void wait_until_uncounted(int number) {
 #if defined(__linux__)
     for (int i = 0; i < 10000 && syscall(SYS_tgkill, getpid(), number, 0) == 0; i++) sched_yield();
 #else
@@ -133,14 +128,14 @@ static int grow_team(int requested) {
     for (size_t i = 0; i < sizeof synchronous / sizeof *synchronous; i++) sigdelset(&blocked, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &host);
     const int team = 1 + probe_threads(requested - 1);
-    placed_team_t *const callers = &placed;
-    *callers = (placed_team_t){0};
 #if defined(_OPENMP)
+    int second = 0;
 #pragma omp parallel num_threads(team)
     if (openmp_thread_number()) {
         pthread_setspecific(team_member, &team_member);
-        store_number(callers, openmp_thread_number());
+        if (openmp_thread_number() == 1) second = thread_id();
     }
+    second_thread = second;
 #endif
     pthread_sigmask(SIG_SETMASK, &host, NULL);
     return team;

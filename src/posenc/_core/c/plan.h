@@ -21,6 +21,7 @@ enum {
     FEWEST_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
     FEWEST_HEADS = 8, /* fewest heads in a block, if a rotation is divided among threads */
     DIRECT_HEADS = 6, /* heads that are rotated in the time that the cosines and sines of a row take directly */
+    MOST_LIMBS = 20, /* of frequencies above 2**-320 */
     MOST_IN_BLOCK = 1 << 20 /* most values in a block of a rotation, to limit its time if all are evaluated exactly */
 };
 
@@ -70,7 +71,9 @@ static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t 
 
 /* Starts the plan of a job: its work.  The offset table of the job is set, or NULL. */
 static inline void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows) {
-    const int advanced = job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64);
+    /* float64 values below 2**-900 are undecided; frequencies of more than MOST_LIMBS limbs may give many */
+    const int advanced = job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) &&
+                         spec->fraction_limbs <= MOST_LIMBS;
     plan->values = rows * spec->columns * job->batch;
     plan->per_thread = advanced ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
     plan->per_check = advanced ? ADVANCED_PER_CHECK : DIRECT_PER_CHECK;

@@ -45,7 +45,7 @@ INLINE void set_pair(double *row, ptrdiff_t pair, double c, double s) {
 /* Writes the cosines and sines of `count` rows, and 1 and 1/2 for the unused pairs of the last block. */
 static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part) {
     const ptrdiff_t pitch = factor_pitch(r->pairs);
-    tally_t tally = {0};                        /* discarded: the counters do not include cosines and sines */
+    tally_t tally = {.is_approximate = 1}; /* the counters do not include cosines and sines */
     for (const rotary_axis_t *t = r->axis; t < r->axis + r->position_axes; t++) {
         /* evaluates in double if there is a fast path but no offset table, and the positions are integers; real positions may
          * have too many limbs */

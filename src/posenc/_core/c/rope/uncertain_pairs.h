@@ -4,7 +4,7 @@
 
 #include "rope/pairs.h"
 
-#define UNDERFLOW_ERROR 0x1p-900
+#define UNDERFLOW_ERROR 0x1p-760
 
 /* A row of one head. */
 typedef struct {
@@ -27,9 +27,10 @@ static const rotary_axis_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair,
     }
 }
 
-/* Rounds factors[0] * cosine + factors[1] * sine.  c and s approximate the cosine and the sine; the value computed from c and s
- * has an error below `error`. */
-static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double factors[2], double c, double s, double error) {
+/* Rounds factors[0] * cosine + factors[1] * sine, the first or, if `is_second`, the second value of a pair.  c and s approximate
+ * the cosine and the sine; the value computed from c and s has an error below `error`. */
+static double undecided_value(const head_row_t *h, ptrdiff_t pair, int is_second, const double factors[2], double c, double s,
+                              double error) {
     const rotation_t *r = h->rotation;
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;
     if (r->has_fast_path && c != c) return double_of_bits(0x7ff8000000000000u);
@@ -42,14 +43,14 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
     if (factors[0] != factors[0] || factors[1] != factors[1]) return double_of_bits(0x7ff8000000000000u);
     const double uncertain = 2 * h->limits->floor;
     if (is_finite || !r->has_fast_path || magnitude_of(c) <= uncertain || magnitude_of(s) <= uncertain) {
-        h->tally->exact++;
-        ptrdiff_t column;
-        const rotary_axis_t *t = columns_of_pair(r, pair, &column);
-        const position_t position = position_of(t->spec, &t->table, h->position);
-        if (!position.finite) return double_of_bits(0x7ff8000000000000u);
-        if (is_finite) return decided_value(t->spec, &position, column, factors, r->dtype);
-        c = decided_value(t->spec, &position, column, NULL, FLOAT64);
-        s = decided_value(t->spec, &position, column + 1, NULL, FLOAT64);
+        undecided_t u = {.is_combined = 1, .factors = {factors[0], factors[1]}, .job = {.dtype = r->dtype, .output = STORE}};
+        const rotary_axis_t *t = columns_of_pair(r, pair, &u.column);
+        u.position = position_of(t->spec, &t->table, h->position);
+        u.job.out = h->out + (r->interleaved ? 2 * pair + is_second : pair + is_second * r->pairs) * size_of(r->dtype);
+        if (!u.position.finite) return double_of_bits(0x7ff8000000000000u);
+        if (is_finite) return decided_value(t->spec, &u, h->tally);
+        c = sign_of(t->spec, &u.position, u.column);
+        s = sign_of(t->spec, &u.position, u.column + 1);
     }
     /* a number of the pair is infinite, so only the signs of c and s matter */
     const double infinite = factors[0] * c + factors[1] * s;
@@ -86,8 +87,8 @@ NOINLINE void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width,
         const int at = is_split(r) ? i / (4 * LANES) * (4 * LANES) + i / (2 * LANES) % 2 + i % (2 * LANES) * 2 : i;
         const double for_x[2] = {v->a[i], -sign * v->b[i]}, for_y[2] = {v->b[i], sign * v->a[i]}, s = sign * v->s[i];
         if (at >= width) continue;
-        v->x[i] = undecided_value(h, pair + at, for_x, v->c[i], s, v->error[i]);
-        v->y[i] = undecided_value(h, pair + at, for_y, v->c[i], s, v->error[i]);
+        v->x[i] = undecided_value(h, pair + at, 0, for_x, v->c[i], s, v->error[i]);
+        v->y[i] = undecided_value(h, pair + at, 1, for_y, v->c[i], s, v->error[i]);
     }
 }
 

@@ -1,5 +1,5 @@
 /* Rounds single values that the rounding tests leave undecided: from an evaluation in double-double, or, if this leaves the
- * rounding undecided, too, with Python's integers (spec->decide, exact.py).
+ * rounding undecided, too, with Python's integers (exact.py), which the caller does after its parallel region.
  *
  * Bounds (docs/numerics.md, section 3): the error of a value is below DD_ERROR |value| + DIRECT_DD_FLOOR |scale|.  For angles
  * below 2**(-32 skip) turns, the first `skip` limbs of the phase are left out, and the second term is multiplied by this power.
@@ -7,12 +7,13 @@
 #ifndef POSENC_DECIDE_H
 #define POSENC_DECIDE_H
 
+#include <stdlib.h>
+
 #include "table/direct.h"
 
-/* TINY stands for a positive value that rounds to 0: below 2**-1080 in float64, below 2**-900 in the other dtypes, even times a
- * factor of a rotation. */
+/* TINY stands for a positive value below 2**-900, which rounds to 0 except in float64, even times a factor of a rotation. */
 #define TINY 0x1p-1000
-enum { LEAST_EXPONENT = -900, TINY_EXPONENT = -1080 };
+enum { LEAST_EXPONENT = -900 };
 #define SIXTH 0x1.5555555555555p-3
 #define COMBINATION_ERROR 0x1p-100 /* of each term of a combination */
 
@@ -61,11 +62,12 @@ static void evaluate(const spec_t *spec, const position_t *position, ptrdiff_t c
     *high = first_of(p.high, lane);
     *low = first_of(p.low, lane);
     const int exponent = (int)(bits_of_double(*high) >> 52 & 0x7ff) - 1023 - 32 * skip;
-    if (skip && exponent < (dtype == FLOAT64 ? TINY_EXPONENT : LEAST_EXPONENT)) {
+    if (skip && exponent < LEAST_EXPONENT) {
+        if (dtype == FLOAT64) return;
         *high = *high < 0 ? -TINY : TINY;
         *low = 0;
         *error = TINY / 2;
-    } else if (skip == 0 || exponent >= LEAST_EXPONENT) {
+    } else {
         const double half = power_of_two(-16 * skip);
         *error = (magnitude_of(*high) * DD_ERROR + amplitude * DIRECT_DD_FLOOR) * half * half;
         *high = *high * half * half;
@@ -82,21 +84,41 @@ static double rounded_sum(double high, double low, dtype_t dtype) {
     return round_to(dtype, double_of_bits(bits));
 }
 
-/* Returns a column's value at a finite position or, with `factors`, factors[0] * value(column) + factors[1] * value(column + 1),
- * correctly rounded to dtype.  The two columns must be the cosine and the sine of one frequency; the factors must be finite.
- * A sum of exactly 0 gives +0. */
-COLD double decided_value(const spec_t *spec, const position_t *position, ptrdiff_t column, const double *factors,
-                          dtype_t dtype) {
+/* Appends a value to those that the caller evaluates, and returns -0. */
+static double left_undecided(const spec_t *spec, const undecided_t *u, tally_t *tally) {
+    if (tally->count == tally->capacity) {
+        const ptrdiff_t capacity = 2 * tally->capacity + 16;
+        undecided_t *const memory = realloc(tally->undecided, (size_t)capacity * sizeof *memory);
+        tally->is_full |= memory == NULL;
+        if (!memory) return -0.0;
+        tally->undecided = memory;
+        tally->capacity = capacity;
+    }
+    undecided_t *const last = tally->undecided + tally->count++;
+    *last = *u;
+    last->context = spec->context;
+    last->column += spec->first;
+    return -0.0;
+}
+
+/* Returns the value that `u` describes, correctly rounded to u->job.dtype, or leaves it undecided.  Two columns must be the
+ * cosine and the sine of one frequency; the factors must be finite.  A sum of exactly 0 gives +0.
+ *
+ * If the tally asks for approximations, an undecided value has a relative error below 2**-53 (1 + 2**-40), or is 0 if its
+ * magnitude is below 2**-900 or cannot be computed. */
+COLD double decided_value(const spec_t *spec, const undecided_t *u, tally_t *tally) {
+    const dtype_t dtype = u->job.dtype;
     double high = 0, low = 0, error = 0;
-    for (int k = 0; k < (factors ? 2 : 1); k++) {
+    tally->exact++;
+    for (int k = 0; k < (u->is_combined ? 2 : 1); k++) {
         double h, l, e;
-        if (factors && factors[k] == 0) continue;
-        evaluate(spec, position, column + k, dtype, &h, &l, &e);
+        if (u->is_combined && u->factors[k] == 0) continue;
+        evaluate(spec, &u->position, u->column + k, dtype, &h, &l, &e);
         if (h == 0 && e == 0) continue;
-        if (factors) {
-            const vdd term = dd_times_double((vdd){f64_set(h), f64_set(l)}, f64_set(factors[k]));
+        if (u->is_combined) {
+            const vdd term = dd_times_double((vdd){f64_set(h), f64_set(l)}, f64_set(u->factors[k]));
             const vdd sum = two_sum(term.high, f64_set(high));
-            e *= magnitude_of(factors[k]);
+            e *= magnitude_of(u->factors[k]);
             if (e != 0) e += magnitude_of(first_of(term.high, 0)) * COMBINATION_ERROR;
             h = first_of(sum.high, 0);
             l = first_of(sum.low, 0) + (first_of(term.low, 0) + low);
@@ -106,9 +128,19 @@ COLD double decided_value(const spec_t *spec, const position_t *position, ptrdif
         error += e;
     }
     const double below = rounded_sum(high, low - error, dtype), above = rounded_sum(high, low + error, dtype);
-    if (error <= DBL_MAX && bits_of_double(below) == bits_of_double(above))
-        return magnitude_of(below) == TINY && !factors ? below * TINY : below; /* 0, with the sign of the value */
-    return spec->decide(spec->context, position, spec->first + column, factors, dtype);
+    if (error <= DBL_MAX && bits_of_double(below) == bits_of_double(above)) return below;
+    if (tally->is_approximate) return error <= DBL_MAX ? below : 0;
+    return left_undecided(spec, u, tally);
+}
+
+/* Returns a number with the sign of a value, or 0 for 0. */
+static double sign_of(const spec_t *spec, const position_t *position, ptrdiff_t column) {
+    spec_t unit = *spec;
+    double high, low, error;
+    unit.scale = (spec->scale > 0) - (spec->scale < 0);
+    unit.has_fast_path = 1;
+    evaluate(&unit, position, column, FLOAT64, &high, &low, &error);
+    return high;
 }
 
 #endif

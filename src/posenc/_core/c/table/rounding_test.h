@@ -98,9 +98,11 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
         const double below = round_to(dtype, high + (low - error)), above = round_to(dtype, high + (low + error));
         values->high[i] = below;
         if (bits_of_double(below) == bits_of_double(above)) continue;
-        tally->exact++;
-        const position_t position = position_of(spec, job, row + (column + i >= spec->d_model - spec->first));
-        values->high[i] = decided_value(spec, &position, column + i, NULL, dtype);
+        undecided_t u = {.column = column + i, .job = *job};
+        u.position = position_of(spec, job, row + (column + i >= spec->d_model - spec->first));
+        u.job.out += row * job->row_stride + (spec->first + column + i) * size_of(dtype);
+        u.job.x_scale = 1; /* -0 is added to x * x_scale now */
+        values->high[i] = decided_value(spec, &u, tally);
     }
 }
 
@@ -115,6 +117,12 @@ COLD void write_settled(const spec_t *spec, const job_t *job, output_t output, p
                         char *out, row_t *values, tally_t *tally) {
     FOR_DTYPE(job->dtype, settle(spec, job, row, column, width, values, DTYPE, tally))
     write_rounded(job, output, width, out, values->high);
+}
+
+/* Stores or adds a value that the caller has evaluated. */
+static void write_value(const job_t *job, double value) {
+    const double values[TILE] = {value};
+    write_rounded(job, job->output == ADD ? ADD : STORE, 1, job->out, values);
 }
 
 #endif
