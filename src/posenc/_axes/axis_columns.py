@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -32,24 +33,25 @@ def fill(
 
     The positions on each axis broadcast to the shape of the cells.  bfloat16 is written as uint16.
     """
-    bits = np.dtype(f"u{table.itemsize}")
-    parts: dict[int, tuple[Any, NDArray[Any]]] = {}         # the latest rows of axes that broadcast, with their indices
+    bits, shape = np.dtype(f"u{table.itemsize}"), table.shape[:-1]
+    parts: dict[int, NDArray[Any]] = {}             # whole rows for each axis with fewer positions than cells
+    for column in columns:
+        on_axis = positions[column.axis]
+        if on_axis.size != math.prod(shape):
+            # 0 in all other columns, because bitwise_or on whole rows is faster than a broadcast to some columns
+            part = parts.setdefault(column.axis, np.zeros((*on_axis.shape, table.shape[-1]), table.dtype))
+            _write(part, column, on_axis, dtype, threads)
     for block in _blocks(table):
         cells = table[block]
         cells[..., zeros] = 0
-        for j, column in enumerate(columns):
-            on_axis = positions[column.axis]
-            rows = tuple(slice(None) if n == 1 else part for part, n in zip(block, on_axis.shape, strict=True))
-            if on_axis.shape != table.shape[:-1] and (j not in parts or parts[j][0] != rows):
-                # 0 in all other columns, because bitwise_or on whole rows is faster than a broadcast to some columns
-                parts[j] = rows, np.zeros((*on_axis[rows].shape, table.shape[-1]), table.dtype)
-                _write(parts[j][1], column, on_axis[rows], dtype, threads)
         if parts:
-            *smaller, largest = sorted((part.view(bits) for _, part in parts.values()), key=np.size)
-            np.bitwise_or(functools.reduce(np.bitwise_or, smaller, bits.type(0)), largest, out=cells.view(bits))
+            rows = [part.view(bits)[tuple(slice(None) if n == 1 else axis for axis, n in zip(block, part.shape, strict=False))]
+                    for part in parts.values()]
+            *smaller, largest = sorted(rows, key=np.size)
+            np.bitwise_or(functools.reduce(np.bitwise_or, smaller or [bits.type(0)]), largest, out=cells.view(bits))
         for column in columns:
-            if positions[column.axis].shape == table.shape[:-1]:
-                _write(cells, column, positions[column.axis][*block, ...], dtype, threads)
+            if column.axis not in parts:
+                _write(cells, column, positions[column.axis].reshape(shape)[*block, ...], dtype, threads)
 
 
 def _write(cells: NDArray[Any], column: AxisColumns, coordinates: NDArray[Any], dtype: str, threads: int | None) -> None:
@@ -78,8 +80,8 @@ def _blocks(table: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
 
 def slices_of(columns: Sequence[int]) -> tuple[tuple[slice, slice], ...]:
     """Return slices of a table that together contain these columns, each with the slice of their indices in `columns`."""
-    choices = _runs(columns, 0, 1), _runs(columns, 0, 2) + _runs(columns, 1, 2)         # all columns; sines, then cosines
-    return tuple(min(choices, key=len))
+    runs, runs_by_function = _runs(columns, 0, 1), _runs(columns, 0, 2) + _runs(columns, 1, 2)      # sines, then cosines
+    return tuple(runs if len(runs) <= len(runs_by_function) else runs_by_function)
 
 
 def _runs(columns: Sequence[int], begin: int, stride: int) -> list[tuple[slice, slice]]:

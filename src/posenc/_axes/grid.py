@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.as_array import shown
 from posenc._arguments.types import AnyDType, Layout, Odd
 from posenc._axes.axis_columns import fill
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
@@ -149,9 +148,7 @@ def _extents(shape: Any) -> list[int | NDArray[Any]]:
             if extents[k].ndim != 1:
                 raise ValueError(f"{name} has coordinates of shape {extents[k].shape}, expected one dimension")
         else:
-            extents.append(checks.integer(name, extent, 0))
-            if extents[-1] >= checks.BEYOND:
-                raise ValueError(f"{name} is {shown(extent)}, expected less than 2**63")
+            extents.append(checks.position(name, checks.integer(name, extent, 0)))
     if not extents:
         raise ValueError("shape is empty, expected at least one axis")
     return extents

@@ -22,16 +22,6 @@ Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
 Group: TypeAlias = Literal["axis", "function", "frequency"]
 IncludeInput: TypeAlias = Literal["first", "last"]
 
-# (group, layout): the three indices of a column, from the slowest-varying to the fastest-varying
-ORDERS = {
-    ("axis", "halves"): ("axis", "function", "frequency"),
-    ("axis", "interleaved"): ("axis", "frequency", "function"),
-    ("function", "halves"): ("function", "axis", "frequency"),
-    ("function", "interleaved"): ("function", "frequency", "axis"),
-    ("frequency", "halves"): ("frequency", "function", "axis"),
-    ("frequency", "interleaved"): ("frequency", "axis", "function"),
-}
-
 
 def lay_out(
     ndim: int, d_model: Any, axes: Integers, widths: Integers, group: str, layout: str | None, odd: str,
@@ -52,18 +42,18 @@ def lay_out(
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
     inputs = ndim if include_input else 0
     if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
-        options = {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}
-        for name in (name for name, value in options.items() if value is not None):
-            raise TypeError(f"an Encoding and {name} are both given, expected only one of them")
+        for name, value in {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}.items():
+            if value is not None:
+                raise TypeError(f"an Encoding and {name} are both given, expected only one of them")
         encodings = _encodings(d_model, ndim)
-        nesting = ORDERS[group, encodings[0].layout]
+        nesting = _nesting(group, encodings[0].layout)
         encodings = [encoding.replace(layout=_inner_layout(nesting)) for encoding in encodings]
         d_model = inputs + sum(encoding.d_model for encoding in encodings)
     else:
         d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
         if d_model > WIDEST * ndim:
             raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST} columns for each axis")
-        nesting = ORDERS[group, layout or "interleaved"]
+        nesting = _nesting(group, layout or "interleaved")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
         encodings = [
             cached_encoding(width, {name: values[k] for name, values in by_axis.items()} | {"layout": _inner_layout(nesting)})
@@ -80,7 +70,13 @@ def lay_out(
     return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, last)
 
 
-def _inner_layout(nesting: Sequence[str]) -> str:
+def _nesting(group: str, layout: str) -> tuple[str, ...]:
+    """Return the three indices of a column, from the slowest-varying to the fastest-varying."""
+    indices = [index for index in ("function", "axis", "frequency") if index != group]
+    return (group, *(indices if layout == "halves" else reversed(indices)))
+
+
+def _inner_layout(nesting: Sequence[str]) -> Layout:
     """Return the layout in which the columns of an axis have the same order as in the table."""
     return "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
 
@@ -112,19 +108,18 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
     """Return the number of columns of each axis; check that `odd` permits their sum."""
     available = d_model - inputs
     if widths is None:
-        pairs, rest = divmod(available, 2 * ndim)
-        if rest and odd == "error":
+        pairs, remainder = divmod(available, 2 * ndim)
+        if remainder and odd == "error":
             multiple = f"{f'{inputs} more than ' if inputs else ''}a multiple of {2 * ndim}"
             raise ValueError(f"d_model is {d_model}, expected {multiple}, or widths, odd='zero' or odd='truncate'")
-        return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
-    widths = _integers("widths", widths, ndim)
-    for width in widths:
-        if width % 2:
-            raise ValueError(f"widths has {width}, expected even numbers")
-    total = sum(widths)
+        return [2 * (pairs + (remainder > 0 and odd == "truncate"))] * ndim
+    numbers = _integers("widths", widths, ndim)
+    if any(width % 2 for width in numbers):
+        raise ValueError(f"widths is {numbers}, expected even numbers")
+    total = sum(numbers)
     if total < available and odd != "zero" or total > available and odd != "truncate":
         raise ValueError(f"widths has sum {total}, expected {available}")
-    return widths
+    return numbers
 
 
 def _integers(name: str, values: Any, ndim: int) -> list[int]:

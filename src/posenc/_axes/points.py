@@ -82,7 +82,7 @@ def points(
         )
         # copies, because the array may share memory with out
         positions = [
-            np.asarray(checks.positions_of(array[..., k].copy(), offset, f"coordinates[..., {k}]"))
+            np.asarray(checks.positions_of(np.array(array[..., k]), offset, f"coordinates[..., {k}]"))
             for k, offset in enumerate(offsets)
         ]
         out = kernel.output_array(out, (*array.shape[:-1], d_model), element, dtype_name, "coordinates")

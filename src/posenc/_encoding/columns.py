@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc._arguments import checks
+from posenc._arguments.as_array import shown
 from posenc._core import kernel
 from posenc._core.exact import Turns, Values
 from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns
@@ -18,6 +20,14 @@ Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, 
 
 WIDEST = 2**24          # largest d_model; for each column, a new Encoding needs 200 bytes, and a call for a long table 1.3 kB
 SIGN_BIT = np.uint64(1 << 63)
+
+
+def width(name: str, value: Any) -> int:
+    """Check a number of columns."""
+    number = checks.integer(name, value, 0)
+    if number > WIDEST:
+        raise ValueError(f"{name} is {shown(number)}, expected at most {WIDEST}")
+    return number
 
 # d: number of columns; c: keywords of the convention
 

@@ -16,15 +16,8 @@ from posenc._arguments.base_class import Keyword, Specification, keywords_of
 from posenc._arguments.checks import BEYOND, LOWEST
 from posenc._arguments.types import AnyDType, ArrayT, Exponents, Layout, Odd, Order, Positions, Spacing
 from posenc._core import kernel
-from posenc._encoding.columns import WIDEST, float64_frequencies, kernel_columns
+from posenc._encoding.columns import float64_frequencies, kernel_columns, width
 from posenc._encoding.stream import Chunk, chunks_of
-
-
-def _width(name: str, value: Any) -> int:
-    number = checks.integer(name, value, 0)
-    if number > WIDEST:
-        raise ValueError(f"{name} is {shown(number)}, expected at most {WIDEST}")
-    return number
 
 
 def _offset(name: str, value: Any) -> float:
@@ -113,7 +106,7 @@ class Encoding(Specification):
 
     _group = "convention"
 
-    d_model: Keyword[SupportsIndex, int] = Keyword(MISSING, _width)
+    d_model: Keyword[SupportsIndex, int] = Keyword(MISSING, width)
     _: KW_ONLY
     base: Keyword[SupportsFloat, float] = Keyword(
         10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"

@@ -11,30 +11,19 @@ from posenc._arguments import checks
 from posenc._arguments.as_array import as_array, shown
 from posenc._arguments.base_class import Keyword
 from posenc._core import kernel
-from posenc._encoding.columns import WIDEST
 from posenc._rotary import pair_axes
 from posenc._rotary.scaling import SHARED, Frequencies, explicit_frequencies, scaled_frequencies
 
 
 def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     array = as_array(name, value)
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected integers")
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
-    axes = tuple(map(int, array.tolist()))
+    axes = tuple(checks.integer(name, axis, 0) for axis in array.tolist())
     count = len(set(axes))
     if set(axes) != set(range(count)) or count > kernel.MOST_AXES:
-        limit = f"integers from 0 without gaps, below {kernel.MOST_AXES}"
-        raise ValueError(f"{name} has the axes {shown(sorted(set(axes)))}, expected {limit}")
+        raise ValueError(f"{name} is {shown(axes)}, expected integers from 0 without gaps, below {kernel.MOST_AXES}")
     return axes
-
-
-def width(name: str, value: Any) -> int:
-    number = checks.integer(name, value, 0)
-    if number > WIDEST:
-        raise ValueError(f"{name} is {shown(number)}, expected at most {WIDEST}")
-    return number
 
 
 def resolved(head_dim: int, c: dict[str, Any], keywords: Mapping[str, Keyword[Any, Any]]) -> dict[str, Any]:

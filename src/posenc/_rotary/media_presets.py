@@ -70,10 +70,10 @@ def _thirds(head_dim: int) -> list[int]:
 
 def _ltx_video(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
     """Use frequencies from 1 to base, each for one pair of every axis; the remaining pairs come first and are not rotated."""
-    count, rest = head_dim // 6, head_dim % 6 // 2
+    count, unrotated = head_dim // 6, head_dim % 6 // 2
     values = spaced_float64(count, ((1 / Fraction(base), Fraction(max(count - 1, 1))),), frequency_scale).tolist()
-    frequencies = [0.0] * rest + [value for value in values for _ in range(3)]
-    return {"frequencies": frequencies, "layout": "interleaved", "axes": (0,) * rest + (0, 1, 2) * count}
+    frequencies = [0.0] * unrotated + [value for value in values for _ in range(3)]
+    return {"frequencies": frequencies, "layout": "interleaved", "axes": (0,) * unrotated + (0, 1, 2) * count}
 
 
 def _one_axis(head_dim: int, base: float, frequency_scale: float, *, rotated: int = 1) -> dict[str, Any]:
