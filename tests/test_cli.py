@@ -20,7 +20,8 @@ from posenc._encoding.encoding import KEYWORDS
 from posenc._files import table
 from posenc._files.atomic import quantity
 from posenc._files.files import opened_table
-from posenc._files.verify import sampled
+from posenc._files.table import Table
+from posenc._files.verify import first_mismatch
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -323,7 +324,7 @@ def test_a_failed_allocation_is_reported(call, tmp_path, monkeypatch):
     def fail(*args, **keywords):
         raise MemoryError("Unable to allocate 4 GiB")
 
-    monkeypatch.setattr(table, "write", fail)
+    monkeypatch.setattr(table, "row_buffer", fail)
     expected = (1, "", "posenc: error: Unable to allocate 4 GiB\n")
     assert call("generate", 10, 8, "-o", tmp_path / "pe.npy") == expected
 
@@ -457,10 +458,13 @@ def test_samples_leave_out_other_rows(call, pe):
 
 @pytest.mark.parametrize("rows, samples", [(1, 1), (10, 1), (10, 2), (10, 3), (10, 9), (10**18, 1000)])
 def test_samples_are_spread(rows, samples):
-    chosen = list(sampled(rows, samples))
+    chosen, zeros = [], np.zeros((1, 1), np.uint32)         # sin(0)
+    read = lambda first, count: chosen.extend(range(first, first + count)) or zeros         # noqa: E731
+    table = Table((rows, 1), "float32", None, 1, read, None)
+    encoding = posenc.Encoding(1, frequencies=(0.0,), odd="truncate")
+    assert first_mismatch(table, encoding, range(rows), samples, 1, lambda size: None) is None
     assert chosen == sorted(set(chosen)) and len(chosen) == samples
-    assert chosen[-1] == rows - 1 and (samples == 1 or chosen[0] == 0)
-    assert chosen == list(sampled(rows, samples))
+    assert chosen[-1] == rows - 1 and np.diff([-1, *chosen]).max() <= -(-rows // samples)
 
 
 @pytest.mark.parametrize("options", ["--base 9999", "--start 1", "--step 2", "--layout halves", "--order cos"])

@@ -79,52 +79,34 @@ def table(
     """
     encoding = cached_encoding(d_model, convention)
     meta = encoding.encode(0, dtype=dtype)
-    if not isinstance(positions, da.Array):
-        column = compute(positions, traverse=False)[0]              # of a Dask dataframe
-        positions = checks.positions_of(column, encoding.position_offset)
-        shape = checks.shape_of(positions)
-    else:
+    if isinstance(positions, da.Array):
         checks.positions_of(np.empty(0, positions.dtype))
         shape = positions.shape
         if np.isnan(shape).any():
             raise ValueError(f"positions has shape {shape}, expected known sizes; call compute_chunk_sizes() first")
         chunks = positions.chunks if chunks == "auto" else chunks
+    else:
+        column = compute(positions, traverse=False)[0]              # of a Dask dataframe
+        positions = checks.positions_of(column, encoding.position_offset)
+        shape = checks.shape_of(positions)
     # Dask computes chunk sizes from the size of an element; here, an element is a whole row
     row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
     try:
         chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
     except ZeroDivisionError:
         raise ValueError(f"chunks is {chunks}, expected at least 1 position in each chunk") from None
-    encode = partial(_encode, d_model=encoding.d_model, keywords={"dtype": meta.dtype, "threads": 1, **changes_of(encoding)})
+    encode = partial(posenc.encode, d_model=encoding.d_model, dtype=meta.dtype, threads=1, **changes_of(encoding))
     name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), chunks)}"
-    chunks_of_table = *chunks, (encoding.d_model,)
+    blocks = {"name": name, "chunks": (*chunks, (encoding.d_model,)), "meta": np.empty((0,) * (len(shape) + 1), meta.dtype)}
     if isinstance(positions, range):
-        rows = _Rows(positions, meta, encode)
-        return da.from_array(rows, chunks_of_table, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
-    rows, new_axis = da.asarray(positions).rechunk(chunks), len(shape)
-    meta = np.empty((0,) * (new_axis + 1), meta.dtype)
-    return da.map_blocks(encode, rows, name=name, meta=meta, chunks=chunks_of_table, new_axis=new_axis)
+        return da.map_blocks(_encode_part, positions, encode, **blocks)
+    return da.map_blocks(encode, da.asarray(positions).rechunk(chunks), new_axis=len(shape), **blocks)
 
 
-def _encode(positions: Any, d_model: int, keywords: dict[str, Any]) -> NDArray[Any]:
-    return posenc.encode(positions, d_model, **keywords)
-
-
-class _Rows:
-    """The table of a range.  Each slice computes its own values, so the Dask graph does not grow with the number of chunks."""
-
-    ndim = 2
-
-    def __init__(self, positions: range, meta: NDArray[Any], encode: Callable[[range], NDArray[Any]]) -> None:
-        self.shape, self.dtype = (len(positions), meta.shape[1]), meta.dtype
-        self._positions, self._encode = positions, encode
-
-    def __getitem__(self, index: tuple[Any, Any]) -> Any:
-        rows, columns = index
-        positions = self._positions[rows]
-        if not isinstance(positions, range):        # one row; encode(p) would return p rows
-            return self[slice(rows, rows + 1), columns][0]
-        return self._encode(positions)[:, columns]
+def _encode_part(positions: range, encode: Callable[[range], NDArray[Any]], block_info: Any) -> NDArray[Any]:
+    """Return the rows of a block, whose location Dask passes, so that the Dask graph has no positions."""
+    first, stop = block_info[None]["array-location"][0]
+    return encode(positions[first:stop])
 
 
 def to_zarr(
@@ -185,11 +167,11 @@ def to_zarr(
 
     positions = checks.range_of(positions)
     encoding = cached_encoding(d_model, convention)
-    (first, *others), _ = table(positions, encoding, chunks=chunks, dtype=dtype).chunks
-    if any(rows != first for rows in others[:-1]) or others and others[-1] > first:
+    sizes, _ = table(positions, encoding, chunks=chunks, dtype=dtype).chunks
+    if any(size != sizes[0] for size in sizes[:-1]) or sizes[-1] > sizes[0]:
         raise ValueError(f"chunks is {chunks}, expected equal chunks, except for a smaller last one")
     keywords: dict[str, Any] = {"storage_options": storage_options}
-    parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=overwrite, **keywords)
+    parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, sizes[0]), overwrite=overwrite, **keywords)
     # `partial` hides the path from Dask, which would copy a store that is a dict
     write = delayed(partial(stores.write, path, parts=parts, threads=1, **keywords), name="posenc-write", pure=False)
     compute(*map(write, stores.missing(path, **keywords)))

@@ -17,7 +17,7 @@ import time
 import posenc
 from posenc._arguments.dtypes import DTYPES
 from posenc._cli import options
-from posenc._files import npy
+from posenc._files import npy, table
 from posenc._files.atomic import naming, quantity
 from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.specification import checked
@@ -53,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
         if sys.stdout is None or sys.stdout.isatty():
             raise options.Failure("stdout is closed or a terminal, expected a pipe or a file")
         with naming("stdout"), bar as progress:
-            npy.stream(sys.stdout.buffer, specification, args.threads, progress.update)
+            sys.stdout.buffer.write(npy.header(specification))
+            sys.stdout.buffer.writelines(table.blocks(specification, args.threads, progress.update))
+            sys.stdout.buffer.flush()
         return options.OK
     begin = time.perf_counter()
     with bar as progress:

@@ -12,7 +12,7 @@ import argparse
 import io
 
 from posenc._cli import options
-from posenc._files.atomic import quantity, write_bytes
+from posenc._files.atomic import quantity, write
 from posenc._files.formats import suffix_of
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     figure.set_size_inches(args.width / DPI if args.width else width, args.height / DPI if args.height else height)
     data = io.BytesIO()
     figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
-    size = write_bytes(args.output, data.getvalue(), overwrite=args.force)
+    size = write(args.output, [data.getbuffer()], len(data.getbuffer()), args.force)
     document = options.document_of(args.output, positions, encoding, kind=args.kind, bytes=size)
     options.report(args, document, f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}")
     return options.OK

@@ -13,6 +13,7 @@ import argparse
 import time
 
 from posenc._cli import options
+from posenc._files.specification import itemsize
 from posenc._files.verify import first_mismatch
 
 
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         stated, described, _ = table.specification or (range(0), None, None)
         positions, encoding = options.positions_of(args, rows, stated), options.selected_encoding(args, d_model, described)
         count = rows if args.samples is None else min(rows, args.samples)
-        with options.progress_bar(count * table.row_bytes) as progress:
+        with options.progress_bar(count * d_model * itemsize(table.dtype)) as progress:
             mismatch = first_mismatch(table, encoding, positions, args.samples, args.threads, progress.update)
     document = options.document_of(
         args.file, positions, encoding, dtype=table.dtype, equal=mismatch is None, mismatch=mismatch and mismatch._asdict(),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from types import NoneType
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from posenc._arguments import checks
 from posenc._arguments.types import AnyDType
 from posenc._encoding.encoding import Encoding, check_encoding
-from posenc._files import formats, npy, safetensors, table
+from posenc._files import atomic, formats, npy, safetensors, table
 from posenc._files.specification import checked
 from posenc._files.verify import first_mismatch
 
@@ -128,22 +128,20 @@ def save(
     >>> posenc.save("pe.npy", range(5000, 6000), encoding, dtype="float16", overwrite=True)
     128128
     """
-    name = _name_of(path)
+    name = formats.name_of(path)
     suffix = formats.format_of(name, key=key, chunk_rows=chunk_rows, storage_options=storage_options)
     if formats.suffix_of(name) != suffix:
         raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
     specification = checked(positions, encoding, dtype)
-    keywords: dict[str, Any] = {"threads": checks.threads(threads), "overwrite": checks.boolean("overwrite", overwrite)}
-    keywords["progress"] = _function(progress)
+    threads, overwrite, progress = checks.threads(threads), checks.boolean("overwrite", overwrite), _function(progress)
     if suffix == ".zarr":
         from posenc._files import zarr
 
-        return zarr.save(name, specification, chunk_rows=chunk_rows, storage_options=storage_options, **keywords)
-    if suffix == ".npy":
-        header = npy.header(specification)
-    else:
-        header = safetensors.header(specification, "pe" if key is None else _name_of_tensor(key))
-    return table.write(name, header, specification, **keywords)
+        keywords: dict[str, Any] = {"chunk_rows": chunk_rows, "storage_options": storage_options}
+        return zarr.save(name, specification, threads=threads, overwrite=overwrite, progress=progress, **keywords)
+    header = npy.header(specification) if suffix == ".npy" else safetensors.header(specification, key)
+    blocks: Iterator[bytes | memoryview] = itertools.chain([header], table.blocks(specification, threads, progress))
+    return atomic.write(name, blocks, len(header) + specification.nbytes, overwrite)
 
 
 def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] | None = None) -> File:  # noqa: A001
@@ -196,9 +194,9 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     >>> file.encoding == posenc.preset("whisper", 64)
     True
     """
-    with opened_table(_name_of(path), key=_name_of_tensor(key), storage_options=storage_options) as opened:
-        positions, encoding, _ = opened.specification or (None, None, None)
-        return File(opened.values(), encoding, positions, opened.dtype)
+    with opened_table(formats.name_of(path), key=key, storage_options=storage_options) as source:
+        positions, encoding, _ = source.specification or (None, None, None)
+        return File(source.values(), encoding, positions, source.dtype)
 
 
 def verify(
@@ -266,25 +264,26 @@ def verify(
     ...
     ValueError: table.npy: position 1, column 2: found 0.68156135 (0x3f2e7ace), expected 0.6815596 (0x3f2e7ab1)
     """
-    name = _name_of(path)
+    name = formats.name_of(path)
     if encoding is not None:
         check_encoding(encoding)
     positions = None if positions is None else checks.range_of(positions)
     samples = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
     threads, progress = checks.threads(threads), _function(progress)
-    with opened_table(name, key=_name_of_tensor(key), storage_options=storage_options) as opened:
-        rows, d_model = opened.shape
-        at, stored, _ = opened.specification or (range(rows), None, None)
-        if positions is not None and len(at := positions) != rows:
+    with opened_table(name, key=key, storage_options=storage_options) as source:
+        rows, d_model = source.shape
+        positions_in_file, encoding_in_file, _ = source.specification or (range(rows), None, None)
+        positions = positions_in_file if positions is None else positions
+        if len(positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
-        assumed = encoding is None and stored is None
-        encoding = encoding or stored or Encoding(d_model)
+        is_default = encoding is None and encoding_in_file is None
+        encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the number of columns of {name}")
-        mismatch = first_mismatch(opened, encoding, at, samples, threads, progress)
+        mismatch = first_mismatch(source, encoding, positions, samples, threads, progress)
     if mismatch is None:
         return rows if samples is None else min(rows, samples)
-    hint = f"; the file stores no encoding, so {encoding!r} was assumed" if assumed else ""
+    hint = f"; the file stores no encoding, so {encoding!r} was assumed" if is_default else ""
     raise ValueError(f"{name}: {mismatch}{hint}")
 
 
@@ -297,22 +296,10 @@ def opened_table(
     """Open a file of any format as a table; the message of a ValueError about the file's content begins with the path."""
     suffix = formats.format_of(path, key=key, storage_options=storage_options)
     if suffix == ".zarr":
-        from posenc._files import zarr
+        from posenc._files import places, zarr
 
-        return zarr.opened(zarr.place_of(path, storage_options))
+        return zarr.opened(places.place_of(path, storage_options))
     return table.opened(path, npy.read_header if suffix == ".npy" else partial(safetensors.read_header, key=key))
-
-
-def _name_of(path: Any) -> str:
-    if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(f"path is of type {type(path).__name__}, expected a path such as 'pe.npy'")
-    return os.fsdecode(path)
-
-
-def _name_of_tensor(key: Any) -> Any:
-    if not isinstance(key, (str, NoneType)):
-        raise checks.wrong_type("key", key, "a str")
-    return key
 
 
 def _function(progress: Any) -> Callable[[int], object]:

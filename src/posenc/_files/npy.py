@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -20,19 +19,20 @@ def header(specification: Specification) -> bytes:
     return file.getvalue()
 
 
-def stream(file: BinaryIO, specification: Specification, threads: int | None, progress: Callable[[int], object]) -> None:
-    """Write the bytes of a .npy file to an open file such as a pipe, from first to last."""
-    file.write(header(specification))
-    file.writelines(table.blocks(specification, threads, progress))
-    file.flush()
-
-
 def read_header(file: BinaryIO, file_size: int) -> table.Table:
     """Return the table in a .npy file, without pickle; the size of the file must match its header."""
-    shape, fortran_order, dtype = _description(file)
+    try:
+        version = np.lib.format.read_magic(file)
+        if version != (1, 0):           # the others are for longer headers than that of a table, of up to 4 GB
+            raise ValueError(f"version {version}, expected (1, 0)")
+        axes, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+    except OSError:
+        raise
+    except Exception as error:          # NumPy's parser may also raise SyntaxError, TokenError or MemoryError
+        raise ValueError(f"not a .npy file: {str(error)[:200]}") from error
     # np.save writes bfloat16 from ml_dtypes as V2
     name = "bfloat16" if dtype.str in ("<V2", "|V2") else table.dtype_name(dtype)
-    shape = table.table_shape(shape)
+    shape = table.table_shape(axes)
     if fortran_order:
         raise ValueError("Fortran order, expected C order")
     offset = file.tell()
@@ -40,15 +40,3 @@ def read_header(file: BinaryIO, file_size: int) -> table.Table:
     if file_size != size:
         raise ValueError(f"{file_size} bytes, expected {size} for shape {shape} of {dtype}")
     return table.in_file(file, shape, name, offset, ">" if dtype.str[0] == ">" else "<")
-
-
-def _description(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    try:
-        version = np.lib.format.read_magic(file)
-        if version != (1, 0):           # the others are for longer headers than that of a table, of up to 4 GB
-            raise ValueError(f"version {version}, expected (1, 0)")
-        return np.lib.format.read_array_header_1_0(file)
-    except OSError:
-        raise
-    except Exception as error:          # NumPy's parser may also raise SyntaxError, TokenError or MemoryError
-        raise ValueError(f"not a .npy file: {str(error)[:200]}") from error

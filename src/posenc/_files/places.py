@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from posenc._arguments import checks, install
-from posenc._files.formats import LOCAL, is_url
+from posenc._files.formats import LOCAL, is_url, name_of
 
 try:
     import zarr
@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError as error:
     raise install.not_installed("posenc.zarr", "zarr", error) from error
 
-DAMAGED = AttributeError, KeyError, RecursionError, TypeError, ValueError           # zarr's errors for invalid metadata
+__all__ = ["Place", "RangeByteRequest", "place_of", "sync", "zarr"]
 
 
 class Place(NamedTuple):
@@ -28,16 +28,16 @@ class Place(NamedTuple):
     name: str
     folder: str | None
 
-    def open(self) -> zarr.Array[Any]:
-        """Open the array for reading; raise a FileNotFoundError if there is none, and a ValueError for invalid metadata."""
-        root = StorePath(self.root.store.with_read_only(True), self.root.path)      # a writable store would create the folder
+    def open(self, mode: Literal["r", "r+"] = "r") -> zarr.Array[Any]:
+        """Open the array; raise a FileNotFoundError if there is none, and a ValueError for invalid metadata."""
+        store = self.root.store if mode == "r+" else self.root.store.with_read_only(True)       # zarr creates a writable folder
         try:
-            array = zarr.open_array(root, mode="r")
+            array = zarr.open_array(StorePath(store, self.root.path), mode=mode)
             array.attrs.get("posenc")
             return array
         except FileNotFoundError:
             pass                        # the error below has no context: Dask cannot send zarr's error to the client
-        except DAMAGED as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:        # of zarr, for its metadata
             raise ValueError(f"{self.name}: not a Zarr array: {str(error)[:200]}") from error
         raise FileNotFoundError(errno.ENOENT, "No Zarr array is visible to this process", self.name)
 
@@ -52,33 +52,22 @@ class Place(NamedTuple):
 
     async def _is_empty(self) -> bool:
         """Return whether there are no data, except for those of a process that was killed before it had created the array."""
-        async for key in self.root.store.list_prefix(self.root.path and f"{self.root.path}/"):
-            if not key.endswith(".partial"):
-                return False
-        return True
-
-
-async def part_of(path: StorePath, start: int, stop: int) -> bytes:
-    """Return some bytes of a key of a store, or no bytes if there is no such key."""
-    content = await path.get(byte_range=RangeByteRequest(start, stop))
-    return b"" if content is None else content.to_bytes()
+        prefix = self.root.path and f"{self.root.path}/"
+        return all([key.endswith(".partial") async for key in self.root.store.list_prefix(prefix)])
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None) -> Place:
     """Return the place of a path, a URL or a Zarr store."""
-    name = os.fsdecode(store) if isinstance(store, (str, os.PathLike)) else None
-    if name is not None and "\0" in name:
-        raise ValueError(f"store is {name!r}, expected a path without a null character")
+    name = name_of(store, "store") if isinstance(store, (str, os.PathLike)) else None
     if is_url(name):
         root = StorePath(FsspecStore.from_url(name, storage_options=storage_options))
     elif storage_options is not None:
         raise TypeError("storage_options is given for a folder or a Zarr store, expected None, because only a URL has options")
     elif name is not None:
-        name = name.removeprefix(LOCAL)
-        root = StorePath(LocalStore(os.path.realpath(name)))
+        root = StorePath(LocalStore(os.path.realpath(name.removeprefix(LOCAL))))
     elif isinstance(store, (Store, StorePath, dict)):
         store = MemoryStore(store) if isinstance(store, dict) else store
-        root = StorePath(store) if isinstance(store, Store) else store
+        root = store if isinstance(store, StorePath) else StorePath(store)
     else:
         raise checks.wrong_type("store", store, "a path, a URL or a Zarr store")
     if fs := getattr(root.store, "fs", None):       # fsspec caches listings, which lack new keys of other processes

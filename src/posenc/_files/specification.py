@@ -21,12 +21,8 @@ class Specification(NamedTuple):
         return len(self.positions), self.encoding.d_model
 
     @property
-    def row_bytes(self) -> int:
-        return self.encoding.d_model * itemsize(self.dtype)
-
-    @property
     def nbytes(self) -> int:
-        return len(self.positions) * self.row_bytes
+        return len(self.positions) * self.encoding.d_model * itemsize(self.dtype)
 
     def document(self) -> dict[str, Any]:
         """Return the specification as a dict for JSON: `Encoding.to_dict`, with the positions and the dtype.

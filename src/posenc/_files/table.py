@@ -7,8 +7,6 @@ file is read.
 from __future__ import annotations
 
 import errno
-import itertools
-import math
 import mmap
 import os
 import stat
@@ -24,7 +22,7 @@ from posenc._arguments import checks, install
 from posenc._arguments.checks import BEYOND
 from posenc._arguments.dtypes import DTYPES
 from posenc._encoding.columns import WIDEST
-from posenc._files import atomic
+from posenc._files.atomic import naming
 from posenc._files.specification import Specification, itemsize
 
 # On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are half as fast (measured for 2 GB).
@@ -49,16 +47,15 @@ def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
         shape = (shape[0] * shape[1], shape[2])
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"shape {shape}, expected (positions, columns)")
-    if shape[0] >= BEYOND or shape[1] > WIDEST:
-        raise ValueError(f"shape {shape}, expected at most {BEYOND - 1} positions and {WIDEST} columns")
-    if not shape[0] and shape[1] > WIDEST_EMPTY:
-        raise ValueError(f"shape {shape}, expected at most {WIDEST_EMPTY} columns in a table without rows")
+    columns = WIDEST if shape[0] else WIDEST_EMPTY
+    if shape[0] >= BEYOND or shape[1] > columns:
+        raise ValueError(f"shape {shape}, expected at most {BEYOND - 1} positions and {columns} columns")
     return shape
 
 
-def buffer_rows(rows: int, d_model: int, dtype: str, most: int = 0) -> int:
-    """Return the number of all rows, or of as many (at least one) as fit in `most` bytes, by default BUFFER_BYTES."""
-    return min(rows, max(1, (most or BUFFER_BYTES) // max(1, d_model * itemsize(dtype))))
+def buffer_rows(rows: int, d_model: int, dtype: str) -> int:
+    """Return the number of all rows, or of as many (at least one) as fit in BUFFER_BYTES."""
+    return min(rows, max(1, BUFFER_BYTES // max(1, d_model * itemsize(dtype))))
 
 
 def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
@@ -71,17 +68,6 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
-
-
-def write(
-    path: str, header: bytes, specification: Specification, *, threads: int | None, overwrite: bool,
-    progress: Callable[[int], object],
-) -> int:
-    """Write a header and a table to a file, atomically, and return the size of the file in bytes."""
-    size = len(header) + specification.nbytes
-    with atomic.replacement(path, size, overwrite) as temporary:
-        atomic.write_blocks(temporary, itertools.chain([header], blocks(specification, threads, progress)), size)
-    return size
 
 
 def blocks(specification: Specification, threads: int | None, progress: Callable[[int], object]) -> Iterator[memoryview]:
@@ -111,10 +97,6 @@ class Table(NamedTuple):
     read: Callable[[int, int], NDArray[Any]]                # read(first, rows): their bits as unsigned integers
     values: Callable[[], Any]                               # the attribute `values` of the File that `posenc.open` returns
 
-    @property
-    def row_bytes(self) -> int:
-        return self.shape[1] * itemsize(self.dtype)
-
 
 def in_file(
     file: BinaryIO, shape: tuple[int, int], dtype: str, offset: int, byte_order: str = "<",
@@ -124,11 +106,11 @@ def in_file(
     bits = np.dtype(f"{byte_order}u{itemsize(dtype)}")
 
     def read(first: int, rows: int) -> NDArray[Any]:
-        raw = np.empty(rows * shape[1] * bits.itemsize, np.uint8)
         file.seek(offset + first * shape[1] * bits.itemsize)
-        if file.readinto(raw.data) != raw.size:         # type: ignore[attr-defined]
+        values = np.fromfile(file, bits, rows * shape[1])
+        if len(values) != rows * shape[1]:
             raise OSError(errno.EIO, "The file was truncated while it was read", file.name)
-        return raw.view(bits).reshape(rows, shape[1]).astype(bits.newbyteorder("="), copy=False)
+        return values.reshape(rows, shape[1]).astype(bits.newbyteorder("="), copy=False)
 
     def values() -> NDArray[Any]:
         """Return a read-only mapping, which remains valid after the file is closed.
@@ -136,8 +118,7 @@ def in_file(
         Without ml_dtypes, a table of bfloat16 is refused.  If its bits were returned as integers, a program would compute
         with different values when ml_dtypes is not installed.
         """
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        array = np.frombuffer(mapping, bits, math.prod(shape), offset).reshape(shape)
+        array = np.asarray(np.memmap(file, bits, "r", offset, shape))
         element = checks.dtype(dtype)[1]
         if dtype == "bfloat16" and element == np.uint16:
             raise install.not_installed(f"{file.name}: dtype bfloat16", "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
@@ -151,7 +132,7 @@ def in_file(
 @contextmanager
 def opened(path: str, read_header: Callable[[BinaryIO, int], Table]) -> Iterator[Table]:
     """Open a file and yield ``read_header(file, size)``; the message of every ValueError begins with the path."""
-    with atomic.naming(path), open(path, "rb", opener=_without_waiting) as file:
+    with naming(path), open(path, "rb", opener=_without_waiting) as file:
         with explaining(path):
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -40,32 +38,22 @@ def first_mismatch(
 ) -> Mismatch | None:
     """Compare every row of the table, or `samples` rows, with the encodings, and return the first difference, or None."""
     checks.range_of(positions, encoding.position_offset)
-    buffer = row_buffer(table.block_rows, encoding.d_model, table.dtype)
-    for rows in parts(len(positions), samples, len(buffer)) if buffer.size else ():
-        found = table.read(rows.start, len(rows))
-        part, out = positions[rows.start : rows.stop], buffer[: len(rows)]
-        expected = encoding.encode(part, dtype=table.dtype, out=out, threads=threads).view(found.dtype)
-        if not np.array_equal(found, expected):
-            row, column = np.argwhere(found != expected)[0].tolist()
-            bits, right = found[row, column], expected[row, column]
-            values = value_of(bits, table.dtype), value_of(right, table.dtype)
-            return Mismatch(part[row], rows.start + row, column, *values, f"{bits:#x}", f"{right:#x}")
-        progress(found.nbytes)
+    rows, buffer = len(positions), row_buffer(table.block_rows, encoding.d_model, table.dtype)
+    count = max(1, len(buffer))
+    starts: Iterable[int] = range(0, rows, count)
+    if samples is not None and samples < rows:          # the last row of each of as many parts
+        starts, count = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
+    for first in starts if buffer.size else ():
+        part = positions[first : first + count]
+        values = table.read(first, len(part))
+        expected = encoding.encode(part, dtype=table.dtype, out=buffer[: len(part)], threads=threads).view(values.dtype)
+        if not np.array_equal(values, expected):
+            row, column = np.argwhere(values != expected)[0].tolist()
+            bits, expected_bits = values[row, column], expected[row, column]
+            numbers = value_of(bits, table.dtype), value_of(expected_bits, table.dtype)
+            return Mismatch(part[row], first + row, column, *numbers, f"{bits:#x}", f"{expected_bits:#x}")
+        progress(values.nbytes)
     return None
-
-
-def parts(rows: int, samples: int | None, most: int) -> Iterable[range]:
-    """Return the ranges of rows to compare: all rows, in ranges of at most `most`, or a sample of single rows."""
-    if samples is not None and samples < rows:
-        return (range(row, row + 1) for row in sampled(rows, samples))
-    return (range(first, min(first + most, rows)) for first in range(0, rows, most))
-
-
-def sampled(rows: int, samples: int) -> Iterable[int]:
-    """Return the first row, a random row of each of the other parts, and the last row; for one sample, only the last row."""
-    rng = random.Random(0)
-    inner = (rng.randrange(k * rows // samples, (k + 1) * rows // samples) for k in range(1, samples - 1))
-    return itertools.chain([0] * (samples > 1), inner, [rows - 1])
 
 
 def value_of(bits: Any, dtype: str) -> float | str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,14 +22,12 @@ from posenc._arguments import checks
 from posenc._arguments.types import AnyDType
 from posenc._encoding.encoding import Encoding
 from posenc._files import atomic, table
-from posenc._files.places import Place, part_of, place_of, sync, zarr
+from posenc._files.places import Place, RangeByteRequest, place_of, sync, zarr
 from posenc._files.specification import Specification, checked, described
 
 # A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's memory.
 CHUNK_BYTES = 32 << 20
 BATCH = 100             # chunks whose sizes are requested at the same time
-# NaN (for bfloat16, its bits) shows that a chunk is missing, because the table of a range never contains NaN.
-_FILL = dict.fromkeys(table.STORED, np.nan) | {"bfloat16": 0x7FC0}
 
 
 # ---- stores ---------------------------------------------------------------------------------------------------------
@@ -64,10 +61,8 @@ class Started(NamedTuple):
     def size(self, unit: int) -> int:
         """Return the size of a unit in bytes.  A chunk is padded; a shard has an index, and only the chunks with rows."""
         rows = self.array.chunks[0]
-        chunk = rows * self.specification.row_bytes
-        if self.array.shards is None:
-            return chunk
-        return -(-len(self.positions(unit)) // rows) * chunk + self.unit_rows // rows * 16 + 4
+        chunks, index = -(-len(self.positions(unit)) // rows), self.unit_rows // rows * 16 + 4
+        return chunks * rows * self.array.shape[1] * self.array.dtype.itemsize + (index if self.array.shards else 0)
 
     def encode(self, positions: range, threads: int | None) -> NDArray[Any]:
         """Return the rows of some positions in a new array, because a store may keep it."""
@@ -75,38 +70,39 @@ class Started(NamedTuple):
         values = table.row_buffer(len(positions), encoding.d_model, dtype)
         return encoding.encode(positions, dtype=dtype, out=values, threads=threads).astype(table.STORED[dtype], copy=False)
 
-    async def is_written(self, unit: int, compare_rows: bool) -> bool:
-        """Return whether a unit exists with its size and, if `compare_rows`, with its first and last rows.
+    async def is_written(self, unit: int) -> bool:
+        """Return whether a unit exists with its size, and with its first and last rows.
 
         The rows show a unit of another table: a process may be killed after it has written a unit to the store of another job.
         """
-        path, positions, size = self.array.store_path / self.key(unit), self.positions(unit), self.specification.row_bytes
+        path, positions = self.array.store_path / self.key(unit), self.positions(unit)
         try:
             if await path.store.getsize(path.path) != self.size(unit):
                 return False
-            for row in {0, len(positions) - 1} if compare_rows else ():
-                expected = self.encode(positions[row : row + 1], threads=1).tobytes()
-                if await part_of(path, row * size, (row + 1) * size) != expected:
-                    return False
         except FileNotFoundError:
             return False
+        for row in {0, len(positions) - 1}:
+            expected = self.encode(positions[row : row + 1], threads=1).tobytes()
+            content = await path.get(byte_range=RangeByteRequest(row * len(expected), (row + 1) * len(expected)))
+            if content is None or content.to_bytes() != expected:
+                return False
         return True
 
-    def missing(self, units: range, compare_rows: bool = True) -> Iterator[int]:
+    def missing(self, units: range) -> Iterator[int]:
         """Yield the units that are not written."""
         async def written(units: range) -> list[bool]:
-            return await asyncio.gather(*(self.is_written(unit, compare_rows) for unit in units))
+            return await asyncio.gather(*map(self.is_written, units))
 
         for first in range(0, len(units), BATCH):
             batch = units[first : first + BATCH]
-            yield from itertools.compress(batch, (not done for done in sync(written(batch))))
+            yield from (unit for unit, is_written in zip(batch, sync(written(batch)), strict=True) if not is_written)
 
-    def check(self, name: str, compare_rows: bool = True) -> None:
+    def check(self, name: str) -> None:
         """Raise a ValueError that names the first units that are not written, if there are any."""
-        if keys := [self.key(unit) for unit in itertools.islice(self.missing(range(self.units), compare_rows), 3)]:
-            some = f"some of {self.units} {'shards' if self.array.shards else 'chunks'} are missing or incomplete"
+        if keys := [self.key(unit) for unit, _ in zip(self.missing(range(self.units)), range(3), strict=False)]:
+            problem = f"some of {self.units} {'shards' if self.array.shards else 'chunks'} are missing or incomplete"
             remedy = "posenc.zarr.write writes them, and all processes must share the store"
-            raise ValueError(f"{name}: {some}, first {', '.join(keys)}; {remedy}")
+            raise ValueError(f"{name}: {problem}, first {', '.join(keys)}; {remedy}")
 
 
 def started(array: zarr.Array[Any]) -> Started | None:
@@ -124,14 +120,6 @@ def start_of(place: Place) -> Started:
     if start := started(place.open()):
         return start
     raise ValueError(f"{place.name}: another array, expected one that posenc.zarr.create has started")
-
-
-def opened_again(place: Place, start: Started) -> zarr.Array[Any]:
-    """Open the array for writing; raise an OSError if another job has replaced or deleted the store."""
-    with suppress(FileNotFoundError, ValueError):
-        if start_of(place).arguments == start.arguments:
-            return zarr.open_array(place.root, mode="r+")
-    raise OSError(errno.ESTALE, "Another job has replaced or deleted the store", place.name)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -201,12 +189,11 @@ def create(
     (10000, 64)
     """
     specification = checked(positions, encoding, dtype)
-    shape = rows, _ = specification.shape
+    rows, columns = specification.shape
     overwrite = checks.boolean("overwrite", overwrite)
     shard = None if shard_rows is None else checks.integer("shard_rows", shard_rows, 1)
     if chunk_rows is None:              # nearly equal chunks, so that the last one needs little padding
-        most = max(1, table.buffer_rows(*shape, specification.dtype, CHUNK_BYTES))
-        chunk = -(-rows // max(1, -(-rows // most)))
+        chunk = -(-rows // max(1, -(-specification.nbytes // CHUNK_BYTES)))
     else:
         chunk = checks.integer("chunk_rows", chunk_rows, 1)
     if shard is None:
@@ -214,38 +201,38 @@ def create(
     elif chunk_rows is None or shard % chunk:
         raise ValueError(f"shard_rows is {shard}, expected a multiple of chunk_rows, which is {chunk_rows}")
     arguments = specification._asdict() | {"chunk_rows": chunk, "shard_rows": shard}
-    place, columns = place_of(store, storage_options), max(1, shape[1])
+    place = place_of(store, storage_options)
     with atomic.naming(place.name):
         array = place.existing()
         start = None if array is None else started(array)
-        unfinished = start and start.arguments == arguments and start.array.attrs.get("complete") is not True
-        if array is None or overwrite and not unfinished:
+        is_unfinished = start and start.arguments == arguments and start.array.attrs.get("complete") is not True
+        if array is None or overwrite and not is_unfinished:
             if place.folder is not None:
                 atomic.check_space(place.folder, specification.nbytes)
             if array is not None:
                 # if this process is killed now, the store remains an incomplete Zarr array, which the next call can replace
-                zarr.open_array(place.root, mode="r+").update_attributes({"posenc": {}, "complete": False})
+                place.open("r+").update_attributes({"posenc": {}, "complete": False})
                 sync((place.root / "c").delete_dir())
             with suppress(zarr.errors.ContainsArrayError):      # another process was faster
                 zarr.create_array(
                     place.root,
-                    shape=shape,
-                    chunks=(chunk, columns),
-                    shards=None if shard is None else (shard, columns),
+                    shape=specification.shape,
+                    chunks=(chunk, max(1, columns)),
+                    shards=None if shard is None else (shard, max(1, columns)),
                     dtype=table.STORED[specification.dtype],
                     compressors=None,           # sines compress too little to be worth the time
-                    fill_value=_FILL[specification.dtype],
+                    fill_value=0x7FC0 if specification.dtype == "bfloat16" else np.nan,     # the table of a range has no NaN
                     dimension_names=("position", "column"),
                     attributes={"posenc": specification.document(), "complete": False},
                     overwrite=array is not None,
                 )
         start = started(place.open())
-        old = start.arguments if start else {}
-        if not start or old != arguments:
-            name = next(name for name in arguments if arguments[name] != old.get(name))
-            message = f"The store exists with {name} {old.get(name)}, not {arguments[name]}; overwrite=True replaces it"
-            raise FileExistsError(errno.EEXIST, message, place.name)
-        return start.units
+        if start and start.arguments == arguments:
+            return start.units
+        old_arguments = start.arguments if start else {}
+        name = next(name for name in arguments if arguments[name] != old_arguments.get(name))
+        message = f"The store exists with {name} {old_arguments.get(name)}, not {arguments[name]}; overwrite=True replaces it"
+        raise FileExistsError(errno.EEXIST, message, place.name)
 
 
 def write(
@@ -302,37 +289,37 @@ def write(
     part = checks.integer("part", part, 0)
     if part >= parts:
         raise ValueError(f"part is {part}, expected less than parts, which is {parts}")
-    threads, place, written = checks.threads(threads), place_of(store, storage_options), 0
+    threads, place, count = checks.threads(threads), place_of(store, storage_options), 0
     with atomic.naming(place.name):
         start = start_of(place)
+        # with this option, zarr does not compare all values with the fill value
+        array = place.open("r+").with_config({"write_empty_chunks": True})
         with ThreadPoolExecutor(1, "posenc-zarr") as writer:        # after Ctrl-C, wait until zarr has written its chunk
             writer.submit(int).result()         # a signal while the thread starts would prevent that
             for unit in start.missing(range(part * start.units // parts, (part + 1) * start.units // parts)):
                 values = start.encode(start.positions(unit), threads)
-                writer.submit(_put, place, start, unit, values).result()
-                written += 1
+                writer.submit(_put, place, start, array, unit, values).result()
+                count += 1
                 if progress is not None:
                     progress(values.nbytes)
-    return written
+    return count
 
 
-def _put(place: Place, start: Started, unit: int, values: NDArray[Any]) -> None:
+def _put(place: Place, start: Started, array: zarr.Array[Any], unit: int, values: NDArray[Any]) -> None:
     """Write a unit and flush it to the disk; delete it again if another job has replaced or deleted the store meanwhile."""
-    key, first, folder = start.key(unit), unit * start.unit_rows, place.folder
+    key, first, folder = start.key(unit), unit * start.unit_rows, place.folder or ""
     if folder and os.path.realpath(os.path.join(folder, key)) != os.path.join(folder, key):
         raise OSError(errno.ELOOP, f"{key} is, or is in, a symbolic link", place.name)
-    # with this option, zarr does not compare all values with the fill value
-    array = opened_again(place, start).with_config({"write_empty_chunks": True})
     if array.shards:
         sync((place.root / key).delete())       # zarr would read an incomplete shard
     array[first : first + len(values)] = values
     for name in (key, os.path.dirname(key), "c") if folder else ():
-        atomic.sync(os.path.join(folder or "", name))
-    try:
-        opened_again(place, start)
-    except OSError:
-        sync((place.root / key).delete())
-        raise
+        atomic.sync(os.path.join(folder, name))
+    with suppress(FileNotFoundError, ValueError):
+        if start_of(place).arguments == start.arguments:
+            return
+    sync((place.root / key).delete())
+    raise OSError(errno.ESTALE, "Another job has replaced or deleted the store", place.name)
 
 
 def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> list[int]:
@@ -417,15 +404,10 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
         start = start_of(place)
         start.check(place.name)
         if start.array.attrs.get("complete") is not True:
-            array = opened_again(place, start)
-            array.update_attributes({"complete": True})
-            try:
-                start.check(place.name)         # another job may have replaced the store since the first check
-            except ValueError:
-                array.update_attributes({"complete": False})
-                raise
+            place.open("r+").update_attributes({"complete": True})
             for name in ("zarr.json", "", "..") if place.folder else ():
-                atomic.sync(os.path.join(place.folder, name))
+                atomic.sync(os.path.join(place.folder or "", name))
+            start_of(place).check(place.name)           # another job may have replaced the store since the first check
         return place.open()
 
 
@@ -439,8 +421,8 @@ def save(
             raise atomic.exists_error(folder)
 
     place, size = place_of(path, storage_options), specification.nbytes
-    new = nullcontext(path) if place.folder is None else atomic.replacement(place.name, size, overwrite, check_folder)
-    with new as target:
+    target_path = nullcontext(path) if place.folder is None else atomic.replacement(place.name, size, overwrite, check_folder)
+    with target_path as target:
         keywords: dict[str, Any] = {"storage_options": storage_options}
         create(target, **specification._asdict(), chunk_rows=chunk_rows, overwrite=overwrite, **keywords)
         write(target, 0, 1, threads=threads, progress=progress, **keywords)
@@ -458,11 +440,11 @@ def opened(place: Place) -> Iterator[table.Table]:
     if "posenc" in array.attrs and array.attrs.get("complete") is not True:
         remedy = "call posenc.zarr.create with the same arguments, then posenc.zarr.write and posenc.zarr.finish"
         raise ValueError(f"{place.name}: the store is not complete; to resume, {remedy}")
-    before = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()        # index of the axis before the positions
+    first_axis = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()        # index of the axis before the positions
 
     def read(first: int, rows: int) -> NDArray[Any]:
         try:
-            values = np.asarray(array[(*before, slice(first, first + rows))])
+            values = np.asarray(array[(*first_axis, slice(first, first + rows))])
         except Exception as error:      # each codec raises different errors for a damaged chunk
             raise OSError(errno.EIO, f"{type(error).__name__}: {str(error)[:200]}", place.name) from error
         return np.ascontiguousarray(values.reshape(rows, shape[1]), values.dtype.newbyteorder("=")).view(f"u{values.itemsize}")
@@ -471,7 +453,7 @@ def opened(place: Place) -> Iterator[table.Table]:
         shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
         specification = described(array.attrs.get("posenc"), shape)
     if start := started(array):
-        start.check(place.name, compare_rows=False)
-    chunk_rows = max(1, array.chunks[len(before)])
+        start.check(place.name)
+    chunk_rows = max(1, array.chunks[len(first_axis)])
     block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)        # whole chunks
     yield table.Table(shape, dtype, specification, block_rows, read, lambda: array)
