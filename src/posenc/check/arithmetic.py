@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check.limits import BLURRED, ERRORS_AT, FLOAT32, NARROW_ROW, NARROW_SHARE, SLACK
+from posenc.check.limits import BLURRED, FLOAT32, NARROW_ROW, NARROW_SHARE, SLACK
 
 # dtype: bits of the significand, exponent of the smallest subnormal number; the narrowest dtypes first
 FORMATS = {"bfloat16": (8, -133), "float16": (11, -24), "float32": (24, -149), "float64": (53, -1074)}
@@ -94,11 +93,9 @@ def axis_positions(rotary: Rotary, positions: NDArray[Any]) -> NDArray[np.float6
     return real[:, None] if rotary.axes is None else real[np.array(rotary.axes)].T
 
 
-def computed(
-    rotary: Rotary, positions: NDArray[Any], arithmetic: Arithmetic, frequencies: NDArray[np.float64] | None = None
-) -> NDArray[np.complex128]:
-    """Return cos + i sin, computed with an arithmetic from the frequencies of a rotation, or from `frequencies` if given."""
-    w = rounded(rotary.frequencies if frequencies is None else frequencies, arithmetic.frequencies)
+def computed(rotary: Rotary, positions: NDArray[Any], arithmetic: Arithmetic) -> NDArray[np.complex128]:
+    """Return cos + i sin, computed with an arithmetic."""
+    w = rounded(rotary.frequencies, arithmetic.frequencies)
     angles = rounded(rounded(axis_positions(rotary, positions), arithmetic.positions) * w, arithmetic.angles)
     return both_rounded(size_of(rotary) * np.exp(1j * angles), arithmetic.table)
 
@@ -155,20 +152,3 @@ def positions_near(position: int, axes: int = 1) -> NDArray[np.int64]:
 def axes_of(rotary: Rotary | None) -> int:
     """Return the number of axes of positions."""
     return 1 if rotary is None or rotary.axes is None else 1 + max(rotary.axes)
-
-
-def errors_of(
-    rotary: Rotary, arithmetic: Arithmetic, frequencies: NDArray[np.float64] | None = None, last: float = math.inf
-) -> dict[int, float]:
-    """Return the largest errors of cosines and sines near each of ERRORS_AT, up to the last position of a table.
-
-    `frequencies` are those of the implementation, if they are known.
-    """
-    if frequencies is None and arithmetic.angles == "float32" and not arithmetic.frequencies:
-        arithmetic = arithmetic._replace(frequencies="float32")
-    errors = {}
-    for position in [*(p for p in ERRORS_AT if p < last), *([] if last > ERRORS_AT[-1] else [int(last)])]:
-        at = positions_near(position, axes_of(rotary))
-        error = difference(computed(rotary, at, arithmetic, frequencies), exact(rotary, at))
-        errors[position] = float(error.max(initial=0))
-    return errors

@@ -23,15 +23,17 @@ from posenc.check.arithmetic import (
     Arithmetic,
     axes_of,
     both_rounded,
+    computed,
     difference,
-    errors_of,
     exact,
     explained,
     narrowest,
+    positions_near,
+    size_of,
     unexplained,
 )
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.limits import CHUNK, MOST_COLUMNS, NOT_KNOWN, SIGMAS
+from posenc.check.limits import AXIS_ERROR, CHUNK, ERRORS_AT, MOST_COLUMNS, NEAR, NOT_KNOWN, SIGMAS
 from posenc.check.mistakes import Candidate, changed, pairs
 from posenc.check.reading import Reading
 
@@ -46,6 +48,27 @@ class Result(NamedTuple):
     errors: Mapping[int, float] = MappingProxyType({})
 
 
+class Explanation(NamedTuple):
+    """A rotation that gives the values of a sample."""
+
+    rotary: Rotary
+    arithmetic: Arithmetic
+    faults: tuple[str, ...]
+    evidence: Evidence
+
+
+class Question(NamedTuple):
+    """What is compared: a reading, of which the rows of the sample are given, and the expected rotation."""
+
+    reading: Reading
+    positions: NDArray[Any]
+    values: NDArray[np.complex128]
+    target: Rotary | None
+    source: str             # the text that precedes an expected value
+    size: int               # number of columns
+    computes_in: str        # tables may be rounded to this dtype
+
+
 def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None = None, computes_in: str = ""
 ) -> Result:
@@ -57,183 +80,224 @@ def judged(
             is_unrotated = not faults and expected is not None and not expected.rotary_dim
             rotary, distance = (expected, 0.0) if is_unrotated else (None, math.inf)
             return Result(rotary, distance, faults, ("there are no values",))
+        given, least = values[finite], 2 * values.shape[1]
         if not finite.any():
-            faults += ("no value is finite",)
-        elif not finite.all():
+            return Result(None, math.inf, (*faults, "no value is finite"))
+        if not finite.all():
             faults += (f"some values are not finite, the first at position {positions[..., ~finite].min():,}",)
-        positions, values = positions[..., finite], values[finite]
-        if finite.any() and not np.median(np.abs(values), axis=0).any():
-            faults += (f"{'most' if values.any() else 'all'} values are 0",)
-        if len(faults) > len(reading.faults) and not (finite.any() and np.median(np.abs(values), axis=0).any()):
-            return Result(None, math.inf, faults)
-        size = _checked_size(head_dim or reading.head_dim, values.shape[1])
+        if not np.median(np.abs(given), axis=0).any():
+            return Result(None, math.inf, (*faults, f"{'most' if given.any() else 'all'} values are 0"))
+        positions, size = positions[..., finite], head_dim or reading.head_dim or least
+        if size < least:
+            raise ValueError(f"head_dim is {size}, expected at least {least}, the number of columns that are rotated")
         results = []
-        for target, of_width in mistakes.targets(expected, values.shape[1], source):
-            of_axes: tuple[str, ...] = ()
-            narrowed, at = reading, positions
-            if positions.ndim > 1:
-                axes = axes_of(target)
-                if axes != len(positions):                  # `targets` removed the axes
-                    chosen: Any = 0 if axes == 1 else slice(axes)
-                    narrowed, at = reading._replace(positions=reading.positions[chosen], call=None), positions[chosen]
-                elif target is not None:
-                    target, of_axes = mistakes.with_axes(target, positions, values, source)
-            result = _of_values(narrowed, at, values, target, source, size, computes_in)
+        for target, of_width in _targets(expected, values.shape[1], source):
+            narrowed, at, of_axes = reading, positions, ()
+            if positions.ndim > 1 and axes_of(target) != len(positions):            # `_targets` removed the axes
+                chosen: Any = 0 if axes_of(target) == 1 else slice(axes_of(target))
+                narrowed, at = reading._replace(positions=reading.positions[chosen], call=None), positions[chosen]
+            elif positions.ndim > 1 and target is not None:
+                target, of_axes = _with_axes(target, positions, given, source)
+            result = _answer(Question(narrowed, at, given, target, source, size, computes_in))
             results.append(result._replace(
                 faults=(*faults, *of_width, *of_axes, *result.faults), remarks=(*result.remarks, *reading.remarks)))
         return min(results, key=lambda result: (result.rotary is None, len(result.faults)))
 
 
-def _checked_size(head_dim: int | None, count: int) -> int:
-    if head_dim is not None and head_dim < 2 * count:
-        raise ValueError(f"head_dim is {head_dim}, expected at least {2 * count}, the number of columns that are rotated")
-    return head_dim or 2 * count
+def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
+    """Yield the expected rotation with `count` pairs: first with frequencies for this width, then with its first pairs."""
+    if expected is None or expected.rotary_dim == 2 * count:
+        yield expected, ()
+        return
+    changes: dict[str, Any] = {"rotary_dim": 2 * count, "head_dim": max(expected.head_dim, 2 * count), "axes": None}
+    widths = (changed(expected, **changes, **more) for more in ({}, {"scaling": None}, {"frequencies": None}))
+    if (other := next(filter(None, widths), None)) is not None:
+        yield other, (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
+    wanted = expected.rotary_dim // 2
+    if count < wanted:
+        changes["axes"] = expected.axes and expected.axes[:count]
+        other = changed(expected, **changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
+        if other is not None:
+            yield other, (mistakes.not_rotated(range(count, wanted)),)
+
+
+def _with_axes(
+    target: Rotary, positions: NDArray[Any], values: NDArray[np.complex128], source: str
+) -> tuple[Rotary, tuple[str, ...]]:
+    """Return the expected rotation with the axes that the values use, and the fault if they are not those expected."""
+    close = np.abs(positions).max(axis=0) < NEAR
+    if axes_of(target) == 1 or close.sum() < 8:
+        return target, ()
+    wanted, plain = np.array(target.axes), target.replace(axes=None, scale=1.0)
+    size = np.median(np.abs(values[close]), axis=0) / abs(plain.attention_scaling)
+    distance = np.stack([difference(values[close], size * exact(plain, at[close])).max(axis=0) for at in positions])
+    as_wanted = distance[wanted, np.arange(len(wanted))] <= 4 * distance.min(axis=0) + 1e-6
+    axes = np.where(as_wanted, wanted, np.argmin(distance, axis=0))
+    other = changed(target, axes=axes)
+    if (distance.min(axis=0) > AXIS_ERROR).any() or as_wanted.all() or other is None:
+        return target, ()
+    k = np.flatnonzero(axes != wanted)
+    alike = k[(axes[k] == axes[k[0]]) & (wanted[k] == wanted[k[0]])]
+    verb = "use" if len(alike) > 1 else "uses"
+    return other, (f"{pairs(alike)} {verb} the positions of axis {axes[k[0]]}, {source} axis {wanted[k[0]]}",)
 
 
 # ---- the rule -------------------------------------------------------------------------------------------------------
 
 
-class Explanation(NamedTuple):
-    """A rotation that gives the values of a sample."""
-
-    rotary: Rotary
-    arithmetic: Arithmetic
-    faults: tuple[str, ...]
-    evidence: Evidence
-
-
 def _explanations(
-    evidence: Evidence, target: Rotary | None, source: str, size: int, first_rows: bool = False
+    question: Question, evidence: Evidence, first_rows: bool = False
 ) -> Iterator[tuple[Evidence, Candidate, bool]]:
     """Yield evidence, a candidate, and whether its arithmetic must round to 16 bits, in the order of their cost.
 
     It costs least to believe the positions as given; then an arithmetic in 16 bits, or an offset of the positions; most, that
     the frequencies follow no formula.
     """
-    views = [(evidence, False)] + ([] if evidence.orientation.offset or first_rows else [(evidence, True)])
-    if evidence.orientation.offset:
+    target = question.target
+    views = [(evidence, False)] + ([] if evidence.offset or first_rows else [(evidence, True)])
+    if evidence.offset:
         shifted = evidence.shifted()
         views += [(shifted, False)] + ([] if first_rows else [(shifted, True), (evidence, True)])
     for view, narrow in views:
         estimate = view.estimate.loose() if narrow else view.estimate
-        proposed = mistakes.candidates(estimate, target, source, size)
+        proposed = mistakes.candidates(estimate, target, question.size)
         for candidate in proposed if target is None else [Candidate(mistakes.NOTHING, target, ()), *proposed]:
             yield view, candidate, narrow
     if not first_rows:
-        last = mistakes.explicit(evidence.estimate, size, None if target is None else target.axes)
-        yield evidence, last, False
+        yield evidence, mistakes.explicit(evidence.estimate, question.size, None if target is None else target.axes), False
 
 
-def _first(explanations: Any, target: Rotary | None, source: str) -> Explanation | None:
+def _first(question: Question, evidence: Evidence, first_rows: bool = False) -> Explanation | None:
     """Return the first candidate that explains the values.
 
     A fitted candidate that explains the values only with rounded angles may have parameters with too few digits; the next
     candidates may have more.
     """
     best: Explanation | None = None
-    for evidence, candidate, narrow in explanations:
+    for view, candidate, narrow in _explanations(question, evidence, first_rows):
         if best is not None and (narrow or candidate.cost == mistakes.EVERY_FREQUENCY):
             return best
-        rotary: Rotary | None = candidate.rotary
-        if evidence.unrotated.any():
-            frequencies = np.where(evidence.unrotated, 0.0, candidate.rotary.frequencies)
-            rotary = changed(candidate.rotary, frequencies=frequencies, scale=1.0)
-        for sized in () if rotary is None else evidence.sized(rotary):
-            arithmetic = explained(sized, evidence.positions, evidence.values, evidence.dtype, narrow, ~evidence.zero)
+        for sized in view.sized(candidate.rotary):
+            arithmetic = explained(sized, view.positions, view.values, view.dtype, narrow, ~view.zero)
             if arithmetic is not None:
                 named = candidate.faults
                 if named is None:
-                    named = mistakes.differences(candidate.rotary, target, source)
-                explanation = Explanation(sized, arithmetic, (*named, *evidence.faults), evidence)
-                if narrow or not arithmetic.angles or candidate.faults is not None:
+                    target = question.target
+                    named = () if target is None else mistakes.differences(candidate.rotary, target, question.source)
+                explanation = Explanation(sized, arithmetic, (*named, *view.faults), view)
+                if not arithmetic.angles or best is None and (narrow or candidate.faults is not None):
                     return explanation
                 best = best or explanation
                 break
     return best
 
 
-def _of_values(
-    reading: Reading, positions: NDArray[Any], values: NDArray[np.complex128], target: Rotary | None, source: str, size: int,
-    computes_in: str,
-) -> Result:
-    evidence = evidence_of(positions, values, reading.dtype, target)
+def _answer(question: Question) -> Result:
+    positions, values, target = question.positions, question.values, question.target
+    evidence = evidence_of(positions, values, question.reading.dtype, target)
     if evidence is None:
-        return _at_one_position(positions, values, reading.dtype, target)
-    end: tuple[str, ...] = ()
-    best = _first(_explanations(evidence, target, source, size), target, source)
+        remark = "a single position does not determine the rotation"
+        if target is None:
+            return Result(None, math.inf, (), (remark,))
+        distance = float(difference(values, exact(target, positions)).max())
+        is_right = explained(target, positions, values, question.reading.dtype) is not None
+        faults = () if is_right else (f"the values differ from the expected ones by {distance:.2g}",)
+        return Result(target if is_right else None, distance, faults, (remark,))
+    end, last = "", math.inf
+    best = _first(question, evidence)
     if best is None:                    # perhaps only the first rows follow a rotation
         farthest = np.abs(positions).max(axis=0) if positions.ndim > 1 else np.abs(positions)
         reach = min(float(farthest.max()) / 2, evidence.reach)
         while best is None and reach >= 8:
             within = farthest <= reach
             nearby = evidence._replace(positions=positions[..., within], values=evidence.values[within])
-            first = _explanations(nearby, target, source, size, first_rows=True)
-            if (best := _first(first, target, source)) is not None:
-                end = _end_of(reading, best, farthest, reach)
+            if (best := _first(question, nearby, first_rows=True)) is not None:
+                end, last = _end_of(question.reading, best, farthest, reach)
             reach /= 2
     if best is None:
-        return _nearest(evidence, target, source, size)
-    return _described(reading, best, end, target, source, computes_in)
+        return _nearest(question, evidence)
+    return _described(question, best, end or _other_rows(question.reading, best), last)
 
 
-def _at_one_position(
-    positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None
-) -> Result:
-    remark = "a single position does not determine the rotation"
-    if target is None:
-        return Result(None, math.inf, (), (remark,))
-    distance = float(difference(values, exact(target, positions)).max())
-    if explained(target, positions, values, dtype) is None:
-        return Result(None, distance, (f"the values differ from the expected ones by {distance:.2g}",), (remark,))
-    return Result(target, distance, (), (remark,))
-
-
-def _described(
-    reading: Reading, best: Explanation, end: tuple[str, ...], target: Rotary | None, source: str, computes_in: str
-) -> Result:
-    """Return the result for an explanation, with all its faults and remarks."""
-    evidence, arithmetic = best.evidence, best.arithmetic
-    of_layout, remarks, layout = mistakes.of_layout(reading.layout, reading.repeated, target, source)
+def _described(question: Question, best: Explanation, end: str, last: float) -> Result:
+    """Return the result for an explanation, with all its faults and remarks; `end` is the fault of rows that differ."""
+    reading, target, evidence, arithmetic = question.reading, question.target, best.evidence, best.arithmetic
+    of_layout, remarks, layout = _layout(reading, target, question.source)
     rotary = best.rotary.replace(layout=layout)
-    given = reading.read(reading.rows)
-    distance = np.nan_to_num(difference(given, exact(rotary, reading.positions[..., reading.rows])), nan=math.inf)
-    last = math.inf if reading.call else float(np.abs(reading.positions).max())
-    errors = errors_of(rotary, arithmetic, last=last)
+    distance = np.nan_to_num(difference(
+        reading.read(reading.rows), exact(rotary, reading.positions[..., reading.rows])), nan=math.inf)
+    errors = _errors(best, target, last if reading.call else min(last, float(np.abs(reading.positions).max())))
     right = exact(rotary, evidence.positions)
-    narrower = arithmetic.table in NARROW and PRECISION[arithmetic.table] < PRECISION[reading.dtype]
-    if narrower and arithmetic.table == computes_in:
-        narrower = False
-    elif narrower:
-        needed = both_rounded(right, reading.dtype)
-        narrower = PRECISION[narrowest(np.stack([needed.real, needed.imag]), reading.dtype)] > PRECISION[arithmetic.table]
-    of_arithmetic = mistakes.of_arithmetic(arithmetic, narrower)
-    end = end or _other_rows(reading, best)
-    if arithmetic.angles == "float32" and not of_arithmetic:
+    of_arithmetic = _of_arithmetic(arithmetic, right, reading.dtype, question.computes_in)
+    if arithmetic.angles == "float32" and not of_arithmetic and not best.faults:
         position, error = max(errors.items())
         remarks = (f"float32 angles: the error is {error:.1g} at position {position:,}", *remarks)
     elif not of_arithmetic:
         exactly = not end and bool((evidence.values == both_rounded(right, evidence.dtype)).all())
         rounding = "every value correctly rounded" if exactly else "rounding"
-        remarks = ("float64 angles" if arithmetic.angles else rounding, *remarks)
+        remarks = (f"{arithmetic.angles} angles" if arithmetic.angles else rounding, *remarks)
     if rotary.axes is not None and (evidence.positions == evidence.positions[0]).all():
         remarks = (*remarks, "the positions are equal on all axes and do not show the axes of the pairs")
-    unknown = SIGMAS * evidence.estimate.error > NOT_KNOWN * np.abs(rotary.frequencies)
-    unknown = np.flatnonzero(unknown & (rotary.frequencies != 0) & ~evidence.unrotated)
+    unknown = np.flatnonzero(SIGMAS * evidence.estimate.error > NOT_KNOWN * np.abs(rotary.frequencies))
+    unknown = unknown[rotary.frequencies[unknown] != 0]
     if len(unknown):
         remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
-    of_scale = mistakes.of_scale(rotary, target, source)
-    return Result(rotary, float(distance.max()), (*of_layout, *best.faults, *of_scale, *of_arithmetic, *end), remarks, errors)
+    faults = (*of_layout, *best.faults, *mistakes.of_scale(rotary, target, question.source), *of_arithmetic, end)
+    return Result(rotary, float(distance.max()), tuple(filter(None, faults)), remarks, errors)
 
 
-def _end_of(reading: Reading, best: Explanation, farthest: NDArray[np.float64], reach: float) -> tuple[str, ...]:
-    """Return the fault of the values at positions above `reach`; up to `reach`, the values are those of the rotation."""
+def _layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[tuple[str, ...], tuple[str, ...], Any]:
+    """Return the faults, the remarks and the layout of a rotation."""
+    if expected is None:
+        return (), (), reading.layout or reading.repeated or "halves"
+    wanted = expected.layout
+    if reading.layout not in (None, wanted):
+        return (f"layout is {reading.layout}, {source} {wanted}",), (), reading.layout
+    if reading.layout is None and reading.repeated not in (None, wanted):
+        if reading.repeated == "interleaved":
+            text = "the tables have each column twice in succession, as for layout interleaved"
+            return (f"{text}, {source} {wanted}",), (), wanted
+        return (), ("the tables have their columns twice, as halves, and do not show the layout of the rotation",), wanted
+    return (), (), wanted
+
+
+def _of_arithmetic(arithmetic: Arithmetic, right: NDArray[np.complex128], dtype: str, computes_in: str) -> tuple[str, ...]:
+    """Return the faults of an arithmetic; the right values may need no more bits than the table has."""
+    table = arithmetic.table if PRECISION[arithmetic.table] < PRECISION[dtype] and arithmetic.table != computes_in else ""
+    needed = both_rounded(right, dtype)
+    if table and PRECISION[narrowest(np.stack([needed.real, needed.imag]), dtype)] <= PRECISION[table]:
+        table = ""
+    above = f" above {2 ** PRECISION.get(arithmetic.positions, 0):,}"
+    rounded = (("inv_freq was", arithmetic.frequencies, ""), ("positions were", arithmetic.positions, above),
+               ("angles were", arithmetic.angles, ""), ("tables were", table, ""))
+    return tuple(f"{what} rounded to {name}{where}" for what, name, where in rounded if name in NARROW)
+
+
+def _errors(best: Explanation, target: Rotary | None, last: float) -> dict[int, float]:
+    """Return the largest differences from the expected rotation near each of ERRORS_AT, up to the last position.
+
+    If no rotation is expected, return the differences from the rotation that was found.
+    """
+    arithmetic, wanted = best.arithmetic, target or best.rotary
+    if arithmetic.angles == "float32" and not arithmetic.frequencies:
+        arithmetic = arithmetic._replace(frequencies="float32")
+    errors = {}
+    for position in [*(p for p in ERRORS_AT if p < last), *([] if last > ERRORS_AT[-1] else [int(last)])]:
+        at = positions_near(position, axes_of(wanted))
+        values = best.evidence.turned(computed(best.rotary, at + best.evidence.shift, arithmetic))
+        errors[position] = float(difference(values, exact(wanted, at)).max(initial=0))
+    return errors
+
+
+def _end_of(reading: Reading, best: Explanation, farthest: NDArray[np.float64], reach: float) -> tuple[str, float]:
+    """Return the fault of the values at positions above `reach`, and the last position that is right."""
     def values_at(position: int) -> NDArray[np.complex128] | None:
         """Return the values at a position, or None if the table does not have this position."""
         if reading.call is not None:
-            return best.evidence.orientation.undone(reading.call(np.full((*reading.positions.shape[:-1], 1), position)))
+            return best.evidence.turned(reading.call(np.full((*reading.positions.shape[:-1], 1), position)))
         at = reading.positions if reading.positions.ndim == 1 else reading.positions[0]
         rows = np.flatnonzero(at == position)[:1]
-        return best.evidence.orientation.undone(reading.read(rows)) if len(rows) else None
+        return best.evidence.turned(reading.read(rows)) if len(rows) else None
 
     def differs(position: int) -> bool:
         values = values_at(position)
@@ -243,50 +307,48 @@ def _end_of(reading: Reading, best: Explanation, farthest: NDArray[np.float64], 
     last_right = int(reach)
     first_wrong = min((int(p) for p in farthest if p > reach and differs(int(p))), default=None)
     if first_wrong is None:
-        return ("the values at some positions differ",)
+        return "the values at some positions differ", reach
     while first_wrong - last_right > 1:
         middle = (last_right + first_wrong) // 2
         last_right, first_wrong = (last_right, middle) if differs(middle) else (middle, first_wrong)
-    after_end, before_end, first = values_at(first_wrong), values_at(first_wrong - 1), values_at(0)
+    after_end, before_end, first = values_at(first_wrong), values_at(last_right), values_at(0)
     if after_end is not None and first is not None and np.array_equal(after_end, first):
-        return (f"the table ends at {first_wrong:,} and repeats",)
+        return f"the table ends at {first_wrong:,} and repeats", last_right
     if after_end is not None and before_end is not None and np.array_equal(after_end, before_end):
-        return (f"the table ends at {first_wrong:,} and its last row is repeated",)
-    return (f"the values differ from position {first_wrong:,} on",)
+        return f"the table ends at {first_wrong:,} and its last row is repeated", last_right
+    return f"the values differ from position {first_wrong:,} on", last_right
 
 
-def _other_rows(reading: Reading, best: Explanation) -> tuple[str, ...]:
+def _other_rows(reading: Reading, best: Explanation) -> str:
     """Compare all rows of a table with the rotation found in a sample of them; return the fault if some rows differ."""
     total, evidence = reading.positions.shape[-1], best.evidence
     if len(reading.rows) == total or best.arithmetic.is_narrow:
-        return ()
+        return ""
     float32 = best.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
     differing: list[int] = []
     step = max(1, CHUNK // len(best.rotary.frequencies))
     for begin in range(0, total, step):
         rows = slice(begin, begin + step)
-        at, values = reading.positions[..., rows] + evidence.shift, evidence.orientation.undone(reading.read(rows))
+        at, values = reading.positions[..., rows] + evidence.shift, evidence.turned(reading.read(rows))
         differs = unexplained(best.rotary, at, values, best.arithmetic)
         if differs.any():
             differs &= unexplained(best.rotary, at, values, float32)
-        wrong = (differs | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1)
-        differing += (begin + np.flatnonzero(wrong)).tolist()
+        differing += (begin + np.flatnonzero((differs | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))).tolist()
     if not differing:
-        return ()
+        return ""
     first = f"{reading.positions[..., differing[0]].max():,}"
     return (f"1 row differs, at position {first}" if len(differing) == 1 else
-            f"{len(differing)} rows differ, the first at position {first}",)
+            f"{len(differing)} rows differ, the first at position {first}")
 
 
-def _nearest(evidence: Evidence, target: Rotary | None, source: str, size: int) -> Result:
+def _nearest(question: Question, evidence: Evidence) -> Result:
     """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
-    proposed = [candidate.rotary for candidate in mistakes.candidates(evidence.estimate, target, source, size, MOST_COLUMNS)]
-    if target is not None:
-        proposed = [target, *proposed]
+    target = question.target
+    proposed = [candidate.rotary for candidate in mistakes.candidates(evidence.estimate, target, question.size, MOST_COLUMNS)]
+    proposed += [] if target is None else [target]
     if not proposed:
         return Result(None, math.inf, (NO_ROTATION,))
-    best = max(proposed, key=lambda rotary: evidence.estimate.share_near(rotary.frequencies))
-    sized = next(evidence.sized(best))
+    sized = next(evidence.sized(max(proposed, key=lambda rotary: evidence.estimate.share_near(rotary.frequencies))))
     error = difference(evidence.values, exact(sized, evidence.positions))
     differs = unexplained(sized, evidence.positions, evidence.values, Arithmetic(evidence.dtype, "float32"))
     which = pairs(np.flatnonzero(differs.any(axis=0)))
