@@ -121,24 +121,24 @@ def add_to(
         check_encoding(encoding)
         if encoding.d_model != d_model:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    chosen = encoding_of(d_model if encoding is None else encoding, convention)
+    specification = encoding_of(d_model if encoding is None else encoding, convention)
     # torch.compile cannot trace `real`; for an int or a float, the operator checks the value instead
     compiling = torch.compiler.is_compiling()
     if not compiling or type(x_scale) not in (int, float):
         x_scale = tensors.real("x_scale", x_scale)
     if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
-        chosen.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=x_scale)
+        specification.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=x_scale)
         torch.autograd.graph.increment_version(x)
         return x
     tensor, start, _ = tensors.tensor_or_rows(positions, x.device, n)
     if compiling or torch.jit.is_tracing():         # a compiler would replace the two roundings of PyTorch's operators by one
-        return x.copy_(torch.ops.posenc.add(x, tensor, start, x_scale, text_of(chosen)))
+        return x.copy_(torch.ops.posenc.add(x, tensor, start, x_scale, text_of(specification)))
     scale = kernel.rounded(tensors.DTYPES[x.dtype], x_scale)
     if not math.isfinite(scale):
         raise tensors.scale_error(x_scale, x.dtype)
     if tensor is None:
-        values = _encode_operators.encode_rows(start, n, chosen, x.dtype, x.device)
+        values = _encode_operators.encode_rows(start, n, specification, x.dtype, x.device)
     else:
         checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]))
-        values = _encode_operators.encode(tensor, chosen, x.dtype, x.device)
+        values = _encode_operators.encode(tensor, specification, x.dtype, x.device)
     return (x if scale == 1 else x.mul_(scale)).add_(values)

@@ -155,17 +155,17 @@ class PositionalTable(TableModule):
         if not torch.compiler.is_compiling():
             table = self._tables.get((dtype, device, None))
             length = self.max_sequence_length or 0 if table is None else table.shape[0]
-            most = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
-            if (table is None or stop > length) and start >= 0 and stop <= most and tensors.is_eager():
+            limit = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
+            if (table is None or stop > length) and start >= 0 and stop <= limit and tensors.is_eager():
                 # other threads see either the old or the new table
-                table = new_table(self, dtype, device, None, length if stop <= length else max(stop, min(2 * length, most)))
+                table = new_table(self, dtype, device, None, length if stop <= length else max(stop, min(2 * length, limit)))
         elif self.max_sequence_length is not None:
             table = kept_table(self, dtype, device)
         if table is None or start < 0 or stop > table.shape[0]:
             return _encode_operators.encode_rows(start, n, self.encoding, dtype, device)
         return table[start:stop]
 
-    def _new_table(self, dtype: torch.dtype, device: torch.device, which: None, rows: int | None = None) -> Tensor:
+    def _new_table(self, dtype: torch.dtype, device: torch.device, key: None, rows: int | None = None) -> Tensor:
         rows = self.max_sequence_length or 0 if rows is None else rows
         return _encode_operators.encode_rows(0, rows, self.encoding, dtype, device)
 
@@ -173,31 +173,31 @@ class PositionalTable(TableModule):
         self._like = fn(self._like)
         return super()._apply(fn, recurse)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for key in TABLE_KEYS:
-            stored = state_dict.pop(prefix + key, None)
-            if stored is not None and (mismatch := self._mismatch(stored)):
-                others[-1].append(f"{prefix}{key} {mismatch}")              # the list of error messages
-        super()._load_from_state_dict(state_dict, prefix, *others)
+            stored_table = state_dict.pop(prefix + key, None)
+            if stored_table is not None and (mismatch := self._mismatch(stored_table)):
+                rest[-1].append(f"{prefix}{key} {mismatch}")                # the list of error messages
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def _mismatch(self, stored: Any) -> str:
+    def _mismatch(self, table: Any) -> str:
         """Return "" if a stored table matches this module's table up to float32 rounding, else the difference as text."""
-        if not isinstance(stored, Tensor) or not stored.is_floating_point():
-            return f"has dtype {getattr(stored, 'dtype', None)}, expected a floating-point tensor"
-        shape, d = tuple(stored.shape), self.d_model
+        if not isinstance(table, Tensor) or not table.is_floating_point():
+            return f"has dtype {getattr(table, 'dtype', None)}, expected a floating-point tensor"
+        shape, d = tuple(table.shape), self.d_model
         if shape[-1:] != (d,) or sum(length != 1 for length in shape[:-1]) > 1:
             return f"has shape {shape}, expected (max_len, {d}), (max_len, 1, {d}) or (1, max_len, {d})"
-        if stored.is_meta:
+        if table.is_meta:
             return ""
-        values = stored.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
+        values = table.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
         rows = torch.arange(len(values), dtype=torch.float64)[:, None]
         # A float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row number.
-        tolerance = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
+        tolerance = torch.finfo(table.dtype).eps + 2**-20 * (1 + rows)
         errors = (values - _encode_operators.values(len(values), self.encoding, torch.float64)).abs()
-        differs = (~(errors <= tolerance)).any(1)
-        if not bool(differs.any()):
+        wrong_rows = (~(errors <= tolerance)).any(1)
+        if not bool(wrong_rows.any()):
             return ""
-        row = int(differs.nonzero()[0])
+        row = int(wrong_rows.nonzero()[0])
         return (f"does not match {self.encoding}: row {row} differs by {float(errors[row].max()):.2g}; "
                 "use the convention of the stored table, or delete the key")
 
@@ -378,11 +378,11 @@ class PositionalEncoding(PositionalTable):
         encodings = super()._encodings(n, start, positions, dtype, device)
         return encodings if self.alpha is None else self.alpha * encodings
 
-    def _mismatch(self, stored: Any) -> str:
-        if self.batch_first and isinstance(stored, Tensor) and stored.ndim == 3 and stored.shape[1] == 1 < stored.shape[0]:
-            return (f"has shape {tuple(stored.shape)}, as in classes whose x has shape (n, batch, d_model), "
+    def _mismatch(self, table: Any) -> str:
+        if self.batch_first and isinstance(table, Tensor) and table.ndim == 3 and table.shape[1] == 1 < table.shape[0]:
+            return (f"has shape {tuple(table.shape)}, as in classes whose x has shape (n, batch, d_model), "
                     "but batch_first is True; pass batch_first=False, or delete the key")
-        return super()._mismatch(stored)
+        return super()._mismatch(table)
 
     def _dropout_is_identity(self) -> bool:
         """Return whether `dropout` can be skipped, because it has no effect and no hooks; False in compiled code."""

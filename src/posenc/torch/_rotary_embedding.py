@@ -204,10 +204,10 @@ class RotaryEmbedding(TableModule):
             raise TypeError(f"positions has dtype {positions.dtype}, expected integers, because max_len is given")
         index = positions.long()                # torch cannot compare uint16, uint32 and uint64
         if positions.is_cpu and positions.numel() and tensors.is_eager():
-            least, most = index.aminmax()
-            if int(least) < 0 or int(most) >= self.max_len:
-                outside = next(p for p in positions.flatten().tolist() if not 0 <= p < self.max_len)
-                raise ValueError(f"positions has {outside}, expected 0 <= position < {self.max_len}, which is max_len")
+            lowest, highest = index.aminmax()
+            if int(lowest) < 0 or int(highest) >= self.max_len:
+                position = next(p for p in positions.flatten().tolist() if not 0 <= p < self.max_len)
+                raise ValueError(f"positions has {position}, expected 0 <= position < {self.max_len}, which is max_len")
         # the first and the last row of the table are NaN
         index = index.to(device).clamp(-1, self.max_len) + 1
         rows = functional.embedding(index, kept_table(self, dtype, device, layer_type))
@@ -216,16 +216,16 @@ class RotaryEmbedding(TableModule):
         axes = kept_table(self, torch.int64, device, layer_type)
         return rows.gather(0, axes.expand(1, *rows.shape[1:]))[0]
 
-    def _new_table(self, dtype: torch.dtype, device: torch.device, which: Any) -> Tensor:
+    def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any) -> Tensor:
         """Return the cosines and sines of the positions below max_len, or, if dtype is int64, the axis of each column."""
         assert self.max_len is not None
-        rotary = self._rotations[which]
+        rotary = self._rotations[key]
         if dtype == torch.int64:
             return torch.tensor((rotary.axes or ()) * 2, device=device)
         table = new_tables(range(self.max_len), rotary.replace(axes=None), dtype)
         return functional.pad(table, (0, 0, 1, 1), value=math.nan).to(device)
 
     def extra_repr(self) -> str:
-        shown = [str(rotary) if name is None else f"{name}={rotary}" for name, rotary in self._rotations.items()]
+        arguments = [str(rotary) if name is None else f"{name}={rotary}" for name, rotary in self._rotations.items()]
         options = {"max_len": self.max_len, "dtype": self.dtype}
-        return ", ".join(shown + [f"{name}={value}" for name, value in options.items() if value is not None])
+        return ", ".join(arguments + [f"{name}={value}" for name, value in options.items() if value is not None])

@@ -40,8 +40,8 @@ def _tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
 def new_tables(positions: range | NDArray[Any], rotary: Rotary, dtype: torch.dtype) -> Tensor:
     name, shape = tensors.DTYPES[dtype], checks.shape_of(positions)
     limit = positions_without_length(rotary.scaling)
-    last = positions[-1:] if isinstance(positions, range) else positions
-    if limit is not None and np.max(last, initial=-1) >= limit:
+    last_positions = positions[-1:] if isinstance(positions, range) else positions
+    if limit is not None and np.max(last_positions, initial=-1) >= limit:
         warnings.warn(          # by default, Python shows each text only once
             f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, because "
             "length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
@@ -68,8 +68,8 @@ def _(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
 
 def rotated(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
     # torch.func and forward-mode differentiation need _Rotate
-    transformed = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or tensors.is_dual(x))
-    function = _Rotate.apply if transformed else torch.ops.posenc.rotate
+    in_transform = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or tensors.is_dual(x))
+    function = _Rotate.apply if in_transform else torch.ops.posenc.rotate
     result: Tensor = function(tensors.with_contiguous_last(x), positions, start, inverse, rotary)
     return result
 
@@ -89,12 +89,12 @@ def _(x: Tensor, *_: Any) -> Tensor:
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
-    _, positions, *ctx.others = inputs
+    _, positions, *ctx.constants = inputs
     ctx.save_for_backward(positions)
 
 
 def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
-    return *context.saved_tensors, *context.others      # activation checkpointing allows only one access to saved_tensors
+    return *context.saved_tensors, *context.constants      # activation checkpointing allows only one access to saved_tensors
 
 
 def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -111,8 +111,8 @@ def _mapped(
     if positions is not None:
         first = int(specification_of(rotary).axes is not None)      # the dimension of position axes remains first
         positions = positions.unsqueeze(first) if dims[1] is None else positions.movedim(dims[1], first)
-        missing = x.ndim - 1 - (positions.ndim - first)
-        positions = positions.reshape(*positions.shape[: first + 1], *(1,) * missing, *positions.shape[first + 1 :])
+        missing_axes = x.ndim - 1 - (positions.ndim - first)
+        positions = positions.reshape(*positions.shape[: first + 1], *(1,) * missing_axes, *positions.shape[first + 1 :])
     return rotated(x, positions, start, inverse, rotary), 0
 
 

@@ -24,7 +24,7 @@ class TableModule(nn.Module):
         super().__init__()
         self._tables = Tables()
 
-    def _new_table(self, dtype: torch.dtype, device: torch.device, which: Any) -> Tensor:
+    def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any) -> Tensor:
         raise NotImplementedError
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
@@ -32,26 +32,26 @@ class TableModule(nn.Module):
         return super()._apply(fn, recurse)
 
 
-def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, which: Any = None) -> Tensor:
+def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor:
     """Return a table that the module keeps; compute it in the first call."""
     if torch.compiler.is_compiling():
-        table: Tensor = getattr(module._tables, _attribute(module, dtype, device, which))
-        return table
-    kept = module._tables.get((dtype, device, which))
-    return new_table(module, dtype, device, which) if kept is None else kept
+        attribute: Tensor = getattr(module._tables, _attribute(module, dtype, device, key))
+        return attribute
+    table = module._tables.get((dtype, device, key))
+    return new_table(module, dtype, device, key) if table is None else table
 
 
 @torch.compiler.assume_constant_result      # the table is computed while a graph is compiled, not by the graph
-def _attribute(module: TableModule, dtype: torch.dtype, device: torch.device, which: Any) -> str:
+def _attribute(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> str:
     """Return the name of a table's attribute; torch.compile does not see a new key of a dict that it has read."""
-    kept, name = module._tables.get((dtype, device, which)), f"{dtype}_{device}_{which}".replace(".", "_")
-    setattr(module._tables, name, new_table(module, dtype, device, which) if kept is None else kept)
+    table, name = module._tables.get((dtype, device, key)), f"{dtype}_{device}_{key}".replace(".", "_")
+    setattr(module._tables, name, new_table(module, dtype, device, key) if table is None else table)
     return name
 
 
-def new_table(module: TableModule, dtype: torch.dtype, device: torch.device, which: Any = None, *arguments: Any) -> Tensor:
+def new_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None, *arguments: Any) -> Tensor:
     # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
     with ThreadPoolExecutor(1) as pool:
-        table = pool.submit(module._new_table, dtype, device, which, *arguments).result()
-    module._tables[dtype, device, which] = table
+        table = pool.submit(module._new_table, dtype, device, key, *arguments).result()
+    module._tables[dtype, device, key] = table
     return table

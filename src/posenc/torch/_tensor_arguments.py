@@ -110,11 +110,11 @@ def positions_array(positions: Any, device: torch.device) -> Any:
 @torch.compiler.disable
 def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
     """Check positions and return a copy of them as a tensor of int64 or float64."""
-    checked = checks.positions_of(positions)
-    if isinstance(checked, range):
-        start, step = (number % 2**64 for number in (checked.start, checked.step))
-        checked = (np.arange(len(checked), dtype=np.uint64) * np.uint64(step) + np.uint64(start)).view(np.int64)
-    return torch.from_numpy(np.array(checked))
+    numbers = checks.positions_of(positions)
+    if isinstance(numbers, range):
+        start, step = (number % 2**64 for number in (numbers.start, numbers.step))
+        numbers = (np.arange(len(numbers), dtype=np.uint64) * np.uint64(step) + np.uint64(start)).view(np.int64)
+    return torch.from_numpy(np.array(numbers))
 
 
 def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -> tuple[Tensor | None, int, int]:
