@@ -45,12 +45,7 @@ class Values:
         and the sine of one frequency.
         """
         terms = [(column + k, Fraction(f) * Fraction(self._scale)) for k, f in enumerate(factors or (1.0,)) if f]
-        index = self._frequency[column]
         bits = FIRST_BITS
-        turns, point = self._turns(bits)
-        # the second term of the series is about angle**2 times the first, so small angles need more bits
-        while bits < 3 * (point - exponent - (position * turns[index]).bit_length()):
-            bits *= 2
         while True:
             value, slack, width = self._combined(position, exponent, terms, bits)
             if abs(value) >> 64 > slack:
