@@ -251,7 +251,7 @@ class Rotary(Specification):
         True
         """
         checks.keywords(changes, cls._keywords)
-        size = checks.integer("head_dim", head_dim, 0)
+        size = width("head_dim", head_dim)
         base, frequency_scale = (
             None if changes.get(name) is None else cls._keywords[name].checked(changes.pop(name))
             for name in ("base", "frequency_scale")
