@@ -1,10 +1,16 @@
-"""posenc.save, posenc.open and posenc.verify; test_files.py and test_formats.py test the formats and damaged files."""
+"""posenc.save: the library of each format reads the files, which are written atomically and in bounded memory."""
 
+import errno
+import io
 import json
 import os
-import re
+import random
+import shutil
+import signal
+import stat
 import subprocess
 import sys
+import time
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +19,9 @@ import pytest
 import posenc
 from conftest import assert_same_bits, names, python
 from posenc import Encoding
+from posenc._files import atomic, table
 
+POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 ENCODING = Encoding(6, base=321.5, layout="halves", position_offset=0.5)
 POSITIONS = range(50, -50, -3)
 
@@ -25,295 +33,458 @@ def path(request, tmp_path):
     return tmp_path / f"pe.{request.param}"
 
 
-def read(path, dtype):
+@pytest.fixture
+def npy(tmp_path):
+    return tmp_path / "pe.npy"
+
+
+def read(path, key="pe"):
     """Return the values that the library of the format reads."""
     if path.suffix == ".npy":
-        values = np.load(path)
-    elif path.suffix == ".zarr":
+        return np.load(path)
+    if path.suffix == ".zarr":
         import zarr
-        values = zarr.open_array(path, mode="r")[:]
-    else:
-        from safetensors.numpy import load_file
-        values = load_file(path)["pe"]
-    return values.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else values
+        return zarr.open_array(path, mode="r")[:]
+    from safetensors.numpy import load_file
+    return load_file(path)[key]
 
 
-def size_of(path):
-    return path.stat().st_size if path.is_file() else sum(chunk.stat().st_size for chunk in path.glob("c/*/*"))
-
-
-def flip(path, row, column):
-    """Flip the lowest bit of a float32 value of a table with the columns of ENCODING."""
-    data = path / "c/0/0" if path.is_dir() else path
-    content = bytearray(data.read_bytes())
-    content[len(content) - 4 * (ENCODING.d_model * (len(POSITIONS) - row) - column)] ^= 1
-    data.write_bytes(content)
-
-
-# ---- save and open --------------------------------------------------------------------------------------------------
+# ---- content --------------------------------------------------------------------------------------------------------
 
 
 def test_the_library_of_the_format_reads_the_table(path, dtype):
-    assert posenc.save(path, POSITIONS, ENCODING, dtype=dtype) == size_of(path)
-    assert_same_bits(read(path, dtype), posenc.encode(POSITIONS, ENCODING, dtype=dtype))
+    size = posenc.save(path, POSITIONS, ENCODING, dtype=dtype)
+    assert size == (path.stat().st_size if path.is_file() else sum(chunk.stat().st_size for chunk in path.glob("c/*/*")))
+    values = read(path)
+    assert path.suffix == ".safetensors" or dtype != "bfloat16" or values.dtype == np.uint16
+    expected = posenc.encode(POSITIONS, ENCODING, dtype=dtype)
+    assert_same_bits(values.view(expected.dtype), expected)
     assert names(path.parent) == [path.name]
 
 
-def test_open_returns_the_values_and_the_specification(path, dtype):
-    posenc.save(str(path), POSITIONS, ENCODING, dtype=dtype)
-    file = posenc.open(os.fsencode(path))
-    described = (None, None) if path.suffix == ".npy" else (ENCODING, POSITIONS)
-    assert (file.encoding, file.positions, file.dtype) == (*described, dtype)
-    values = file.values[:]
-    if path.suffix == ".zarr" and dtype == "bfloat16":
-        assert values.dtype == np.uint16
-        values = values.view(ml_dtypes.bfloat16)
-    assert_same_bits(values, posenc.encode(POSITIONS, ENCODING, dtype=dtype))
-    with pytest.raises(ValueError, match=r"read-only|read only"):
-        file.values[0] = 0
+@pytest.mark.parametrize("rows, d_model", [(0, 8), (0, 0), (5, 0), (1, 1), (2048, 512), (2049, 512)])
+def test_tables_of_every_shape(path, rows, d_model):
+    posenc.save(path, range(10, 10 + rows), Encoding(d_model))
+    assert_same_bits(read(path), posenc.encode(range(10, 10 + rows), d_model))
+    assert posenc.open(path).values.shape == (rows, d_model) and posenc.verify(path, range(10, 10 + rows)) == rows
 
 
-def test_chunks_and_keys(tmp_path):
-    pytest.importorskip("zarr")
-    pytest.importorskip("safetensors")
-    posenc.save(tmp_path / "pe.zarr", 100, ENCODING, chunk_rows=np.int64(7))
-    assert posenc.open(tmp_path / "pe.zarr").values.chunks == (7, 6)
-    posenc.save(tmp_path / "pe.safetensors", 100, ENCODING, key="embed.weight")
-    assert b'"embed.weight"' in (tmp_path / "pe.safetensors").read_bytes()
-    for key in (None, "embed.weight"):
-        assert posenc.open(tmp_path / "pe.safetensors", key=key).values.shape == (100, 6)
-    with pytest.raises(ValueError, match=r"no tensor 'pe', expected key to be one of: 'embed.weight'"):
-        posenc.open(tmp_path / "pe.safetensors", key="pe")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_npy_files_equal_those_of_numpy(npy, dtype):
+    file = io.BytesIO()
+    np.save(file, posenc.encode(range(-7, 4000, 3), 33, dtype=dtype))
+    posenc.save(npy, range(-7, 4000, 3), Encoding(33), dtype=dtype)
+    assert npy.read_bytes() == file.getvalue()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="requires sparse files")
-def test_values_are_mapped(tmp_path):
-    """The table has 1 TiB, too much to read into memory; everything after the header is a hole in a sparse file."""
-    posenc.save(tmp_path / "pe.npy", 0, Encoding(4), dtype="float64")
-    content = (tmp_path / "pe.npy").read_bytes().replace(b"(0, 4), }" + b" " * 12, b"(34359738368, 4), }" + b"  ")
-    (tmp_path / "pe.npy").write_bytes(content)
-    os.truncate(tmp_path / "pe.npy", 128 + 2**40)
-    values = posenc.open(tmp_path / "pe.npy").values
-    assert values.shape == (2**35, 4) and not values[-1].any() and not values.flags.writeable
+@pytest.mark.parametrize("size", [1, 120, 121, 4096, 10**6])
+def test_every_buffer_size_writes_the_same_file(npy, monkeypatch, size):
+    monkeypatch.setattr(table, "BUFFER_BYTES", size)
+    posenc.save(npy, range(1000, 0, -1), Encoding(30))
+    assert_same_bits(np.load(npy), posenc.encode(range(1000, 0, -1), 30))
 
 
-def test_mapped_values_outlive_the_replacement_of_their_file(tmp_path):
-    for n in (10, 20):
-        posenc.save(tmp_path / "pe.npy", n, Encoding(4, scale=n), overwrite=n == 20)
-        if n == 10:
-            old = posenc.open(tmp_path / "pe.npy").values
-    assert_same_bits(old, posenc.encode(10, Encoding(4, scale=10)))
-    assert_same_bits(posenc.open(tmp_path / "pe.npy").values, posenc.encode(20, Encoding(4, scale=20)))
+def test_torch_reads_safetensors(tmp_path):
+    torch, library = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    posenc.save(tmp_path / "pe.safetensors", 100, Encoding(16), dtype="bfloat16")
+    tensor = library.load_file(tmp_path / "pe.safetensors")["pe"]
+    assert tensor.dtype == torch.bfloat16
+    assert_same_bits(tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16), posenc.encode(100, 16, dtype="bfloat16"))
 
 
-@pytest.mark.parametrize("rows, d_model", [(0, 8), (5, 0), (0, 0), (1, 1)])
-def test_tables_of_every_shape_are_opened(path, rows, d_model):
-    posenc.save(path, rows, Encoding(d_model))
-    assert posenc.open(path).values.shape == (rows, d_model)
-    assert posenc.verify(path) == rows
-
-
-@pytest.mark.parametrize("array", [
-    posenc.encode(10, 4, dtype="float64").astype(">f8"),
-    posenc.encode(10, 4, dtype="bfloat16").view(np.uint16).astype(">u2"),       # remains uint16
-    posenc.encode(10, 4)[:, None],
-], ids=["float64", "bfloat16", "three axes"])
-def test_files_of_numpy_are_opened(tmp_path, array):
-    np.save(tmp_path / "pe.npy", array)
-    values = posenc.open(tmp_path / "pe.npy").values
-    assert values.dtype == array.dtype and (values == array.reshape(10, 4)).all()
-
-
-def test_ml_dtypes_files_of_numpy_are_opened(tmp_path):
-    """NumPy stores ml_dtypes.bfloat16 as V2."""
-    expected = posenc.encode(10, 4, dtype="bfloat16")
-    np.save(tmp_path / "pe.npy", expected)
-    assert_same_bits(posenc.open(tmp_path / "pe.npy").values, expected)
-
-
-def test_unaligned_values_are_opened(tmp_path):
-    library = pytest.importorskip("safetensors.numpy")
-    library.save_file({"a": np.zeros(3, np.int8), "pe": posenc.encode(10, 4)}, tmp_path / "pe.safetensors")
-    content = (tmp_path / "pe.safetensors").read_bytes()            # the library sorts tensors by alignment: swap them
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    header["a"]["data_offsets"], header["pe"]["data_offsets"] = [0, 3], [3, 163]
-    text = json.dumps(header).encode()
-    data = bytes(3) + posenc.encode(10, 4).tobytes()
-    (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
-    assert_same_bits(posenc.open(tmp_path / "pe.safetensors").values, posenc.encode(10, 4))
-
-
-def test_the_repr_of_a_file_is_short(path):
-    posenc.save(path, POSITIONS, ENCODING)
-    kind = "Array" if path.suffix == ".zarr" else "ndarray"
-    assert repr(posenc.open(path)).startswith(f"File(values=<{kind} of shape (34, 6) and dtype float32>, encoding=")
-
-
-def test_a_folder_without_a_suffix_is_opened(tmp_path):
-    posenc_zarr = pytest.importorskip("posenc.zarr")
-    posenc_zarr.create(tmp_path / "table", 10, ENCODING)
-    posenc_zarr.write(tmp_path / "table", 0, 1)
-    posenc_zarr.finish(tmp_path / "table")
-    assert posenc.verify(tmp_path / "table") == 10
-
-
-def test_verify_takes_the_arguments_of_save_in_the_same_order(path):
-    posenc.save(path, POSITIONS, ENCODING)
-    assert posenc.verify(path, POSITIONS, ENCODING) == posenc.verify(path, encoding=ENCODING, positions=POSITIONS) == 34
-    with pytest.raises(ValueError, match="position 50, column 0"):
-        posenc.verify(path, POSITIONS, ENCODING.replace(base=5.0, position_offset=0.0))
-
-
-def test_bfloat16_files_are_opened_only_with_ml_dtypes(tmp_path):
-    """Otherwise, the same program would compute with integers in another environment."""
-    posenc.save(tmp_path / "pe.safetensors", 10, Encoding(4), dtype="bfloat16")
-    code = """
-        import sys
-        sys.modules["ml_dtypes"] = None
-        import posenc
-        print(posenc.verify(sys.argv[1]))
-        try:
-            posenc.open(sys.argv[1])
-        except ImportError as error:
-            print(error)
-        """
-    done = subprocess.run(python(code, tmp_path / "pe.safetensors"), capture_output=True, text=True)
-    message = r"10\n.*pe\.safetensors: dtype bfloat16 needs ml_dtypes; .*posenc\[bfloat16\].*\n"
-    assert re.fullmatch(message, done.stdout), done.stderr
-
-
-# ---- specifications in files ----------------------------------------------------------------------------------------
-
-# verbatim metadata of files written before Encoding.to_dict existed: (encoding, positions)
-EARLIER = {
-    (
-        '{"version": "0.1.0", "positions": {"start": 100, "stop": 40, "step": -20}, "d_model": 8, "dtype": "float32", '
-        '"convention": {"base": 10000.0, "frequency_scale": 1.0, "position_offset": 0.0, "position_scale": 1.0, '
-        '"padding_idx": null, "scale": 1.0, "odd": "error", "spacing": "endpoint", "shift": null, "exponents": "pair", '
-        '"frequencies": null, "layout": "halves", "order": "sin"}}'
-    ): (Encoding(8, odd="error", spacing="endpoint", layout="halves"), range(100, 40, -20)),
-    (
-        '{"version": "0.1.0", "positions": {"start": -9, "stop": 4, "step": 1}, "d_model": 3, "dtype": "bfloat16", '
-        '"convention": {"base": 10000.0, "frequency_scale": 1.0, "position_offset": 2.5, "position_scale": 1.0, '
-        '"padding_idx": -7, "scale": 1.0, "odd": "truncate", "spacing": "paper", "shift": null, "exponents": "column", '
-        '"frequencies": [0.1, -2.0, 1e-300], "layout": "interleaved", "order": "cos"}}'
-    ): (
-        Encoding(3, frequencies=(0.1, -2.0, 1e-300), exponents="column", order="cos", padding_idx=-7, position_offset=2.5),
-        range(-9, 4),
-    ),
-}
-
-
-@pytest.mark.parametrize("text, expected", EARLIER.items(), ids=["preset", "frequencies"])
-def test_earlier_files_are_read(tmp_path, text, expected):
-    document, (encoding, positions) = json.loads(text), expected
-    assert Encoding.from_dict(document) == encoding
-    values = posenc.encode(positions, encoding, dtype=document["dtype"])
-    safetensors = pytest.importorskip("safetensors.numpy")
-    zarr = pytest.importorskip("zarr")
-    safetensors.save_file({"pe": values}, tmp_path / "pe.safetensors", {"posenc": text})
-    bits = values.view(np.uint16) if document["dtype"] == "bfloat16" else values
-    zarr.create_array(tmp_path / "pe.zarr", data=bits, attributes={"posenc": document, "complete": True})
-    for name in names(tmp_path):
-        file = posenc.open(tmp_path / name)
-        assert (file.encoding, file.positions, file.dtype) == (encoding, positions, document["dtype"])
-        assert posenc.verify(tmp_path / name) == len(positions)
-
-
-def test_the_specification_is_the_dict_of_the_encoding(tmp_path):
-    safetensors = pytest.importorskip("safetensors")
-    posenc.save(tmp_path / "pe.safetensors", POSITIONS, ENCODING, dtype="bfloat16")
-    with safetensors.safe_open(tmp_path / "pe.safetensors", "np") as file:
+@pytest.mark.parametrize("key", ["pe", "p" * 30, "ё\n\"'", "embed.weight"])
+def test_rows_of_safetensors_are_aligned_to_cache_lines(tmp_path, key):
+    safetensors, path = pytest.importorskip("safetensors"), tmp_path / "pe.safetensors"
+    posenc.save(path, POSITIONS, ENCODING, dtype="bfloat16", key=key)
+    assert (8 + int.from_bytes(path.read_bytes()[:8], "little")) % 64 == 0
+    assert_same_bits(read(path, key).view(ml_dtypes.bfloat16), posenc.encode(POSITIONS, ENCODING, dtype="bfloat16"))
+    with safetensors.safe_open(path, "np") as file:
         document = json.loads(file.metadata()["posenc"])
     positions = {"start": 50, "stop": -50, "step": -3}
     assert document == ENCODING.to_dict() | {"dtype": "bfloat16", "positions": positions}
 
 
-# ---- verify ---------------------------------------------------------------------------------------------------------
-
-
-def test_verify_compares_every_bit(path):
-    posenc.save(path, POSITIONS, ENCODING)
-    expected = {"encoding": ENCODING, "positions": POSITIONS}
-    for samples, count in ((1000, 34), (None, 34), (5, 5)):
-        assert posenc.verify(path, samples=samples, **expected) == count
-    row, column = 7, 3
-    flip(path, row, column)
-    position, wrong = POSITIONS[row], posenc.open(path).values[row, column]
-    right = posenc.encode([position], ENCODING)[0, column]
-    message = f"{path}: position {position}, column {column}: found {wrong!s} ({wrong.view('u4'):#x}), expected {right!s} ("
-    with pytest.raises(ValueError, match=re.escape(message)):
-        posenc.verify(path, **expected)
-    assert posenc.verify(path, samples=1, **expected) == 1          # only the last row
-
-
-def test_verify_uses_the_specification_unless_another_is_given(path):
-    posenc.save(path, POSITIONS, ENCODING)
-    if path.suffix == ".npy":
-        with pytest.raises(ValueError, match=r"position 0, column 0: found .*, expected 0.0 \(0x0\)"):
-            posenc.verify(path)
-    else:
-        assert posenc.verify(path) == 34
-    with pytest.raises(ValueError, match="position 50, column 0: found"):
-        posenc.verify(path, encoding=ENCODING.replace(scale=2), positions=POSITIONS)
-    with pytest.raises(ValueError, match="position 0, column 0: found"):
-        posenc.verify(path, encoding=ENCODING, positions=34)
-    posenc.save(path, 34, Encoding(6), overwrite=True)
-    assert posenc.verify(path) == posenc.verify(path, encoding=Encoding(6), positions=34) == 34
-
-
-def test_progress_counts_every_byte(path):
-    for function in (posenc.save, posenc.verify):
+def test_progress_counts_every_byte_of_the_table(path):
+    for function, arguments in ((posenc.save, (5000, Encoding(512))), (posenc.verify, ())):
         steps = []
-        arguments = (5000, Encoding(512)) if function is posenc.save else ()
         function(path, *arguments, progress=steps.append)
         assert sum(steps) == 5000 * 512 * 4
 
 
-# ---- errors ---------------------------------------------------------------------------------------------------------
+def test_names_may_be_254_bytes_long(tmp_path):
+    name = "é" * 125 + ".npy"
+    posenc.save(tmp_path / name, 3, Encoding(4))
+    assert names(tmp_path) == [name]
 
-def test_existing_files_are_kept_unless_overwrite_is_true(path):
+
+# ---- calls of the system --------------------------------------------------------------------------------------------
+
+
+def test_optional_system_calls_may_be_missing(npy, monkeypatch):
+    def refuse(*args):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    for name in ("posix_fallocate", "posix_fadvise"):
+        monkeypatch.delattr(os, name, raising=False)
+    monkeypatch.setattr(os, "link", refuse)
+    posenc.save(npy, 1000, Encoding(64))
+    assert_same_bits(np.load(npy), posenc.encode(1000, 64))
+    with pytest.raises(FileExistsError):
+        posenc.save(npy, 1000, Encoding(64))
+    assert names(npy.parent) == ["pe.npy"]
+
+
+def test_a_folder_without_read_permission_is_accepted(npy, monkeypatch):
+    system_open = os.open
+
+    def refuse(path, flags, *mode, **keywords):
+        if str(path) == str(npy.parent):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return system_open(path, flags, *mode, **keywords)
+
+    monkeypatch.setattr(os, "open", refuse)
+    posenc.save(npy, 3, Encoding(4))
+    assert names(npy.parent) == ["pe.npy"]
+
+
+@POSIX
+def test_permissions_follow_the_umask(path):
+    mask = os.umask(0o027)
+    try:
+        posenc.save(path, 3, Encoding(4))
+    finally:
+        os.umask(mask)
+    assert path.stat().st_mode & 0o777 == (0o750 if path.is_dir() else 0o640)
+
+
+@POSIX
+@pytest.mark.parametrize("overwrite, publish", [(False, "link"), (True, "replace")])
+def test_the_file_is_synced_before_it_is_published(npy, monkeypatch, overwrite, publish):
+    calls = []
+
+    def record(name, describe):
+        function = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args: calls.append(describe(*args)) or function(*args))
+
+    record("fsync", lambda fd: "sync folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync file")
+    record(publish, lambda *paths: "publish")
+    posenc.save(npy, 3, Encoding(4), overwrite=overwrite)
+    assert calls == ["sync file", "publish", "sync folder"]
+
+
+# ---- existing files -------------------------------------------------------------------------------------------------
+
+
+def test_existing_files_are_kept_unless_overwrite_is_true(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
     for n in (3, 4):
-        posenc.save(path, n, ENCODING, overwrite=n == 4)
+        posenc.save(path.name, n, ENCODING, overwrite=n == 4)
         with pytest.raises(FileExistsError, match="overwrite=True replaces it") as refused:
+            posenc.save(path.name, 9, ENCODING)
+        assert refused.value.filename == path.name and len(read(path)) == n
+    assert names(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_files_created_during_the_write_are_kept(path, monkeypatch, links):
+    if not links:
+        monkeypatch.delattr(os, "link")
+    with pytest.raises(OSError, match=r"(File exists|Not a directory|Not a regular file).*pe\."):
+        posenc.save(path, 3, ENCODING, progress=lambda size: path.write_text("precious"))
+    assert path.read_text() == "precious" and names(path.parent) == [path.name]
+
+
+def test_groups_created_during_the_write_are_kept(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    for overwrite in (False, True):
+        with pytest.raises((OSError, ValueError), match=r"File exists|(?i:not a zarr array)"):
+            posenc.save(tmp_path / "pe.zarr", 10, ENCODING, overwrite=overwrite,
+                        progress=lambda size: zarr.create_group(tmp_path / "pe.zarr", overwrite=True))
+        assert names(tmp_path) == ["pe.zarr"] and zarr.open_group(tmp_path / "pe.zarr", mode="r") is not None
+
+
+@POSIX
+def test_a_symbolic_link_is_kept(path):
+    real = path.parent / "elsewhere" / path.name
+    real.parent.mkdir()
+    path.symlink_to(real)
+    for n in (3, 5):
+        posenc.save(path, n, ENCODING, overwrite=n == 5)
+        with pytest.raises(FileExistsError):
             posenc.save(path, 9, ENCODING)
-        assert refused.value.filename == str(path) and posenc.open(path).values.shape == (n, 6)
+        assert path.is_symlink() and len(read(real)) == n
+    assert names(real.parent) == [path.name]
 
 
-def test_absent_files_are_reported(path):
-    for function in (posenc.open, posenc.verify):
-        with pytest.raises(FileNotFoundError) as absent:
-            function(path)
-        assert absent.value.filename == str(path)
+@POSIX
+def test_overwrite_replaces_only_files(tmp_path):
+    (tmp_path / "folder.npy").mkdir()
+    os.mkfifo(tmp_path / "fifo.npy")
+    for name in names(tmp_path):
+        with pytest.raises(OSError, match=name):
+            posenc.save(tmp_path / name, 3, Encoding(4), overwrite=True)
+    assert names(tmp_path) == ["fifo.npy", "folder.npy"]
 
 
-def test_a_missing_package_is_reported(tmp_path):
-    code = """
-        import sys
-        sys.modules["zarr"] = None
-        import posenc
-        for call in (lambda: posenc.save("pe.zarr", 3, posenc.Encoding(4)), lambda: posenc.open("pe.zarr")):
-            try:
-                call()
-            except ImportError as error:
-                print(error)
-        """
-    done = subprocess.run(python(code), capture_output=True, text=True, cwd=tmp_path)
-    message = "posenc.zarr needs zarr; to install it: pip install 'posenc[zarr]'\n"
-    assert (done.stdout, done.stderr) == (2 * message, "")
-
-
-def test_urls(dtype):
-    """fsspec's ``memory://`` stands for any storage; its option has no effect."""
+@pytest.mark.parametrize("renames", [1, 2])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.EIO, os.strerror(errno.EIO))])
+def test_a_failed_or_interrupted_rename_leaves_a_complete_store(tmp_path, monkeypatch, renames, error):
+    """The old folder is moved away, then the new folder takes its name."""
     pytest.importorskip("zarr")
-    url, options = f"memory://{dtype}/pe.zarr", {"use_listings_cache": False}
-    encoding = posenc.Encoding(6, base=50.0)
-    posenc.save(url, range(3, 40), encoding, dtype=dtype, chunk_rows=10, storage_options=options)
-    file = posenc.open(url, storage_options=options)
-    assert (file.encoding, file.positions, file.dtype) == (encoding, range(3, 40), dtype)
-    assert posenc.verify(url, storage_options=options) == 37
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        posenc.save(url, 5, encoding)
-    with pytest.raises(ValueError, match=r"storage_options is \{'use_listings_cache': False\}, expected None"):
-        posenc.save("pe.npy", 5, encoding, storage_options=options)
+    store, calls = tmp_path / "pe.zarr", []
+    posenc.save(store, 10, ENCODING)
+
+    def failing(function):
+        def rename(*paths):
+            if str(store) not in map(str, paths):       # zarr renames in its own thread
+                return function(*paths)
+            calls.append(paths)
+            if len(calls) == renames and error is not KeyboardInterrupt:
+                raise error
+            function(*paths)
+            if len(calls) == renames:
+                raise error
+            return None
+        return rename
+
+    with monkeypatch.context() as patch:
+        for name in ("rename", "replace"):
+            patch.setattr(os, name, failing(getattr(os, name)))
+        with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else OSError):
+            posenc.save(store, 20, ENCODING, overwrite=True)
+    assert names(tmp_path) == ["pe.zarr"] and posenc.verify(store) in (10, 20)
+
+
+# ---- failures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change, error", [
+    ({"dtype": "int32"}, TypeError),
+    ({"threads": 0}, ValueError),
+    ({"positions": range(2**63 - 1, 2**63 + 1)}, ValueError),
+    ({"positions": range(0, 2**63, 2**62)}, None),
+    ({"positions": range(0, 2**63 + 1, 2**62)}, ValueError),
+    ({"positions": range(-(2**63), 2**63)}, ValueError),
+])
+def test_invalid_arguments_are_refused_before_a_file_exists(path, monkeypatch, change, error):
+    arguments = {"positions": range(3), "encoding": Encoding(4)} | change
+    if error is None:
+        posenc.save(path, **arguments)
+    else:
+        monkeypatch.setattr(atomic, "TemporaryDirectory", None)
+        with pytest.raises(error):
+            posenc.save(path, **arguments)
+
+
+@pytest.mark.parametrize("key", ["__metadata__", os.fsdecode(b"\xff"), 5])
+def test_invalid_keys_are_refused(tmp_path, key):
+    with pytest.raises(TypeError if key == 5 else ValueError, match="key is "):
+        posenc.save(tmp_path / "pe.safetensors", 3, ENCODING, key=key)
+    assert names(tmp_path) == []
+
+
+def test_a_missing_folder_or_disk_space_is_reported_first(path, monkeypatch):
+    monkeypatch.setattr(atomic, "TemporaryDirectory", None)
+    absent = path.parent / "absent" / path.name
+    with pytest.raises(FileNotFoundError) as caught:
+        posenc.save(absent, 3, Encoding(4))
+    assert caught.value.filename == str(absent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
+    with pytest.raises(OSError, match=r"1\.\d* kB needed, 1 kB free") as caught:
+        posenc.save(path, 32, Encoding(8))
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+
+
+@pytest.mark.parametrize("rows", [0, 10])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError(errno.EIO, "Input/output error")])
+def test_any_exception_leaves_the_old_file_or_none(path, error, rows):
+    if rows:
+        posenc.save(path, rows, ENCODING)
+
+    def fail(size):
+        assert len(names(path.parent)) == 1 + bool(rows)
+        raise error
+
+    with pytest.raises(error if isinstance(error, type) else type(error)):
+        posenc.save(path, 20, ENCODING, overwrite=True, progress=fail)
+    assert names(path.parent) == [path.name][:rows] and (not rows or len(read(path)) == rows)
+
+
+# Each test runs the command line in another process.
+MAIN = "import sys; from posenc import _cli; sys.exit(_cli.main(sys.argv[1:]))"
+SMALL = """
+    import os, resource, shutil, sys
+    limit, without = int(sys.argv.pop()), sys.argv.pop()
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if without != "nothing":
+        shutil.disk_usage = lambda path: (0, 0, 0)          # as on some network file systems
+    if without == "allocation":
+        del os.posix_fallocate
+    """ + MAIN
+
+
+@POSIX
+@pytest.mark.parametrize("without", ["nothing", "allocation"])
+def test_a_limited_file_size_leaves_no_file(path, without):
+    """RLIMIT_FSIZE simulates a full disk: the allocation fails, or a write is short and the next one fails."""
+    command = python(SMALL, "generate", 10_000, 512, "-o", path, without, 5_000_000)
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"posenc: error: {path}: {os.strerror(errno.EFBIG)}\n")
+    assert names(path.parent) == []
+
+
+def on_a_small_disk(folder, options, code, *args):
+    """Mount a new file system on the folder and run code there; the last lines of stdout list the remaining files."""
+    script = f'mount -t tmpfs -o {options} tmpfs "$1" && cd "$1" && shift && "$@"; code=$?; ls -A; exit $code'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", folder, *python(code, *args)]
+    try:
+        subprocess.run([*command[:5], 'mount -t tmpfs tmpfs "$1"', "sh", folder], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("cannot mount a file system")
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@POSIX
+@pytest.mark.parametrize("without", ["nothing", "free space", "allocation"])
+def test_a_small_disk_leaves_no_file(path, without):
+    """The error comes from the check of free space, or from a write."""
+    for rows, number in ((5000, errno.ENOSPC), (500, None)):
+        done = on_a_small_disk(path.parent, "size=4m", SMALL, "generate", rows, 512, "-o", path.name, without, 0)
+        if number:
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr.startswith(f"posenc: error: {path.name}: {os.strerror(number)}")
+            assert ("10.2 MB needed" in done.stderr) == (without == "nothing")
+        else:
+            assert done.returncode == 0 and done.stdout.endswith(f"\n{path.name}\n")
+
+
+@POSIX
+def test_a_read_only_disk_is_reported(path):
+    done = on_a_small_disk(path.parent, "ro", SMALL, "generate", 500, 512, "-o", path.name, "free space", 0)
+    message = f"posenc: error: {path.name}: {os.strerror(errno.EROFS)}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
+
+
+@POSIX
+def test_read_only_files_and_folders_are_kept(npy):
+    """root ignores permissions unless it drops its privileges."""
+    drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    npy.write_text("old")
+    cases = (npy, 0o444, ["--force"], "The file is read-only"), (npy.parent, 0o555, ["--force"], os.strerror(errno.EACCES))
+    for protected, mode, options, message in (*cases, (npy.parent, 0o555, [], os.strerror(errno.EACCES))):
+        path = npy if options else npy.parent / "new.npy"
+        before = protected.stat().st_mode
+        protected.chmod(mode)
+        try:
+            command = [*drop, *python(MAIN, "generate", 10, 8, "-o", path, *options)]
+            done = subprocess.run(command, capture_output=True, text=True)
+        finally:
+            protected.chmod(before)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"posenc: error: {path}: {message}\n")
+        assert names(npy.parent) == ["pe.npy"] and npy.read_text() == "old"
+
+
+# ---- processes that are interrupted ----------------------------------------------------------------------------------
+
+# Write a table of 20 MB; the write waits until the standard input is closed.
+WAITING_WRITER = """
+    import sys, posenc
+    encode = posenc.Encoding.encode
+    def wait(*arguments, **keywords):
+        sys.stdin.read()
+        return encode(*arguments, **keywords)
+    posenc.Encoding.encode = wait
+    """ + MAIN
+
+
+def start_writing(path):
+    """Return a process that has begun to write; the write continues when its standard input is closed."""
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    process = subprocess.Popen(python(WAITING_WRITER, "generate", 10_000, 512, "-o", path, "--force"), **pipes, text=True)
+    deadline = time.monotonic() + 30
+    while not any(name.endswith(".tmp") for name in names(path.parent)):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+    return process
+
+
+@POSIX
+def test_a_folder_deleted_during_the_write_is_reported(tmp_path):
+    path = tmp_path / "folder" / "pe.npy"
+    path.parent.mkdir()
+    process = start_writing(path)
+    shutil.rmtree(path.parent)
+    _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (1, f"posenc: error: {path}: {os.strerror(errno.ENOENT)}\n")
+    assert names(tmp_path) == []
+
+
+@POSIX
+@pytest.mark.usefixtures("heard_signals")
+@pytest.mark.parametrize("number, code", [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGKILL", -9)])
+@pytest.mark.parametrize("rows", [0, 10])
+def test_a_signal_leaves_the_old_file_or_none(path, number, code, rows):
+    if rows:
+        posenc.save(path, rows, ENCODING)
+    process = start_writing(path)
+    process.send_signal(getattr(signal, number))
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == code and "Traceback" not in stderr
+    files = names(path.parent)
+    if number == "SIGKILL":             # a temporary folder is left, and ignored
+        assert files.pop(0).startswith(f".{path.name}.")
+    assert files == [path.name][:rows] and (not rows or len(read(path)) == rows)
+    posenc.save(path, 3, ENCODING, overwrite=True)
+
+
+@POSIX
+@pytest.mark.long
+@pytest.mark.usefixtures("heard_signals")
+@pytest.mark.parametrize("number, times", [("SIGKILL", 200), ("SIGINT", 20), ("SIGTERM", 20)])
+def test_signals_at_any_moment_leave_no_partial_file(tmp_path, number, times):
+    """The file is absent or complete; after a signal other than SIGKILL, no temporary file is left."""
+    number, path = getattr(signal, number), tmp_path / "pe.npy"
+    command = [sys.executable, "-m", "posenc", "generate", "100_000", "512", "-o", str(path), "--force"]
+    begin = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    duration, content = time.monotonic() - begin, path.read_bytes()
+    outcomes = {"no file": 0, "a temporary file": 0, "the complete file": 0}
+    for _ in range(times):
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(random.uniform(0.1, 1.2) * duration)
+        process.send_signal(number)
+        process.wait(timeout=20)
+        duration *= 0.9 if path.exists() else 1.1        # adapt to the load of the system
+        if path.exists():
+            outcomes["the complete file"] += 1
+            assert path.read_bytes() == content
+        else:
+            outcomes["a temporary file" if names(tmp_path) else "no file"] += 1
+        if number != signal.SIGKILL:
+            assert names(tmp_path) in ([], ["pe.npy"])
+    print(outcomes)
+    if number != signal.SIGKILL:
+        del outcomes["a temporary file"]
+    assert min(outcomes.values()) > times / 20      # the signals must be spread over the whole run
+
+
+@POSIX
+@pytest.mark.long
+def test_two_gigabytes_take_bounded_memory(path):
+    """Run in a separate process, because RUSAGE_CHILDREN is the maximum over all children."""
+    code = """
+        import resource, subprocess, sys
+        subprocess.run([sys.executable, "-m", "posenc", *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)
+        print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+        """
+    try:
+        for command in (["generate", "1_000_000", "512", "-o", path], ["verify", path]):
+            done = subprocess.run(python(code, *command), capture_output=True, text=True, check=True)
+            unit = 1 if sys.platform == "darwin" else 1024
+            print(path.name, command[0], int(done.stdout) * unit / 1e6, "MB")
+            assert int(done.stdout) * unit < (300e6 if path.suffix == ".zarr" else 150e6)
+    finally:
+        shutil.rmtree(path.parent)

@@ -33,6 +33,10 @@ def header(shape, descr="'<f4'", order="False", version=1, length=None):
     return b"\x93NUMPY" + bytes([version, 0]) + size + body
 
 
+def literal(body):
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body + bytes(48)
+
+
 class Touch:
     """An object that creates a file when it is unpickled."""
 
@@ -85,6 +89,12 @@ HEADERS = {
     "pickle": pickle.dumps([1.0]),
     "archive": b"PK\x03\x04" + bytes(200),
     "zeros": bytes(1 << 20),
+    "deep": literal(b"(" * 5000),
+    "deep minus": literal(b"-" * 8000 + b"1"),
+    "open quotes": literal(b"'''"),
+    "indented": literal(b"  x\n y"),
+    "another key": header((3, 4)).replace(b"shape", b"Shape") + bytes(48),
+    "no dict": header((3, 4)).replace(b"{", b"[") + bytes(48),
 }
 SPARSE = {
     "header of 500 MB": (header((3, 4), version=2, length=2**29), 2**30),       # NumPy would use twice as much

@@ -223,7 +223,7 @@ def test_an_unfinished_store_is_refused(any_store, call):
     for k in (0, 2, 3, 4, 14):
         posenc.zarr.write(any_store, k, 15)
     assert posenc.zarr.missing(any_store) == [1, *range(5, 14)]
-    with pytest.raises(ValueError, match="some of 15 chunks are missing or incomplete, first c/1/0, c/5/0, c/6/0; "):
+    with pytest.raises(ValueError, match="some of 15 chunks are missing or damaged, first c/1/0, c/5/0, c/6/0; "):
         posenc.zarr.finish(any_store)
     assert posenc.zarr.write(any_store, 0, 1) == 10
     with pytest.raises(ValueError, match=r"not complete; to resume, call posenc\.zarr\.create"), opened(any_store):
@@ -284,7 +284,7 @@ def test_a_damaged_chunk_is_reported_and_written_again(store, shard_rows, damage
         put(store, "c/3/0", b"half of a chunk" if damage == "truncated" else bytes(5000))
     assert posenc.zarr.missing(store) == [3]
     for function in (posenc.zarr.finish, posenc.open, lambda path: posenc.verify(path, samples=1)):
-        with pytest.raises(ValueError, match=r"some of 15 (chunks|shards) are missing or incomplete, first c/3/0; "):
+        with pytest.raises(ValueError, match=r"some of 15 (chunks|shards) are missing or damaged, first c/3/0; "):
             function(store)
     assert posenc.zarr.write(store, 0, 1) == 1
     assert posenc.verify(store) == N
@@ -448,7 +448,7 @@ def test_finish_does_not_complete_the_store_of_another_job(store, monkeypatch, o
 
     with monkeypatch.context() as patch:
         patch.setattr(_zarr.Started, "check", late)
-        with pytest.raises((OSError, ValueError), match=r"missing or incomplete|No Zarr array|another array"):
+        with pytest.raises((OSError, ValueError), match=r"missing or damaged|No Zarr array|another array"):
             posenc.zarr.finish(store)
     with pytest.raises((FileNotFoundError, ValueError)):
         posenc.open(store)

@@ -100,7 +100,7 @@ class Started(NamedTuple):
     def check(self, name: str) -> None:
         """Raise a ValueError that names the first units that are not written, if there are any."""
         if keys := [self.key(unit) for unit, _ in zip(self.missing(range(self.units)), range(3), strict=False)]:
-            problem = f"some of {self.units} {'shards' if self.array.shards else 'chunks'} are missing or incomplete"
+            problem = f"some of {self.units} {'shards' if self.array.shards else 'chunks'} are missing or damaged"
             remedy = "posenc.zarr.write writes them, and all processes must share the store"
             raise ValueError(f"{name}: {problem}, first {', '.join(keys)}; {remedy}")
 
@@ -294,15 +294,20 @@ def write(
         start = start_of(place)
         # with this option, zarr does not compare all values with the fill value
         array = place.open("r+").with_config({"write_empty_chunks": True})
-        with ThreadPoolExecutor(1, "posenc-zarr") as writer:        # after Ctrl-C, wait until zarr has written its chunk
-            writer.submit(int).result()         # a signal while the thread starts would prevent that
-            for unit in start.missing(range(part * start.units // parts, (part + 1) * start.units // parts)):
-                values = start.encode(start.positions(unit), threads)
-                writer.submit(_put, place, start, array, unit, values).result()
-                count += 1
-                if progress is not None:
-                    progress(values.nbytes)
+        for unit in start.missing(range(part * start.units // parts, (part + 1) * start.units // parts)):
+            values = start.encode(start.positions(unit), threads)
+            _uninterrupted(_put, place, start, array, unit, values)
+            count += 1
+            if progress is not None:
+                progress(values.nbytes)
     return count
+
+
+def _uninterrupted(function: Callable[..., object], *arguments: Any, **keywords: Any) -> None:
+    """Call a function, and wait until it returns, also after Ctrl-C, because zarr writes in its own threads."""
+    with ThreadPoolExecutor(1, "posenc-zarr") as worker:
+        worker.submit(int).result()             # a signal while the thread starts would prevent waiting
+        worker.submit(function, *arguments, **keywords).result()
 
 
 def _put(place: Place, start: Started, array: zarr.Array[Any], unit: int, values: NDArray[Any]) -> None:
@@ -382,7 +387,7 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     Raises
     ------
     ValueError
-        If `create` did not start the store, or chunks are missing or incomplete; the message names the first of them.
+        If `create` did not start the store, or chunks are missing or damaged; the message names the first of them.
     FileNotFoundError
         If the process sees no store.
 
@@ -397,7 +402,7 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     4
     >>> posenc.zarr.finish("unfinished.zarr")               # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    ValueError: unfinished.zarr: of 4 chunks, some are missing or incomplete, first c/0/0, c/1/0, c/2/0
+    ValueError: unfinished.zarr: of 4 chunks, some are missing or damaged, first c/0/0, c/1/0, c/2/0
     """
     place = place_of(store, storage_options)
     with atomic.naming(place.name):
@@ -424,9 +429,9 @@ def save(
     target_path = nullcontext(path) if place.folder is None else atomic.replacement(place.name, size, overwrite, check_folder)
     with target_path as target:
         keywords: dict[str, Any] = {"storage_options": storage_options}
-        create(target, **specification._asdict(), chunk_rows=chunk_rows, overwrite=overwrite, **keywords)
+        _uninterrupted(create, target, **specification._asdict(), chunk_rows=chunk_rows, overwrite=overwrite, **keywords)
         write(target, 0, 1, threads=threads, progress=progress, **keywords)
-        finish(target, **keywords)
+        _uninterrupted(finish, target, **keywords)
     return size
 
 

@@ -1,0 +1,353 @@
+"""posenc.open: the values and the specification of a file; damaged files of every format are refused."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import posenc
+from conftest import assert_same_bits, names, python
+from posenc import Encoding
+from posenc._files import npy
+from posenc._files.files import opened_table
+from posenc._files.specification import Specification, itemsize
+
+ENCODING = Encoding(6, base=321.5, layout="halves", position_offset=0.5)
+POSITIONS = range(50, -50, -3)
+
+
+@pytest.fixture(params=["npy", "safetensors", "zarr"])
+def path(request, tmp_path):
+    if request.param != "npy":
+        pytest.importorskip(request.param)
+    return tmp_path / f"pe.{request.param}"
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_values_and_the_specification(path, dtype):
+    posenc.save(str(path), POSITIONS, ENCODING, dtype=dtype)
+    file = posenc.open(os.fsencode(path))
+    specification = (None, None) if path.suffix == ".npy" else (ENCODING, POSITIONS)
+    assert (file.encoding, file.positions, file.dtype) == (*specification, dtype)
+    values = file.values[:]
+    if path.suffix == ".zarr" and dtype == "bfloat16":
+        assert values.dtype == np.uint16
+        values = values.view(ml_dtypes.bfloat16)
+    assert_same_bits(values, posenc.encode(POSITIONS, ENCODING, dtype=dtype))
+    with pytest.raises(ValueError, match=r"read-only|read only"):
+        file.values[0] = 0
+    kind = "Array" if path.suffix == ".zarr" else "ndarray"
+    assert repr(file).startswith(f"File(values=<{kind} of shape (34, 6) and dtype {file.values.dtype}>, encoding=")
+
+
+def test_chunks_and_keys(tmp_path):
+    pytest.importorskip("zarr")
+    pytest.importorskip("safetensors")
+    for rows in (np.int64(7), 10**8):
+        posenc.save(tmp_path / "pe.zarr", 100, ENCODING, chunk_rows=rows, overwrite=True)
+        assert posenc.open(tmp_path / "pe.zarr").values.chunks == (min(rows, 100), 6)
+    posenc.save(tmp_path / "pe.safetensors", 100, ENCODING, key="embed.weight")
+    for key in (None, "embed.weight"):
+        assert posenc.open(tmp_path / "pe.safetensors", key=key).values.shape == (100, 6)
+    with pytest.raises(ValueError, match=r"no tensor 'pe', expected key to be one of: 'embed.weight'"):
+        posenc.open(tmp_path / "pe.safetensors", key="pe")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="requires sparse files")
+def test_values_are_mapped(tmp_path):
+    """The table has 1 TiB, too much to read into memory; everything after the header is a hole in a sparse file."""
+    (tmp_path / "pe.npy").write_bytes(npy.header(Specification(range(2**35), Encoding(4), "float64")))
+    os.truncate(tmp_path / "pe.npy", 128 + 2**40)
+    values = posenc.open(tmp_path / "pe.npy").values
+    assert values.shape == (2**35, 4) and not values[-1].any() and not values.flags.writeable
+
+
+def test_mapped_values_outlive_the_replacement_of_their_file(tmp_path):
+    posenc.save(tmp_path / "pe.npy", 10, Encoding(4, scale=10))
+    values = posenc.open(tmp_path / "pe.npy").values
+    posenc.save(tmp_path / "pe.npy", 20, Encoding(4, scale=20), overwrite=True)
+    assert_same_bits(values, posenc.encode(10, Encoding(4, scale=10)))
+    assert_same_bits(posenc.open(tmp_path / "pe.npy").values, posenc.encode(20, Encoding(4, scale=20)))
+
+
+@pytest.mark.parametrize("array", [
+    posenc.encode(10, 4, dtype="float64").astype(">f8"),
+    posenc.encode(10, 4, dtype="bfloat16"),                                     # NumPy stores it as V2
+    posenc.encode(10, 4, dtype="bfloat16").view(np.uint16).astype(">u2"),       # remains uint16
+    posenc.encode(10, 4)[:, None],
+    posenc.encode(10, 4)[None],
+], ids=["big-endian", "V2", "bits", "second of three axes", "first of three axes"])
+def test_files_of_numpy(tmp_path, array):
+    np.save(tmp_path / "pe.npy", array)
+    values = posenc.open(tmp_path / "pe.npy").values
+    assert values.dtype == array.dtype
+    assert_same_bits(values, array.reshape(10, 4))
+    assert posenc.verify(tmp_path / "pe.npy") == 10
+
+
+def test_unaligned_values(tmp_path):
+    pytest.importorskip("safetensors")
+    tensors = {"a": tensor("I8", (3,), (0, 3)), "pe": tensor("F32", (10, 4), (3, 163))}
+    write_safetensors(tmp_path / "pe.safetensors", json.dumps(tensors), bytes(3) + posenc.encode(10, 4).tobytes())
+    assert_same_bits(posenc.open(tmp_path / "pe.safetensors").values, posenc.encode(10, 4))
+
+
+def test_a_folder_without_a_suffix(tmp_path):
+    posenc_zarr = pytest.importorskip("posenc.zarr")
+    posenc_zarr.create(tmp_path / "table", 10, ENCODING)
+    posenc_zarr.write(tmp_path / "table", 0, 1)
+    posenc_zarr.finish(tmp_path / "table")
+    assert posenc.verify(tmp_path / "table") == 10
+
+
+def test_urls(dtype):
+    """fsspec's ``memory://`` stands for any storage; its option has no effect."""
+    pytest.importorskip("zarr")
+    url, options = f"memory://{dtype}/pe.zarr", {"use_listings_cache": False}
+    posenc.save(url, range(3, 40), ENCODING, dtype=dtype, chunk_rows=10, storage_options=options)
+    file = posenc.open(url, storage_options=options)
+    assert (file.encoding, file.positions, file.dtype) == (ENCODING, range(3, 40), dtype)
+    assert posenc.verify(url, storage_options=options) == 37
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        posenc.save(url, 5, ENCODING)
+    with pytest.raises(ValueError, match=r"storage_options is \{'use_listings_cache': False\}, expected None"):
+        posenc.save("pe.npy", 5, ENCODING, storage_options=options)
+
+
+# ---- packages -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("package, suffix, message", [
+    ("ml_dtypes", "safetensors", r"10\n.*pe\.safetensors: dtype bfloat16 needs ml_dtypes; .*posenc\[bfloat16\].*\n"),
+    ("zarr", "zarr", r"(posenc.zarr needs zarr; to install it: pip install 'posenc\[zarr\]'\n){3}"),
+    ("safetensors", "safetensors", r"(reading .safetensors needs safetensors; .*posenc\[safetensors\].*\n){2}"),
+])
+def test_a_missing_package_is_reported(tmp_path, package, suffix, message):
+    """Without ml_dtypes, bits of bfloat16 are not opened as integers: the same program would compute different values."""
+    code = """
+        import sys
+        sys.modules[sys.argv[1]] = None
+        import posenc
+        path = sys.argv[2]
+        for call in (lambda: posenc.save(path, 10, posenc.Encoding(4), dtype="bfloat16"), posenc.verify, posenc.open):
+            try:
+                result = call() if call not in (posenc.verify, posenc.open) else call(path)
+                if call is posenc.verify:
+                    print(result)
+            except ImportError as error:
+                print(error)
+        """
+    done = subprocess.run(python(code, package, tmp_path / f"pe.{suffix}"), capture_output=True, text=True)
+    assert re.fullmatch(message, done.stdout), (done.stdout, done.stderr)
+
+
+# ---- specifications -------------------------------------------------------------------------------------------------
+
+# verbatim metadata of files written before Encoding.to_dict existed: (encoding, positions)
+EARLIER = {
+    (
+        '{"version": "0.1.0", "positions": {"start": 100, "stop": 40, "step": -20}, "d_model": 8, "dtype": "float32", '
+        '"convention": {"base": 10000.0, "frequency_scale": 1.0, "position_offset": 0.0, "position_scale": 1.0, '
+        '"padding_idx": null, "scale": 1.0, "odd": "error", "spacing": "endpoint", "shift": null, "exponents": "pair", '
+        '"frequencies": null, "layout": "halves", "order": "sin"}}'
+    ): (Encoding(8, odd="error", spacing="endpoint", layout="halves"), range(100, 40, -20)),
+    (
+        '{"version": "0.1.0", "positions": {"start": -9, "stop": 4, "step": 1}, "d_model": 3, "dtype": "bfloat16", '
+        '"convention": {"base": 10000.0, "frequency_scale": 1.0, "position_offset": 2.5, "position_scale": 1.0, '
+        '"padding_idx": -7, "scale": 1.0, "odd": "truncate", "spacing": "paper", "shift": null, "exponents": "column", '
+        '"frequencies": [0.1, -2.0, 1e-300], "layout": "interleaved", "order": "cos"}}'
+    ): (
+        Encoding(3, frequencies=(0.1, -2.0, 1e-300), exponents="column", order="cos", padding_idx=-7, position_offset=2.5),
+        range(-9, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("text, expected", EARLIER.items(), ids=["preset", "frequencies"])
+def test_earlier_files(tmp_path, text, expected):
+    document, (encoding, positions) = json.loads(text), expected
+    values = posenc.encode(positions, encoding, dtype=document["dtype"])
+    safetensors, zarr = pytest.importorskip("safetensors.numpy"), pytest.importorskip("zarr")
+    safetensors.save_file({"pe": values}, tmp_path / "pe.safetensors", {"posenc": text})
+    bits = values.view(np.uint16) if document["dtype"] == "bfloat16" else values
+    zarr.create_array(tmp_path / "pe.zarr", data=bits, attributes={"posenc": document, "complete": True})
+    for name in names(tmp_path):
+        file = posenc.open(tmp_path / name)
+        assert (file.encoding, file.positions, file.dtype) == (encoding, positions, document["dtype"])
+        assert posenc.verify(tmp_path / name) == len(positions)
+
+
+# ---- damaged files --------------------------------------------------------------------------------------------------
+
+
+def tensor(dtype="F32", shape=(4, 3), data_offsets=(0, 48)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(data_offsets)}
+
+
+def write_safetensors(path, text, data):
+    text = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "safetensors"])
+def test_random_damage_of_a_header_raises_no_other_error(tmp_path, suffix):
+    path, choice, readable = tmp_path / f"pe.{suffix}", random.Random(1), 0
+    posenc.save(path, 4, Encoding(3))
+    content = path.read_bytes()
+    for _ in range(500):
+        damaged = bytearray(content)
+        for _ in range(choice.randint(1, 3)):
+            damaged[choice.randrange(8, 75)] = choice.choice(b"'\"(){}[],:<>\\ \n#0L19-f\x00\xff")
+        path.write_bytes(damaged)
+        try:
+            with opened_table(str(path)) as table:
+                readable += 1
+                assert table.read(0, table.shape[0]).nbytes == table.shape[0] * table.shape[1] * itemsize(table.dtype)
+        except ValueError as error:
+            assert str(error).startswith(str(tmp_path))
+    assert readable < 200
+
+
+def damaged_safetensors():
+    """Return damaged headers, each with the number of data bytes that follow it."""
+    one = json.dumps(tensor())
+    first = json.dumps({"pe": tensor()})
+
+    def two(length, b, **pe):
+        return json.dumps({"pe": tensor(**pe), "b": b}), length
+
+    return {
+        "one byte too many": (first, 49),
+        "one byte missing": (first, 47),
+        "no header": ("", 0),
+        "a list": ("[]", 48),
+        "deep": ("[" * 90_000, 48),
+        "another type": ('{"pe": 3}', 48),
+        "a tensor without a shape": ('{"pe": {"dtype": "F32"}}', 48),
+        "a hole at the beginning": (json.dumps({"pe": tensor(data_offsets=(8, 56))}), 56),
+        "a hole between": two(104, tensor(data_offsets=(56, 104))),
+        "a hole at the end": (first, 56),
+        "an overlap": two(88, tensor(data_offsets=(40, 88))),
+        "identical offsets": two(48, tensor()),
+        "a nested tensor": two(48, tensor(shape=(1, 3), data_offsets=(4, 16))),
+        "an empty nested tensor": two(48, tensor(shape=(0, 3), data_offsets=(20, 20))),
+        "beyond the data": (json.dumps({"pe": tensor(shape=(5, 3), data_offsets=(0, 60))}), 48),
+        "reversed offsets": two(48, tensor("I8", (0,), (48, 44))),
+        "another shape": (json.dumps({"pe": tensor(shape=(4, 4))}), 48),
+        "another dtype": (json.dumps({"pe": tensor("F64")}), 48),
+        "half a byte": two(49, tensor("F4", (3,), (48, 49))),
+        "an unknown dtype": two(52, tensor("F99", (4,), (48, 52))),
+        "a shape that overflows": two(48, tensor(shape=(2**40, 2**40, 0), data_offsets=(48, 48))),
+        "a length that overflows": two(48, tensor(shape=(0, 2**64), data_offsets=(48, 48))),
+        "a negative length": (first.replace("[4, 3]", "[-4, -3]"), 48),
+        "a negative offset": (first.replace("[0, 48]", "[-1, 47]"), 48),
+        "minus zero": (first.replace("[0, 48]", "[-0, 48]"), 48),
+        "a real number": (first.replace("[0, 48]", "[0, 48.0]"), 48),
+        "a bool": (first.replace("[4, 3]", "[4, 3, true]"), 48),
+        "infinity": (first.replace("[4, 3]", "[Infinity, 3]"), 48),
+        "a duplicate field": (first.replace('"dtype"', '"dtype": "F32", "dtype"'), 48),
+        "duplicate metadata": (f'{{"__metadata__": {{}}, "__metadata__": {{}}, "pe": {one}}}', 48),
+        "a list as metadata": (f'{{"__metadata__": [], "pe": {one}}}', 48),
+        "a number in the metadata": (f'{{"__metadata__": {{"a": 5}}, "pe": {one}}}', 48),
+        "half a surrogate pair in a name": (f'{{"\\ud800": {one}}}', 48),
+        "Latin-1": (first.replace("pe", "é").encode("latin-1"), 48),
+        "UTF-16": (first.encode("utf-16-le"), 48),
+        "a byte order mark": (first.encode("utf-8-sig"), 48),
+        "text after the JSON": (first + "{}", 48),
+        "a header of 2**64 - 1 bytes": (b"", 48),
+    }
+
+
+@pytest.mark.parametrize("text, size", damaged_safetensors().values(), ids=damaged_safetensors())
+def test_files_that_safetensors_refuses_are_refused(tmp_path, text, size):
+    safetensors, path = pytest.importorskip("safetensors"), tmp_path / "pe.safetensors"
+    write_safetensors(path, text, bytes(size))
+    if text == b"":
+        path.write_bytes(b"\xff" * 8 + bytes(size))
+    with pytest.raises(safetensors.SafetensorError):
+        safetensors.safe_open(path, "np")
+    for function in (posenc.open, posenc.verify):       # both fail before they read a value
+        with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: not a .safetensors file: "):
+            function(path, key="pe")
+
+
+@pytest.mark.parametrize("text", [
+    f'{{"pe": {json.dumps(tensor(shape=(3, 4)))}, "pe": {json.dumps(tensor())}}}',
+    f'{{"p\\u0065": {json.dumps(tensor(shape=(3, 4)))}, "__metadata__": null, "pe": {json.dumps(tensor())}}}',
+])
+def test_a_duplicate_name_is_read_as_by_safetensors(tmp_path, text):
+    library = pytest.importorskip("safetensors.numpy")
+    write_safetensors(tmp_path / "pe.safetensors", text, posenc.encode(4, 3).tobytes())
+    assert_same_bits(posenc.open(tmp_path / "pe.safetensors").values, library.load_file(tmp_path / "pe.safetensors")["pe"])
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_refused(tmp_path, monkeypatch):
+    safetensors = pytest.importorskip("safetensors")
+    path, safe_open = tmp_path / "pe.safetensors", safetensors.safe_open
+    posenc.save(path, 4, Encoding(3))
+    replace = lambda *arguments: posenc.save(path, 40, Encoding(3), overwrite=True) and safe_open(*arguments)   # noqa: E731
+    monkeypatch.setattr(safetensors, "safe_open", replace)
+    with pytest.raises(ValueError, match="another file has replaced it"):
+        posenc.open(path)
+
+
+def test_tensors_of_every_dtype_next_to_the_table(tmp_path):
+    """The tensors are not in the order of their data, and some are empty; every dtype of the library is accepted."""
+    safetensors = pytest.importorskip("safetensors")
+    by_bits = {
+        4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ",
+        16: "I16 U16 F16 BF16", 32: "I32 U32 F32", 64: "C64 F64 I64 U64",
+    }
+    tensors, end = {}, 0
+    for bits, code in [(bits, code) for bits, codes in by_bits.items() for code in codes.split()]:
+        tensors[f"of {code}"], end = tensor(code, (3, 8), (end, end + 3 * bits)), end + 3 * bits
+        tensors[f"empty of {code}"] = tensor(code, (0, 5), (end, end))
+    tensors = {"pe": tensor(data_offsets=(end, end + 48))} | tensors
+    path = tmp_path / "pe.safetensors"
+    write_safetensors(path, json.dumps(tensors), bytes(end) + posenc.encode(4, 3).tobytes())
+    with safetensors.safe_open(path, "np") as file:
+        assert len(file.keys()) == len(tensors)
+    assert posenc.verify(path, key="pe") == 4
+    with pytest.raises(ValueError, match="no tensor 'x', expected key to be one of: 'empty of BF16', "):
+        posenc.open(path, key="x")
+    with pytest.raises(ValueError, match="dtype I8, expected F64, F32"):
+        posenc.open(path, key="of I8")
+
+
+# ---- paths that are not tables ---------------------------------------------------------------------------------------
+
+
+def other_paths():
+    zarr = pytest.importorskip("zarr")
+    wrong = {"attributes": {"posenc": [1], "complete": True}}
+    yield "integers", lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"
+    yield "three axes", lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"
+    yield "too wide", lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"
+    yield "group", zarr.create_group, "not a Zarr array"
+    yield "folder", lambda path: path.mkdir(), "No Zarr array"
+    yield "file", lambda path: path.write_text("{}"), "Not a directory"
+    yield "absent", lambda path: None, "No Zarr array"
+    yield "damaged", lambda path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"
+    yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", **wrong), "not a posenc specification"
+
+
+@pytest.mark.parametrize("make, message", [pytest.param(*case, id=name) for name, *case in other_paths()])
+def test_paths_without_a_table_are_refused(call, tmp_path, make, message):
+    make(tmp_path / "pe.zarr")
+    code, out, error = call("verify", tmp_path / "pe.zarr")
+    assert (code, out) == (1, "") and message in error and str(tmp_path / "pe.zarr") in error
+
+
+def test_absent_files_are_reported(path):
+    for function in (posenc.open, posenc.verify):
+        with pytest.raises(FileNotFoundError) as caught:
+            function(path)
+        assert caught.value.filename == str(path)
