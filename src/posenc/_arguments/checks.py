@@ -66,7 +66,7 @@ def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...
 
 
 def integer(name: str, value: Any, lowest: float, expected: str = "an integer") -> int:
-    number: int | None = _converted(operator.index, value, ("int", "uint"))
+    number: int | None = value if type(value) is int else _converted(operator.index, value, ("int", "uint"))
     if number is None:
         raise wrong_type(name, value, expected)
     if number < lowest:
@@ -139,9 +139,9 @@ def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float
 
 def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
     """Return the name and np.dtype of the output.  The default is the dtype of `out`, or float32 if `out` is not an array."""
-    if dtype_or_none is None and isinstance(out, np.ndarray):
-        return dtype(out.dtype, "out has dtype")
-    return dtype("float32" if dtype_or_none is None else dtype_or_none)
+    if dtype_or_none is not None:
+        return dtype(dtype_or_none)
+    return dtype(out.dtype, "out has dtype") if isinstance(out, np.ndarray) else ("float32", np.dtype(np.float32))
 
 
 @functools.cache

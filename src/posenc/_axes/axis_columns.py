@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments.dtypes import DTYPES
 
-BLOCK_BYTES = 1 << 20                   # size of the cells that are written at a time; they fit in the second-level cache
+BLOCK_BYTES = 1 << 21                   # size of the cells that are written at a time
 
 
 class AxisColumns(NamedTuple):
@@ -41,17 +42,17 @@ def fill(
             # 0 in all other columns, because bitwise_or on whole rows is faster than a broadcast to some columns
             part = parts.setdefault(column.axis, np.zeros((*on_axis.shape, table.shape[-1]), table.dtype))
             _write(part, column, on_axis, dtype, threads)
+    sorted_parts = sorted((part.view(bits) for part in parts.values()), key=operator.attrgetter("size"))
     for block in _blocks(table):
         cells = table[block]
-        cells[..., zeros] = 0
         if parts:
-            rows = [part.view(bits)[tuple(slice(None) if n == 1 else axis for axis, n in zip(block, part.shape, strict=False))]
-                    for part in parts.values()]
-            *smaller, largest = sorted(rows, key=np.size)
-            np.bitwise_or(functools.reduce(np.bitwise_or, smaller or [bits.type(0)]), largest, out=cells.view(bits))
+            rows = [part[tuple([slice(None) if n == 1 else axis for axis, n in zip(block, part.shape, strict=False)])]
+                    for part in sorted_parts]
+            np.bitwise_or(functools.reduce(np.bitwise_or, rows[:-1] or [bits.type(0)]), rows[-1], out=cells.view(bits))
         for column in columns:
             if column.axis not in parts:
                 _write(cells, column, positions[column.axis].reshape(shape)[*block, ...], dtype, threads)
+        cells[..., zeros] = 0
 
 
 def _write(cells: NDArray[Any], column: AxisColumns, coordinates: NDArray[Any], dtype: str, threads: int | None) -> None:
@@ -68,6 +69,9 @@ def _write(cells: NDArray[Any], column: AxisColumns, coordinates: NDArray[Any], 
 
 def _blocks(table: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
     """Yield indices that divide a table of shape (..., columns) into blocks of cells; on the first axis, they vary fastest."""
+    if 0 < table.nbytes <= BLOCK_BYTES:
+        yield (slice(None),) * (table.ndim - 1)
+        return
     most = BLOCK_BYTES // max(1, table.shape[-1] * table.itemsize)
     sides: list[int] = []
     for size in table.shape[-2::-1]:

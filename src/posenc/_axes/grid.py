@@ -125,7 +125,7 @@ def grid(
         for k, (extent, first, offset) in enumerate(zip(extents, starts, offsets, strict=True)):
             extent = 0 if out.size == 0 and isinstance(extent, int) else extent         # another axis may be very long
             on_axis = _coordinates(f"shape[{k}]", extent, first, coordinates, offset)
-            positions.append(np.expand_dims(on_axis, [axis for axis in range(len(sizes)) if axis != k]))
+            positions.append(on_axis.reshape([-1 if axis == k else 1 for axis in range(len(sizes))]))
         table = out.view(np.uint16) if dtype_name == "bfloat16" else out
         if channel_first:
             table = np.moveaxis(table, 0, -1)
@@ -156,33 +156,34 @@ def _extents(shape: Any) -> list[int | NDArray[Any]]:
 
 def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates: Any, offset: float) -> Any:
     """Return the coordinates of the cells along an axis; check that they are in the domain, with and without the offset."""
-    m = Fraction(checks.integer("start", start, checks.LOWEST) if checks.is_index(start) else checks.real("start", start))
+    number = checks.integer("start", start, checks.LOWEST) if checks.is_index(start) else checks.real("start", start)
     if isinstance(coordinates, str):
         checks.choice("coordinates", coordinates, COORDINATES)
     elif np.shape(coordinates) != (2,):
         raise TypeError(f"coordinates is {coordinates!r}, expected one of {COORDINATES} or (low, high)")
-    else:
-        low, high = (Fraction(checks.real("coordinates", end)) for end in coordinates)
     if not isinstance(extent, int):
-        if m:
-            raise ValueError(f"start is {m}, expected 0, because shape has the coordinates of an axis")
+        if number:
+            raise ValueError(f"start is {number}, expected 0, because shape has the coordinates of an axis")
         return checks.positions_of(extent, offset, name)
-    first, step = m, Fraction(1)
+    name = f"{name} with start and coordinates"
+    if coordinates == "index" and number == int(number):
+        checks.check_domain((int(number), int(number) + extent - 1) if extent else (), offset, name)
+        return np.arange(extent) + int(number)
+    first, step = Fraction(number), Fraction(1)
     if coordinates == "normalized":
-        step = 1 / (m + extent - 1 + Fraction(1, 10**6))
-        first = m * step
+        step = 1 / (first + extent - 1 + Fraction(1, 10**6))
+        first *= step
     elif coordinates == "centered":
         step = Fraction(2, max(extent, 1))
-        first = (m + Fraction(1, 2)) * step - 1
+        first = (first + Fraction(1, 2)) * step - 1
     elif coordinates != "index":
+        low, high = (Fraction(checks.real("coordinates", end)) for end in coordinates)
         step = (high - low) / max(extent - 1, 1)
-        first = low + m * step
-    name = f"{name} with start and coordinates"
+        first = low + first * step
     checks.check_domain((first, first + step * (extent - 1)) if extent else (), offset, name)
     denominator = math.lcm(first.denominator, step.denominator)
     numerator, increment = int(first * denominator), int(step * denominator)
-    numerators = (numerator + k * increment for k in range(extent))
-    if coordinates == "index" and denominator == 1:
-        return np.fromiter(numerators, np.int64, extent)
-    # Python rounds the quotient of two integers correctly; rounding may give 2**63
-    return checks.positions_of(np.fromiter((n / denominator for n in numerators), np.float64, extent), offset, name)
+    # Python rounds the quotient of two integers correctly
+    reals = np.fromiter(((numerator + k * increment) / denominator for k in range(extent)), np.float64, extent)
+    checks.check_domain(reals[[0, -1]].tolist() if extent else (), offset, name)        # rounding may give 2**63
+    return reals

@@ -80,11 +80,10 @@ def points(
         d_model, offsets, columns, zeros = lay_out(
             array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
         )
-        # copies, because the array may share memory with out
-        positions = [
-            np.asarray(checks.positions_of(np.array(array[..., k]), offset, f"coordinates[..., {k}]"))
-            for k, offset in enumerate(offsets)
-        ]
+        for k, offset in enumerate(offsets):
+            if offset:
+                checks.positions_of(array[..., k : k + 1], offset, f"coordinates[..., {k}]")
+        positions = list(np.moveaxis(array, -1, 0).copy())          # a copy, because the array may share memory with out
         out = kernel.output_array(out, (*array.shape[:-1], d_model), element, dtype_name, "coordinates")
         fill(out.view(np.uint16) if dtype_name == "bfloat16" else out, columns, zeros, positions, dtype_name, threads)
         return out

@@ -16,6 +16,8 @@ from posenc._arguments.as_array import shown
 from posenc._arguments.types import AnyDType, ArrayT
 from posenc._core import kernel
 
+ATTRIBUTES = "_factors", "_positions", "_rows", "inverse", "rotary", "shape"
+
 
 class RotaryAt:
     """A rotation at given positions, for many arrays.  Cosines and sines are computed once.  Create instances with `Rotary.at`.
@@ -52,7 +54,7 @@ class RotaryAt:
     (8, 1, 64)
     """
 
-    __slots__ = ("__weakref__", "_factors", "_positions", "_rows", "inverse", "rotary", "shape")
+    __slots__ = ("__weakref__", *ATTRIBUTES)
 
     rotary: Any
     inverse: bool
@@ -217,8 +219,7 @@ def rotary_at(rotary: Any, factors: kernel.Factors) -> RotaryAt:
 def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any], rows: NDArray[np.int64]) -> RotaryAt:
     """Return the rotation at some of the positions of `factors`."""
     result = object.__new__(RotaryAt)
-    attributes = {"rotary": rotary, "inverse": factors.inverse, "shape": rows.shape}
-    for name, value in (attributes | {"_factors": factors, "_positions": positions, "_rows": rows}).items():
+    for name, value in zip(ATTRIBUTES, (factors, positions, rows, factors.inverse, rotary, rows.shape), strict=True):
         object.__setattr__(result, name, value)
     return result
 
