@@ -7,7 +7,7 @@
  * The region ends only when the other thread has started.  If it still waits for another processor when the caller finds no
  * more work, it is moved to the caller's processor.
  *
- * The masks of larger teams are not changed: a late thread delays a large team less, and no gain was measured. */
+ * The masks of larger teams are not changed: a late thread delays a large team less, and they were not measured. */
 #ifndef POSENC_AFFINITY_H
 #define POSENC_AFFINITY_H
 
