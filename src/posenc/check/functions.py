@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import Rotary, RotaryAt
+from posenc import Rotary
 from posenc.check.arithmetic import axes_of, float64_of
 from posenc.check.limits import ALIKE, PROBES, REACHES, REPEATABLE, SMALL
 from posenc.check.reading import Layout, Reading, array_of, numbers, positions_of, read_arrays, spread
-from posenc.check.tensors import called_with_tensors, is_imported
 
-# the shapes of x and of the positions in a call, for n rows of d columns
-CALL_FORMS: tuple[tuple[Callable[[int, int], tuple[int, ...]], bool], ...] = (
-    (lambda n, d: (n, d), False),           # positions (n,)
-    (lambda n, d: (1, 1, n, d), True),      # batch, heads, n, head_dim; positions (1, n)
-    (lambda n, d: (1, n, 1, d), True),      # batch, n, heads, head_dim; positions (1, n)
-)
+# the shapes of x for n rows of d columns; with more than two axes, the positions have the shape (1, n) instead of (n,)
+CALL_FORMS: tuple[Callable[[int, int], tuple[int, ...]], ...] = (
+    lambda n, d: (n, d), lambda n, d: (1, 1, n, d), lambda n, d: (1, n, 1, d))
 
 
 class ResultError(ValueError):
@@ -27,43 +24,32 @@ class ResultError(ValueError):
 
 
 class Called(NamedTuple):
-    """A function with the form of its arguments."""
+    """A function with the form of its arguments; `converted` makes tensors of arrays, or nothing."""
 
     function: Callable[..., Any]
-    form: int
-    with_tensors: bool
+    form: Callable[[int, int], tuple[int, ...]]
+    converted: Callable[[NDArray[Any]], Any]
 
     def __call__(self, x: NDArray[np.float32], positions: NDArray[Any]) -> list[NDArray[Any]]:
         """Return one or two arrays: rotated vectors, in the shape of x, or tables."""
-        shape, batched = CALL_FORMS[self.form]
-        vectors, at = x.reshape(shape(*x.shape)), np.ascontiguousarray(positions[..., None, :] if batched else positions)
-        if self.with_tensors:
-            result = called_with_tensors(self.function, vectors, at)
-        else:
-            result = self.function(vectors, at)
+        vectors = x.reshape(self.form(*x.shape))
+        at = np.ascontiguousarray(positions if vectors.ndim == 2 else positions[..., None, :])
+        result = self.function(self.converted(vectors), self.converted(at))
         parts = list(result) if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
         expected = f"expected an array of shape {vectors.shape}, two of them, or tables (cos, sin)"
         if not all(hasattr(part, "shape") for part in parts):
-            kinds = " and ".join(type(part).__name__ for part in parts)
-            raise ResultError(f"the function returned a value of type {kinds}, {expected}")
+            raise ResultError(f"the function returned a value of type {type(parts[0]).__name__}, {expected}")
         arrays = [array_of("the result of rotation", part)[0] for part in parts]
-        same = [[n for n in array.shape if n != 1] == [n for n in vectors.shape if n != 1] for array in arrays]
-        if len(parts) == 1 and not same[0] and not np.iscomplexobj(arrays[0]):
+        if any(np.iscomplexobj(array) for array in arrays):
+            return arrays
+        is_rotated = all([n for n in array.shape if n != 1] == [n for n in x.shape if n != 1] for array in arrays)
+        if len(parts) == 1 and not is_rotated:
             raise ResultError(f"the function returned an array of shape {arrays[0].shape}, {expected}")
-        return [array.reshape(x.shape) for array in arrays] if all(same) and not np.iscomplexobj(arrays[0]) else arrays
+        return [array.reshape(x.shape) for array in arrays] if is_rotated else arrays
 
     def values(self, x: NDArray[np.float32], positions: NDArray[Any]) -> list[NDArray[Any]]:
         """Return the arrays of a call as float64 or complex128."""
         return [part if np.iscomplexobj(part) else float64_of(*array_of("the result", part)) for part in self(x, positions)]
-
-
-def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
-    if isinstance(rotation, Rotary):
-        axes = axes_of(rotation)
-        rotation = rotation.at(_positions(REACHES[0], axes) if positions is None else positions_of(positions, axes))
-    reading = read_arrays(rotation.tables(dtype="float64"), rotation.positions, rotation.rotary,
-                          len(rotation.positions) if rotation.positions.ndim > 1 else 1)
-    return reading._replace(layout=rotation.rotary.layout, head_dim=rotation.rotary.head_dim)
 
 
 def read_function(
@@ -77,11 +63,10 @@ def read_function(
     if head_dim is None:
         raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
     axes = axes_of(expected)
+    most = REACHES[0] if expected is None else valid_positions(expected) or REACHES[0]
+    choices = [_positions(reach, axes) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     if positions is not None:
         choices = [positions_of(positions, axes)]
-    else:
-        most = REACHES[0] if expected is None else valid_positions(expected) or REACHES[0]
-        choices = [_positions(reach, axes) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     call = _in_a_form(function, choices[-1], head_dim)
     ends: tuple[str, ...] = ()
     for at in choices:
@@ -106,13 +91,11 @@ def read_function(
     if any(nonzero):
         of_keys = "" if nonzero[0] else "keys: "
         return [Reading("float32", faults=(f"{of_keys}the function returns values other than 0 if x is 0",))]
-    readings = []
     x = np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (at.shape[-1], 1))
     both = call(x, at)
-    for index in range(2 if len(both) == 2 and not np.array_equal(*both, equal_nan=True) else 1):
-        reading = _read_rotated(call, index, at, head_dim, expected, any_order)
-        readings.append(reading._replace(remarks=(*reading.remarks, *ends)))
-    return readings
+    count = 2 if len(both) == 2 and not np.array_equal(*both, equal_nan=True) else 1
+    readings = [_read_rotated(call, index, at, head_dim, expected, any_order) for index in range(count)]
+    return [reading._replace(remarks=(*reading.remarks, *ends)) for reading in readings]
 
 
 def valid_positions(expected: Rotary) -> int | None:
@@ -131,28 +114,26 @@ def _positions(reach: int, axes: int) -> NDArray[np.int64]:
 
 def _in_a_form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) -> Called:
     """Find the form of the arguments with which a call at the smallest position succeeds."""
-    kinds = (False, True) if is_imported() else (False,)
-    if hasattr(function, "register_forward_hook"):          # a module
-        kinds = (True,)
     at = np.broadcast_to(positions.min(axis=-1, keepdims=True), positions.shape)
+    torch: Any = sys.modules.get("torch")           # nobody has a function of tensors otherwise
+    is_module = hasattr(function, "register_forward_hook")
     errors: list[Exception] = []
-    for with_tensors in kinds:
-        for form in range(len(CALL_FORMS)):
+    for converted in ([] if is_module else [np.asarray]) + ([] if torch is None else [torch.from_numpy]):
+        for form in CALL_FORMS:
+            call = Called(function, form, converted)
             try:
-                call = Called(function, form, with_tensors)
                 call(np.zeros((at.shape[-1], head_dim), np.float32), at)
                 return call
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.append(error)
-    for error in errors:
-        if isinstance(error, ResultError):
-            raise ValueError(str(error)) from None
-    first = errors[1 if kinds == (True,) else 0]        # modules expect an axis for the batch
-    if len(kinds) > 1 and ("Tensor" in str(first) or "numpy.ndarray" in str(first)):        # the function refuses arrays
-        first = errors[len(CALL_FORMS)]
+    # of a result, or of the form that suits the function best: modules take a batch, functions of tensors refuse arrays
+    refuses = len(errors) > 3 and ("Tensor" in str(errors[0]) or "numpy.ndarray" in str(errors[0]))
+    best = next((e for e in errors if isinstance(e, ResultError)), errors[1 if is_module else 3 if refuses else 0])
+    if isinstance(best, ResultError):
+        raise ValueError(str(best)) from None
     raise ValueError(
         f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
-        f"{positions.shape}, nor with axes for the batch and the heads: {type(first).__name__}: {first}") from first
+        f"{positions.shape}, nor with axes for the batch and the heads: {type(best).__name__}: {best}") from best
 
 
 def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) -> str:
@@ -189,13 +170,6 @@ def _agree(x: NDArray[Any], y: NDArray[Any]) -> bool:
 # ---- rotated vectors ------------------------------------------------------------------------------------------------
 
 
-class Pair(NamedTuple):
-    """Two columns of x that are rotated together, or one that is not rotated, and their columns in the result."""
-
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
 def _read_rotated(
     call: Called, index: int, at: NDArray[Any], head_dim: int, expected: Rotary | None, any_order: bool
 ) -> Reading:
@@ -203,84 +177,76 @@ def _read_rotated(
     few = np.unique(np.linspace(min(1, at.shape[-1] - 1), at.shape[-1] - 1, PROBES).astype(int))
     unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
     rotated, dtype = array_of("the result", call(unit, np.repeat(at[..., few], head_dim, axis=-1))[index])
-    matrices = float64_of(rotated, dtype).reshape(len(few), head_dim, head_dim)
+    matrices = float64_of(rotated, dtype).reshape(len(few), head_dim, head_dim)     # (position, column of x, column)
     matrices = matrices[np.isfinite(matrices).all(axis=(1, 2))]         # large angles overflow in float16
     if not len(matrices):
         return Reading("float32", faults=("no value is finite",))
-    pairs, faults = _pairs_of(matrices)
-    layout, rotary_dim = _layout_of(pairs)
+    outputs, faults = _pairs_of(matrices)
+    together = [pair for pair in outputs if len(pair) == 2]
+    layout, rotary_dim = _layout_of(together)
     if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with the scaling type proportional
         rotary_dim = max(rotary_dim, expected.rotary_dim)
-    together = [pair.inputs for pair in pairs if len(pair.inputs) > 1]
-    first = np.array([inputs[0] for inputs in together] or range((rotary_dim or head_dim) // 2), int)
+    first = np.array([pair[0] for pair in together] or range((rotary_dim or head_dim) // 2), int)
     if layout is not None:
-        rest = [p.inputs[0] for p in pairs if len(p.inputs) == 1 and p.inputs[0] >= rotary_dim and p.outputs]
-        changed = [k for k in rest if np.abs(matrices[:, k]).max() > SMALL and np.abs(matrices[:, k, k] - 1).max() > 1e-6]
-        faults += (f"columns {numbers(changed)} are multiplied by a factor but not rotated",) if changed else ()
+        rest = [k for (k,) in (pair for pair in outputs if len(pair) == 1) if k >= rotary_dim and outputs[k,]]
+        other = [k for k in rest if np.abs(matrices[:, k]).max() > SMALL and np.abs(matrices[:, k, k] - 1).max() > 1e-6]
+        faults += [f"columns {numbers(other)} are multiplied by a factor but not rotated"] if other else []
         first = np.arange(rotary_dim // 2) * (1 if layout == "halves" else 2)
     elif len(together) > 1:
-        (one, two), *_ = together
-        faults += (f"the columns are paired neither as halves nor interleaved: {one} with {two}",)
-    targets = {pair.inputs[0]: pair.outputs for pair in pairs}
-    outputs = [targets.get(k, (k,)) for k in first.tolist()]
-    moved = [pair for pair in pairs if pair.inputs != pair.outputs]
-    order = ()
+        faults.append("the columns are paired neither as halves nor interleaved: {} with {}".format(*together[0]))
+    moved = [pair for pair in outputs if pair != outputs[pair]]
+    order: list[str] = []
     if moved and not rotary_dim:
-        faults += ("the columns are moved but not rotated",)
+        faults.append("the columns are moved but not rotated")
     elif moved:
-        places = f"columns {numbers(moved[0].inputs)} become columns {numbers(moved[0].outputs)}"
-        order = (f"the result has its columns in another order: {places}; only products of queries and keys are the same",)
+        places = f"columns {numbers(moved[0])} become columns {numbers(outputs[moved[0]])}"
+        order = [f"the result has its columns in another order: {places}; only products of queries and keys are the same"]
+    targets = {pair[0]: outputs[pair] for pair in outputs}
 
     def values(positions: NDArray[Any]) -> NDArray[np.complex128]:
         x = np.zeros((positions.shape[-1], head_dim), np.float32)
         x[:, first] = 1
         rows = float64_of(*array_of("the result", call(x, positions)[index]))
-        z = np.zeros((len(rows), len(first)), np.complex128)
-        for k, columns in enumerate(outputs):
-            z[:, k] = rows[:, columns[0]] + (1j * rows[:, columns[1]] if len(columns) == 2 else 0)
+        columns = [targets.get(k, (k,)) for k in first.tolist()]
+        z: NDArray[np.complex128] = rows[:, [c[0] for c in columns]] + 1j * np.where(
+            [len(c) == 2 for c in columns], rows[:, [c[-1] for c in columns]], 0.0)
         return z
 
     sampled = values(at)
     return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=layout, head_dim=head_dim,
-                   faults=faults + (() if any_order else order), remarks=order if any_order else ())
+                   faults=(*faults, *([] if any_order else order)), remarks=tuple(order if any_order else []))
 
 
-def _pairs_of(matrices: NDArray[np.float64]) -> tuple[list[Pair], tuple[str, ...]]:
-    """Return the pairs of columns, and the faults of their matrices; the indices are (position, column of x, column)."""
+def _pairs_of(matrices: NDArray[np.float64]) -> tuple[dict[tuple[int, ...], tuple[int, ...]], list[str]]:
+    """Return the columns of x that are rotated together, with their columns in the result, and the faults of their matrices.
+
+    A column that is not rotated is alone.
+    """
     faults: dict[str, list[int]] = {}
     by_outputs: dict[tuple[int, ...], list[int]] = {}
     for column, reached in enumerate(np.abs(matrices).max(axis=0) > SMALL):
         by_outputs.setdefault(tuple(np.flatnonzero(reached).tolist()), []).append(column)
-    pairs = []
+    pairs: dict[tuple[int, ...], tuple[int, ...]] = {}
     for outputs, inputs in by_outputs.items():
-        if len(outputs) == len(inputs) <= 2:
-            pairs.append(Pair(tuple(inputs), outputs))
-        else:
-            problem = "are set to 0" if not outputs else "are mixed with several others"
-            faults.setdefault(problem, []).extend(inputs)
-            pairs += [Pair((column,), (column,)) for column in inputs]
-        if len(outputs) == len(inputs) == 2:
+        if len(outputs) != len(inputs) or len(inputs) > 2:
+            faults.setdefault("are mixed with several others" if outputs else "are set to 0", []).extend(inputs)
+            pairs |= {(column,): (column,) for column in inputs}
+            continue
+        pairs[tuple(inputs)] = outputs
+        if len(inputs) == 2:
             block = matrices[:, [[inputs[0]], [inputs[1]]], [outputs, outputs]]
-            sines = ALIKE * np.abs(block[:, 0, 1]).max()
             if np.abs(block[:, 0, 0] - block[:, 1, 1]).max() > ALIKE * np.abs(block).max():
                 faults.setdefault("have different cosines in a pair", []).append(inputs[0])
-            elif np.abs(block[:, 0, 1] + block[:, 1, 0]).max() > sines:
-                is_same_sign = np.abs(block[:, 0, 1] - block[:, 1, 0]).max() < sines
-                kind = "sines of the same sign in both columns of" if is_same_sign else "different sines in"
-                problem = f"have {kind} a pair"
-                faults.setdefault(problem, []).append(inputs[0])
-    return sorted(pairs), tuple(f"columns {numbers(columns)} {problem}" for problem, columns in faults.items())
+            elif np.abs(block[:, 0, 1] + block[:, 1, 0]).max() > ALIKE * np.abs(block[:, 0, 1]).max():
+                faults.setdefault("have sines in a pair that are not opposite", []).append(inputs[0])
+    return dict(sorted(pairs.items())), [f"columns {numbers(columns)} {problem}" for problem, columns in faults.items()]
 
 
-def _layout_of(pairs: list[Pair]) -> tuple[Layout | None, int]:
+def _layout_of(together: list[tuple[int, ...]]) -> tuple[Layout | None, int]:
     """Return the layout (None if the pairs have neither layout) and the number of rotated columns."""
-    together = [pair.inputs for pair in pairs if len(pair.inputs) == 2]
-    if not together:
-        return None, 0
     steps = {b - a for a, b in together}
     if steps == {1} and together != [(0, 1)] and all(a % 2 == 0 for a, _ in together):
         return "interleaved", together[-1][1] + 1
-    step = together[0][1] - together[0][0]
-    if steps == {step} and all(a < step for a, _ in together):
-        return "halves", 2 * step
+    if len(steps) == 1 and all(a < min(steps) for a, _ in together):
+        return "halves", 2 * min(steps)
     return None, 2 * len(together)

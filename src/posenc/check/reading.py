@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from posenc import Rotary
 from posenc.check.arithmetic import FORMATS, float64_of, narrowest, size_of
 from posenc.check.limits import FIRST, REACHES, SPREAD, TABLE_SAMPLE
-from posenc.check.tensors import array_of_tensor
 
 Layout = Literal["halves", "interleaved"]
 
@@ -34,7 +33,9 @@ def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
         hint = "" if value is None else "; read a file with numpy.load, or use the command line"
         raise TypeError(f"{name} is {value!r}, expected an array{hint}")
     try:
-        array = array_of_tensor(name, value)
+        if getattr(value, "is_meta", False):
+            raise ValueError(f"{name} is on the meta device, expected a tensor with values")
+        array = array_of_tensor(value) if hasattr(value, "detach") else np.asarray(value)
     except (TypeError, ValueError) as error:
         if hasattr(value, "detach"):
             raise
@@ -62,6 +63,15 @@ def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> NDAr
     if not np.isfinite(array).all():
         raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
     return np.tile(array, (axes, 1)) if axes > 1 and array.ndim == 1 else array
+
+
+def array_of_tensor(tensor: Any) -> NDArray[Any]:
+    """Return a tensor of PyTorch as an array, with the bits of bfloat16 as uint16."""
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if str(tensor.dtype) == "torch.bfloat16":
+        return (tensor.float().contiguous().numpy().view(np.uint32) >> 16).astype(np.uint16)
+    array: NDArray[Any] = tensor.numpy()
+    return array
 
 
 # ---- tables of encodings --------------------------------------------------------------------------------------------

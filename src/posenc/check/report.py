@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from posenc import Rotary
-from posenc.check.arithmetic import positions_near
 from posenc.check.limits import ERRORS_AT
 from posenc.check.reading import is_pair
 from posenc.check.rotations import SOURCE, RotaryMatch, matched
@@ -41,8 +40,8 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     faults : tuple of str
         A sentence for each fault; or, if the rotation was not checked, the reason.
     errors : mapping of int to float
-        The largest error of a rotated unit vector, or of a cosine or sine, near each of the positions 1,000, 100,000 and
-        1,000,000; None if it is unknown, or if a stored table does not have this position.
+        The largest error of a cosine or sine near each of the positions 1,000, 100,000 and 1,000,000; None if it is unknown, or
+        if a stored table does not have this position.
     remedy : str
         A statement that mends the faults, or the line of docs/check.md that describes them, or an empty string.
     compared : str
@@ -72,15 +71,14 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
 
 
 def new_row(
-    module: str, expected: Rotary | None, match: RotaryMatch | None = None, errors: Mapping[int, float | None] | None = None,
-    compared: str = "", unchecked: str = "",
+    module: str, expected: Rotary | None, match: RotaryMatch | None = None, compared: str = "", unchecked: str = ""
 ) -> RotaryRow:
     """Return the row for a rotation; `unchecked` is the reason if the rotation was not checked."""
-    by_position = MappingProxyType(dict.fromkeys(ERRORS_AT) | {p: e for p, e in (errors or {}).items() if p in ERRORS_AT})
+    errors = {} if match is None else match.errors
+    by_position = MappingProxyType({position: errors.get(position) for position in ERRORS_AT})
     found = None if match is None else match.rotary
     if match is None or expected is None or unchecked:
-        reason = unchecked or "no configuration was given; pass config="
-        return RotaryRow(module, found, expected, "not checked", (reason,), by_position, "", compared)
+        return RotaryRow(module, found, expected, "not checked", (unchecked,), by_position, "", compared)
     faults = faults_of(match)
     verdict: Verdict = "wrong" if faults else "float32 angles" if "float32 angles" in match.reason else "right"
     return RotaryRow(module, found, expected, verdict, faults, by_position, guide(faults), compared)
@@ -111,7 +109,7 @@ def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) ->
             rows.append(new_row(name, rotary, unchecked=str(error)))
             continue
         kind = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
-        rows.append(new_row(name, rotary, match, total_errors(None, match, rotary), kind))
+        rows.append(new_row(name, rotary, match, kind))
     return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
 
 
@@ -122,38 +120,6 @@ def with_length(match: RotaryMatch, rows: int, positions: int) -> RotaryMatch:
     fault = f"the table has {rows:,} rows, the configuration has max_position_embeddings {positions:,}"
     errors = {p: error for p, error in match.errors.items() if p < rows}
     return match._replace(faults=(*match.faults, fault), errors=errors, reason=f"{fault}; {match.reason}")
-
-
-def total_errors(rotate: Any, match: RotaryMatch, expected: Rotary | None) -> dict[int, float | None]:
-    """Return the largest errors near ERRORS_AT: those of the arithmetic, or the total errors if there are faults."""
-    if expected is None or not match.faults:
-        return dict(match.errors)
-    rotate = rotate or (match.rotary and match.rotary.rotate)
-    return {position: _difference(rotate, expected, position) for position in ERRORS_AT}
-
-
-def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
-    """Return the largest difference of rotated unit vectors, or of cosines and sines, from the expected values.
-
-    If the rotation has several axes of positions, the position is the same on each axis.
-    """
-    expected = expected.replace(axes=None)
-    at = positions_near(position)
-    unit = np.tile(np.eye(expected.head_dim, dtype=np.float32), (len(at), 1))
-    positions = np.repeat(at, expected.head_dim)
-    try:
-        parts = rotate(unit.copy(), positions)
-    except Exception:  # noqa: BLE001  (no rotation, a rotation of another size, or a table that ends before the position)
-        return None
-    wanted = (expected.rotate(unit, positions),)
-    if not isinstance(parts, tuple):
-        parts = (parts,)
-    elif parts[0].shape != unit.shape or np.abs(parts[0][:1] - wanted[0][:1]).shape != parts[0][:1].shape:
-        wanted = expected.tables(positions)
-    if any(part.shape != wanted[min(k, len(wanted) - 1)].shape for k, part in enumerate(parts)):
-        return None
-    error = max(float(np.abs(np.float64(part) - wanted[min(k, len(wanted) - 1)]).max()) for k, part in enumerate(parts))
-    return error if np.isfinite(error) else None
 
 
 class RotaryReport(tuple[RotaryRow, ...]):

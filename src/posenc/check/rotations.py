@@ -11,7 +11,7 @@ import numpy as np
 
 from posenc import Rotary, RotaryAt
 from posenc.check.arithmetic import axes_of, difference, exact, positions_near
-from posenc.check.functions import read_function, read_rotary, valid_positions
+from posenc.check.functions import read_function, valid_positions
 from posenc.check.limits import NO_DIGIT
 from posenc.check.match_rotary import NO_ROTATION, Result, judged
 from posenc.check.reading import Reading, read_arrays, spread
@@ -252,8 +252,6 @@ def matched(
 
 def read(rotation: Any, expected: Rotary | None, positions: Any, head_dim: int | None, any_order: bool) -> list[Reading]:
     with np.errstate(all="ignore"):
-        if isinstance(rotation, (Rotary, RotaryAt)):
-            return [read_rotary(rotation, positions)]
         if isinstance(rotation, type):
             raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies, a function or a module")
         if callable(rotation):
