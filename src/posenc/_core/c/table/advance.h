@@ -17,7 +17,6 @@
 
 #define DOUBLE_ERROR 0x1.bp-50
 
-INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set(INT64_MAX))); }
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 

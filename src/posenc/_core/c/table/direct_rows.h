@@ -7,13 +7,11 @@
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the full amplitude, for tiny phases */
 
-/* Evaluates a row of a tile directly; only float64 needs the low parts.  Outside the fast path, the values are infinite, and so
- * are the bounds of their errors: every value is then evaluated exactly. */
+/* Evaluates a row of a tile directly; only float64 needs the low parts. */
 INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, row_t *t) {
-    const vdd infinite = {f64_set(double_of_bits(0x7ff0000000000000u)), f64_set(0)};
     for (int i = 0; i < TILE; i += 2 * LANES) {
-        vdd p[2] = {infinite, infinite}, q[2];
-        if (spec->has_fast_path) direct_vectors(spec, position, column + i, dtype, p, q);
+        vdd p[2], q[2];
+        direct_vectors(spec, position, column + i, dtype, p, q);
         for (int j = 0; j < 2; j++) {
             f64_store(t->high + i + j * LANES, p[j].high);
             if (dtype == FLOAT64) f64_store(t->low + i + j * LANES, p[j].low);
@@ -56,13 +54,15 @@ INLINE void write_evaluated(const spec_t *spec, const job_t *job, ptrdiff_t row,
     }
 }
 
-/* Writes columns column .. end - 1 of a row to `out`. */
+/* Writes columns column .. end - 1 of a row to `out`.  Without a fast path, the values are infinite, and so are the bounds of
+ * their errors: every value is then evaluated exactly. */
 NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
                              ptrdiff_t end, char *out, tally_t *tally) {
-    ALIGNED row_t t;
+    ALIGNED row_t t = {.low = {0}};
     for (; column < end; column += TILE, out += TILE * size_of(job->dtype)) {
-        if (job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
-        else evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy of this code for three dtypes */
+        for (int i = 0; i < TILE && !spec->has_fast_path; i++) t.high[i] = double_of_bits(0x7ff0000000000000u);
+        if (spec->has_fast_path && job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
+        else if (spec->has_fast_path) evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy for three dtypes */
         FOR_DTYPE(job->dtype, write_evaluated(spec, job, row, column, minimum(end - column, TILE), out, &t, DTYPE, tally))
     }
 }

@@ -92,18 +92,28 @@ typedef struct {
 /* Rounds the values of a row, using the error bound of each value; undecided values are evaluated exactly. */
 INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, row_t *values,
                    dtype_t dtype, tally_t *tally) {
+    uint64_t undecided[TILE];
+    double rounded[TILE];
     tally->uncertain++;
+    for (int i = 0; i < TILE; i += LANES) { /* decides most values of narrow dtypes, faster than the loop below */
+        vf64 value = f64_add(f64_load(values->high + i), f64_load(values->low + i));
+        const vf64 error = f64_muladd(f64_abs(value), f64_set(0x1p-52), f64_load(values->error + i));
+        u64_flush(undecided + i, dtype == FLOAT64 ? u64_set(1) : undecided_double(&value, error, dtype), 0);
+        f64_store(rounded + i, value);
+    }
     for (int i = 0; i < width; i++) {
+        if (!undecided[i]) continue;
         const double high = values->high[i], low = values->low[i], error = values->error[i];
         const double below = round_to(dtype, high + (low - error)), above = round_to(dtype, high + (low + error));
-        values->high[i] = below;
+        rounded[i] = below;
         if (bits_of_double(below) == bits_of_double(above)) continue;
         undecided_t u = {.column = column + i, .job = *job};
         u.position = position_of(spec, job, row + (column + i >= spec->d_model - spec->first));
         u.job.out += row * job->row_stride + (spec->first + column + i) * size_of(dtype);
         u.job.x_scale = 1; /* -0 is added to x * x_scale now */
-        values->high[i] = decided_value(spec, &u, tally);
+        rounded[i] = decided_value(spec, &u, tally);
     }
+    memcpy(values->high, rounded, sizeof rounded);
 }
 
 /* Writes the first `width` values of a row of a tile.  All values must be numbers of dtype. */
