@@ -33,13 +33,13 @@ SYNONYMS = {        # frequent names of keywords in other libraries
 # ---- numbers and names ----------------------------------------------------------------------------------------------
 
 
-def keywords(names: Iterable[str], accepted: Iterable[str] = Convention.__annotations__) -> None:
+def keywords(names: Iterable[str], valid_names: Iterable[str] = Convention.__annotations__) -> None:
     """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
-    accepted = tuple(accepted)
+    valid_names = tuple(valid_names)
     for name in names:
-        if name not in accepted:
-            similar = [SYNONYMS[name]] if SYNONYMS.get(name) in accepted else difflib.get_close_matches(name, accepted, 1)
-            hint = f"did you mean {similar[0]!r}?" if similar else f"expected one of {', '.join(accepted)}"
+        if name not in valid_names:
+            matches = [SYNONYMS[name]] if SYNONYMS.get(name) in valid_names else difflib.get_close_matches(name, valid_names, 1)
+            hint = f"did you mean {matches[0]!r}?" if matches else f"expected one of {', '.join(valid_names)}"
             raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
 
 
@@ -81,10 +81,10 @@ def real(name: str, value: Any) -> float:
         raise wrong_type(name, value, "a real number")
     if not math.isfinite(number):
         raise ValueError(f"{name} is {shown(value)}, expected a finite number")
-    exact = value
+    source = value
     with suppress(TypeError):
-        exact = operator.index(value)           # a NumPy integer would be rounded before it is compared with a float
-    if isinstance(exact, (Rational, Decimal, np.longdouble)) and exact != number:
+        source = operator.index(value)           # a NumPy integer would be rounded before it is compared with a float
+    if isinstance(source, (Rational, Decimal, np.longdouble)) and source != number:
         raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
     return number
 
@@ -146,9 +146,10 @@ def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
 
 @functools.cache
 def _bfloat16() -> np.dtype[Any]:
+    element: np.dtype[Any] = np.dtype(np.uint16)
     with suppress(ImportError):
-        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
-    return np.dtype(np.uint16)
+        element = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    return element
 
 
 # ---- arrays ---------------------------------------------------------------------------------------------------------
@@ -183,11 +184,12 @@ def range_of(positions: Any, offset: float = 0.0, name: str = "positions", expec
         if not is_index(positions):
             raise wrong_type(name, positions, expected)
         positions = range(integer(name, positions, 0))
-    if positions:
-        check_domain((positions[0], positions[-1]), offset, name)
-        if (positions[-1] - positions[0]) // positions.step >= BEYOND - 1:
-            raise ValueError(f"{name} is {positions}, expected fewer than 2**63 positions")
-    return positions
+    numbers: range = positions
+    if numbers:
+        check_domain((numbers[0], numbers[-1]), offset, name)
+        if (numbers[-1] - numbers[0]) // numbers.step >= BEYOND - 1:
+            raise ValueError(f"{name} is {numbers}, expected fewer than 2**63 positions")
+    return numbers
 
 
 def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -> range | NDArray[Any]:

@@ -60,14 +60,14 @@ def lay_out(
             for k, width in enumerate(_widths(widths, ndim, d_model, inputs, odd))
         ]
     first = inputs if include_input == "first" else 0
-    last = d_model - inputs + first
-    slices = _slices(tuple(encodings[k].d_model for k in order), nesting, first, last)
+    stop = d_model - inputs + first
+    slices = _slices(tuple(encodings[k].d_model for k in order), nesting, first, stop)
     columns = [AxisColumns(k, encodings[k].encode, encodings[k].d_model, slices[rank]) for rank, k in enumerate(order)]
     if include_input:
-        begin = 0 if include_input == "first" else last
+        begin = 0 if include_input == "first" else stop
         columns += [AxisColumns(k, round_positions, 1, slices_of([begin + rank])) for rank, k in enumerate(order)]
-    end = min(last, first + sum(encoding.d_model for encoding in encodings))
-    return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, last)
+    end = min(stop, first + sum(encoding.d_model for encoding in encodings))
+    return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, stop)
 
 
 def _nesting(group: str, layout: str) -> tuple[str, ...]:
@@ -82,14 +82,14 @@ def _inner_layout(nesting: Sequence[str]) -> Layout:
 
 
 @functools.lru_cache(maxsize=64)
-def _slices(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, last: int) -> list[tuple[tuple[slice, slice], ...]]:
-    """Return the slices of each axis, in the order of the table; all columns are at least `first` and less than `last`."""
+def _slices(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, stop: int) -> list[tuple[tuple[slice, slice], ...]]:
+    """Return the slices of each axis, in the order of the table; all columns are at least `first` and less than `stop`."""
     index = {
         "axis": np.repeat(np.arange(len(widths)), widths),
         "frequency": np.concatenate([np.arange(width) // 2 for width in widths]),
         "function": np.concatenate([np.arange(width) % 2 for width in widths]),
     }
-    axis = index["axis"][np.lexsort([index[name] for name in reversed(nesting)])][: last - first]
+    axis = index["axis"][np.lexsort([index[name] for name in reversed(nesting)])][: stop - first]
     return [slices_of((first + np.flatnonzero(axis == rank)).tolist()) for rank in range(len(widths))]
 
 

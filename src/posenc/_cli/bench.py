@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
         for shape, memory in CASES:
             rows.append(measure(libraries, pool, shape, memory, threads))
             progress.update()
-    used = None if before is None else max(0.0, (used_by_others() or 0) - before) / (time.perf_counter() - begin)
+    load = None if before is None else max(0.0, (used_by_others() or 0) - before) / (time.perf_counter() - begin)
     torch = str(libraries["torch"].__version__) if "torch" in libraries else None
-    document = runtime | {"torch": torch, "threads": threads, "used_by_others": used, "rows": rows}
+    document = runtime | {"torch": torch, "threads": threads, "used_by_others": load, "rows": rows}
     options.report(args, document, in_words(document))
     return options.OK
 
@@ -106,8 +106,8 @@ def rival(library: Any, pool: Any, out: NDArray[Any], fresh: bool, threads: int)
     n = len(out) // parts
     fills = [angle_addition(library, n, out.shape[1], first) if out.ndim == 2 else addition(library, *out.shape[1:])
              for first in range(0, len(out), n)]
-    new = partial(np.empty_like, out) if fresh else lambda: out
-    return lambda: list((pool.map if parts > 1 else map)(lambda fill, part: fill(part), fills, np.split(new(), parts)))
+    output = partial(np.empty_like, out) if fresh else lambda: out
+    return lambda: list((pool.map if parts > 1 else map)(lambda fill, part: fill(part), fills, np.split(output(), parts)))
 
 
 def measure(libraries: dict[str, Any], pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -> dict[str, Any]:
@@ -157,6 +157,6 @@ def in_words(document: dict[str, Any]) -> str:
         over = (f"{seconds[name] / ours:.1f}x" if name in seconds else "-" for name in ("torch", "numpy"))
         speed = f"{ours * 1e3:7.3g}{seconds['paused'] * 1e3:7.3g}{seconds['memset'] / ours:6.0%}"
         lines.append(case + speed + "{:>7}{:>8}".format(*over))
-    if (used := document["used_by_others"] or 0) > 0.2:       # in processors; smaller numbers are noise
-        lines.append(f"warning: other processes used {used:.1f} processors; repeat the command on an idle system")
+    if (load := document["used_by_others"] or 0) > 0.2:       # in processors; smaller numbers are noise
+        lines.append(f"warning: other processes used {load:.1f} processors; repeat the command on an idle system")
     return "\n".join([*lines, NOTES])

@@ -78,16 +78,13 @@ def expected_rotations(path: str) -> dict[str | None, Rotary]:
 
 def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]) -> Iterator[RotaryRow]:
     """Yield a row for each table in a file; tables with the same values share a row."""
-    names: dict[bytes, list[str]] = {}
-    rotations: dict[bytes, tuple[Any, ...]] = {}
-    for name, rotation in tables_in(path, keys):
-        content = b"".join(np.ascontiguousarray(array).tobytes() for array in rotation)
-        names.setdefault(content, []).append(name)
-        rotations[content] = rotation
-    for content, (name, *equal) in names.items():
-        rotation = rotations[content]
-        label = f"{name} and {len(equal)} more" if equal else name
-        yield compared(label, rotation if len(rotation) == 2 else rotation[0], expected)
+    tables: dict[bytes, tuple[tuple[Any, ...], list[str]]] = {}
+    for name, arrays in tables_in(path, keys):
+        content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        tables.setdefault(content, (arrays, []))[1].append(name)
+    for arrays, names in tables.values():
+        label = f"{names[0]} and {len(names) - 1} more" if names[1:] else names[0]
+        yield compared(label, arrays if len(arrays) == 2 else arrays[0], expected)
 
 
 def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -103,11 +100,11 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
     from safetensors import SafetensorError, safe_open
 
     try:
-        file = safe_open(path, "np")
+        file: Any = safe_open(path, "np")
         tensors = file.offset_keys()
         for names in (keys,) if keys else groups(tensors):
-            if missing := [name for name in names if name not in tensors]:
-                raise options.Failure(f"{path}: no tensor {missing[0]!r}, expected one of: {', '.join(sorted(tensors))}")
+            if absent_names := [name for name in names if name not in tensors]:
+                raise options.Failure(f"{path}: no tensor {absent_names[0]!r}, expected one of: {', '.join(sorted(tensors))}")
             yield " and ".join(names), tuple(file.get_tensor(name) for name in names)
     except SafetensorError as error:
         raise options.Failure(f"{path}: not a .safetensors file: {error}") from error
@@ -116,21 +113,19 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
 def groups(names: Collection[str]) -> Iterator[list[str]]:
     """Yield the name of each rotary table, or both names if cosines and sines are separate tensors."""
     for name in names:
-        module, _, last = name.rpartition(".")
-        if not is_rotary(last) or last.startswith("original_"):
+        module, dot, buffer = name.rpartition(".")
+        if not is_rotary(buffer) or buffer.startswith("original_"):
             continue
-        sines = f"{module}.{last.replace('cos', 'sin')}".lstrip(".")
-        cosines = f"{module}.{last.replace('sin', 'cos')}".lstrip(".")
-        if "cos" in last and "sin" not in last and sines in names:
+        sines, cosines = (f"{module}{dot}{buffer.replace(*words)}" for words in (("cos", "sin"), ("sin", "cos")))
+        if "cos" in buffer and "sin" not in buffer and sines in names:
             yield [name, sines]
-        elif "sin" not in last or "cos" in last or cosines not in names:
+        elif "sin" not in buffer or "cos" in buffer or cosines not in names:
             yield [name]
 
 
 def row_document(row: RotaryRow) -> dict[str, Any]:
     """Return a row as a dict for JSON.  For a row that was not checked, `reason` states why, and `faults` is empty."""
     faults, reason = ((), row.faults[0]) if row.verdict == "not checked" else (row.faults, "")
-    rotations = {name: None if rotary is None else rotary.to_dict() for name, rotary in
-                 (("found", row.found), ("expected", row.expected))}
     errors = {str(position): error for position, error in row.errors.items()}
-    return row._asdict() | rotations | {"faults": faults, "reason": reason, "errors": errors}
+    document = row._asdict() | {"faults": faults, "reason": reason, "errors": errors}
+    return {key: value.to_dict() if isinstance(value, Rotary) else value for key, value in document.items()}

@@ -37,20 +37,19 @@ def run(args: argparse.Namespace) -> int:
     if args.step is not None and args.start is None:
         raise ValueError("--step is given without --start, expected both")
     with options.table_of(args) as table:
-        positions = None if args.start is None else options.positions_of(args, table.shape[0])
-        rows = table.shape[0]
-        dtype = table.dtype
+        rows, dtype = table.shape[0], table.dtype
+        positions = None if args.start is None else options.positions_of(args, rows)
 
         def read(first: int, count: int) -> NDArray[np.float64]:
             bits = table.read(first, min(count, rows - first))
             return float64_of(bits if dtype == "bfloat16" else bits.view(dtype), dtype)
 
         matches = identify(Table(table.shape, dtype, read), positions, nearest=True)
-    nearest = [match for match in matches if match.reason.startswith("no match")]
-    matches = [] if nearest else matches
+    near_matches = [match for match in matches if match.reason.startswith("no match")]
+    matches = [] if near_matches else matches
     document = {"path": args.file, "shape": list(table.shape), "dtype": table.dtype}
-    document |= {"matches": list(map(match_document, matches)), "nearest": list(map(match_document, nearest))}
-    text = "\n".join(map(str, matches)) if matches else "\n".join([NO_MATCH, *(f"nearest: {match}" for match in nearest)])
+    document |= {"matches": list(map(match_document, matches)), "nearest": list(map(match_document, near_matches))}
+    text = "\n".join(map(str, matches)) if matches else "\n".join([NO_MATCH, *(f"nearest: {match}" for match in near_matches)])
     options.report(args, document, text)
     return options.OK if matches else options.FAILED
 
@@ -58,11 +57,6 @@ def run(args: argparse.Namespace) -> int:
 def match_document(match: Match) -> dict[str, Any]:
     """Return a match as a dict for JSON."""
     assert isinstance(match.positions, range)       # both the options and a search yield a range
-    return {
-        "convention": changes_of(match.encoding),
-        "start": match.positions.start,
-        "step": match.positions.step,
-        "presets": list(match.presets),
-        "difference": match.difference if math.isfinite(match.difference) else None,
-        "reason": match.reason,
-    }
+    difference = match.difference if math.isfinite(match.difference) else None
+    return {"convention": changes_of(match.encoding), "start": match.positions.start, "step": match.positions.step,
+            "presets": list(match.presets), "difference": difference, "reason": match.reason}

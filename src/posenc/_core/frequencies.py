@@ -124,10 +124,10 @@ def spaced_turns(
         return [0] * count, significant
     scale = math.prod((Fraction(s) for s in scales), start=Fraction(1))
     first = _log2(abs(scale)) - _log2(2 * math.pi)
-    last = first + (count - 1) * _slope(powers) if count > 1 else first
-    _check_range(min(first, last), max(first, last))
-    fraction_bits = _fraction_bits(min(first, last), significant)
-    bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last))
+    last_exponent = first + (count - 1) * _slope(powers) if count > 1 else first
+    _check_range(min(first, last_exponent), max(first, last_exponent))
+    fraction_bits = _fraction_bits(min(first, last_exponent), significant)
+    bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last_exponent))
     turn = _over_two_pi(abs(scale.numerator), bits)
     drop = 2 * bits - fraction_bits
     turns = [(turn * product >> drop) // scale.denominator for product in _geometric(count, powers, bits)]
@@ -138,16 +138,16 @@ def explicit_turns(
     frequencies: Sequence[float], scale: float, significant: int = SIGNIFICANT_BITS
 ) -> tuple[list[int], int]:
     """Return the turns per position of frequencies times `scale`, and `fraction_bits`: see `spaced_turns`."""
-    exact = [Fraction(w) * Fraction(scale) for w in frequencies]
-    sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, exact, strict=True) if x]
+    products = [Fraction(w) * Fraction(scale) for w in frequencies]
+    sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, products, strict=True) if x]
     if not sizes:
-        return [0] * len(exact), significant
+        return [0] * len(products), significant
     _check_range(min(sizes), max(sizes))
     fraction_bits = _fraction_bits(min(sizes), significant)
     precision = fraction_bits + max(0, math.ceil(max(sizes))) + GUARD_BITS
     two_pi = 2 * pi(precision)
-    turns = [(abs(x.numerator) << fraction_bits + precision) // (two_pi * x.denominator) for x in exact]
-    return [t if x >= 0 else -t for t, x in zip(turns, exact, strict=True)], fraction_bits
+    turns = [(abs(x.numerator) << fraction_bits + precision) // (two_pi * x.denominator) for x in products]
+    return [t if x >= 0 else -t for t, x in zip(turns, products, strict=True)], fraction_bits
 
 
 def limbs_of(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32], int]:

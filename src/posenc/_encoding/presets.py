@@ -263,7 +263,7 @@ def _preset(name: str) -> Preset:
     if not isinstance(name, str):
         raise checks.wrong_type("name", name, "a name from posenc.presets()")
     if name not in PRESETS:
-        similar = difflib.get_close_matches(name.lower(), PRESETS, 1)
-        hint = f"; did you mean {similar[0]!r}?" if similar else ""
+        matches = difflib.get_close_matches(name.lower(), PRESETS, 1)
+        hint = f"; did you mean {matches[0]!r}?" if matches else ""
         raise ValueError(f"name is {name!r}, expected one of posenc.presets(){hint}")
     return PRESETS[name]

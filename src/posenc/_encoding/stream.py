@@ -61,9 +61,9 @@ def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: A
         chunk_rows = len(out)
     rows = chunk_rows or max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
 
-    def generate(remaining: range) -> Iterator[Chunk]:
-        while remaining:
-            part, remaining = remaining[:rows], remaining[rows:]
+    def generate(rows_to_come: range) -> Iterator[Chunk]:
+        while rows_to_come:
+            part, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
             buffer = None if out is None else out[: len(part)]
             yield Chunk(part, encoding.encode(part, dtype=name, out=buffer, threads=threads))
 

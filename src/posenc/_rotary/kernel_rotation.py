@@ -25,7 +25,8 @@ def kernel_rotation(
     # the kernel expects columns in the order cos, sin, cos, sin ...
     convention = DEFAULTS | {"order": "cos", "scale": scale}
     parts = [
-        (kernel_columns(2 * len(indices), convention, turns_of_axis), axes and np.array(indices, np.intp).tobytes())
+        (kernel_columns(2 * len(indices), convention, turns_of_axis),
+         None if axes is None else np.array(indices, np.intp).tobytes())
         for indices, turns_of_axis in pairs_by_axis(turns, pairs, axes)
     ]
     return kernel.Rotation(parts, head_dim, pairs, interleaved)

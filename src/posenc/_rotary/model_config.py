@@ -34,9 +34,9 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     scaling.setdefault("rope_theta", _read(config, "rope_theta", "rotary_emb_base") or models.BASES.get(model_type))
     if scaling["rope_theta"] is None:
         raise _lacks("rope_theta", config)
-    different = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
-    if different:
-        raise ValueError(f"config has layer_rope_theta with {min(different)}, expected one base; make a Rotary for each base")
+    other_bases = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
+    if other_bases:
+        raise ValueError(f"config has layer_rope_theta with {min(other_bases)}, expected one base; make a Rotary for each base")
 
     if _read(config, "qk_rope_head_dim") is not None:       # qk_rope_head_dim counts only rotated columns
         scaling.pop("partial_rotary_factor", None)
@@ -178,12 +178,12 @@ def _parameters_by_type(config: Any, model_type: str) -> dict[str | None, dict[s
 
 def _stated_parameters(config: Any) -> Mapping[str, Any]:
     """Return rope_parameters, or rope_scaling (its former name), or an empty dict if the configuration has neither."""
-    given = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))] or [{}]
-    if given[0] != given[-1]:
+    statements = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))] or [{}]
+    if statements[0] != statements[-1]:
         raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
-    if not isinstance(given[0], Mapping):
-        raise checks.wrong_type("config.rope_parameters or config.rope_scaling", given[0], "a dict")
-    return given[0]
+    if not isinstance(statements[0], Mapping):
+        raise checks.wrong_type("config.rope_parameters or config.rope_scaling", statements[0], "a dict")
+    return statements[0]
 
 
 def _is_nested(parameters: Mapping[str, Any]) -> bool:

@@ -105,7 +105,7 @@ class RotaryAt:
         >>> Rotary(64).at(range(7, 10))[1:].positions
         array([8, 9])
         """
-        return np.asarray(memoryview(self._positions).toreadonly())
+        return np.asarray(self._positions.data.toreadonly())
 
     @property
     def nbytes(self) -> int:

@@ -62,7 +62,7 @@ def _exact(
         integers, fraction_bits = spaced_turns(count, powers, scales, *significant)
         return integers + [0] * zeros, fraction_bits
 
-    values = spaced_float64(count, powers, math.prod(map(Fraction, scales)))
+    values = spaced_float64(count, powers, math.prod((Fraction(s) for s in scales), start=Fraction(1)))
     return Frequencies(turns, np.append(values, np.zeros(zeros)), 1.0)
 
 
@@ -112,7 +112,7 @@ def _factor(scaling: Scaling) -> Decimal:
         return Decimal(scaling["factor"])
     if "max_position_embeddings" not in scaling:
         raise _lacks("factor", scaling)
-    return Decimal(scaling["max_position_embeddings"]) / scaling["original_max_position_embeddings"]
+    return Decimal(scaling["max_position_embeddings"]) / Decimal(scaling["original_max_position_embeddings"])
 
 
 def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
@@ -125,7 +125,7 @@ def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
 
         `scale` does not affect the index.
         """
-        rotations_of_first_pair = scaling["original_max_position_embeddings"] / TWO_PI
+        rotations_of_first_pair = Decimal(scaling["original_max_position_embeddings"]) / TWO_PI
         return dim * (rotations_of_first_pair / Decimal(rotations)).ln() / (2 * Decimal(base).ln())
 
     low, high = pair_with(scaling.get("beta_fast", 32.0)), pair_with(scaling.get("beta_slow", 1.0))
@@ -261,14 +261,15 @@ def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
         raise checks.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
     rope_type = type_of_scaling(scaling)
     _, required, optional, ignored = TYPES[rope_type]
-    accepted = (*required, *optional, *SHARED)
+    valid_keys = (*required, *optional, *SHARED)
     values: dict[str, Any] = {"rope_type": rope_type}
     for key, value in scaling.items():
         if value is None or key in ("rope_type", "type", *ignored):
             continue
-        if key not in accepted:
-            raise ValueError(f"{name} has the key {key!r}, expected keys of {rope_type}: {', '.join(accepted)}")
-        values[key] = CHECKS.get(key, checks.positive)(f"{name}[{key!r}]", value)
+        if key not in valid_keys:
+            raise ValueError(f"{name} has the key {key!r}, expected keys of {rope_type}: {', '.join(valid_keys)}")
+        check: Callable[[str, Any], Any] = CHECKS.get(key, checks.positive)
+        values[key] = check(f"{name}[{key!r}]", value)
     for key in required:
         if key not in values:
             raise _lacks(key, values)
