@@ -160,21 +160,39 @@ def torch_in_place(x, cos, sin):
     return rotate
 
 
-def torch_compiled(x, cos, sin):
-    """Rotate into a second tensor, which is reused: faster than in place."""
-    half, out, cos, sin = x.shape[-1] // 2, torch.empty_like(x), cos[:, None], sin[:, None]
+def torch_into_second(x, cos, sin):
+    """Rotate into a second tensor, with three operations: faster than in place for a single position."""
+    out, half = torch.empty_like(x), x.shape[-1] // 2
+    cos, sin = torch.cat([cos, cos], -1)[:, None], sin[:, None]
 
-    def rotate(x, cos, sin, out):
-        a, b = x.chunk(2, -1)
-        out[..., :half] = a * cos - b * sin
-        out[..., half:] = b * cos + a * sin
+    def rotate():
+        torch.mul(x, cos, out=out)
+        out[..., :half].addcmul_(x[..., half:], sin, value=-1)
+        out[..., half:].addcmul_(x[..., :half], sin)
+
+    return rotate
+
+
+def torch_compiled(x, cos, sin):
+    """Rotate in place; the halves have storages of their own, because the compiler copies tensors that share one."""
+    if not x.is_contiguous():
+        x, cos, sin = x.transpose(1, 2), cos[:, :, None], sin[:, :, None]
+    else:
+        cos, sin = cos[:, None], sin[:, None]
+    bits, half = x.view(torch.int16 if x.itemsize == 2 else torch.int32).numpy(), x.shape[-1] // 2
+    halves = [torch.from_numpy(part).view(x.dtype) for part in (bits[..., :half], bits[..., half:])]
+
+    def rotate(a, b, cos, sin):
+        left, right = a * cos - b * sin, b * cos + a * sin
+        a.copy_(left)
+        b.copy_(right)
 
     torch.compiler.reset()
-    return partial(torch.compile(rotate, dynamic=False), x, cos, sin, out)
+    return partial(torch.compile(rotate, dynamic=False), *halves, cos.contiguous(), sin.contiguous())
 
 
 def onnxruntime(x, cos, sin, threads):
-    """Run the operator RotaryEmbedding, with inputs and outputs bound to existing arrays; it has no bfloat16 on the CPU."""
+    """Run the operator RotaryEmbedding in place, with inputs and outputs bound to arrays; it has no bfloat16 on the CPU."""
     helper, runtime = importlib.import_module("onnx.helper"), importlib.import_module("onnxruntime")
     info = partial(helper.make_tensor_value_info, elem_type=1, shape=None)
     heads, out = {}, x.numpy()
@@ -189,7 +207,7 @@ def onnxruntime(x, cos, sin, threads):
     binding = session.io_binding()
     for name, value in {"x": out, "cos": cos.numpy(), "sin": sin.numpy()}.items():
         binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(value))
-    binding.bind_ortvalue_output("y", runtime.OrtValue.ortvalue_from_numpy(np.ones_like(out)))
+    binding.bind_ortvalue_output("y", runtime.OrtValue.ortvalue_from_numpy(out))
     return partial(session.run_with_iobinding, binding)
 
 
@@ -197,9 +215,12 @@ def rotations(x, positions, rotary, threads):
     """Return {name: function} for a tensor, and positions of shape (batch, n)."""
     torch.set_num_threads(threads)
     exact = rotary.tables(positions.numpy(), dtype="float64")
-    cos, sin = (torch.from_numpy(array[..., : x.shape[-1] // 2]).to(x.dtype) for array in exact)      # (batch, n, head_dim / 2)
+    factors = [torch.from_numpy(array[..., : x.shape[-1] // 2]).float() for array in exact]     # (batch, n, head_dim / 2)
+    rounded = [factor.to(x.dtype) for factor in factors]
     cases = {"transformers": transformers_recipe(x, positions, rotary.base),
-             "torch in place": torch_in_place(x, cos, sin), "torch.compile": torch_compiled(x, cos, sin)}
+             "torch in place": torch_in_place(x, *rounded), "torch.compile": torch_compiled(x, *factors)}
+    if x.shape[2] == 1:
+        cases["torch, second tensor"] = torch_into_second(x, *rounded)
     if x.dtype == torch.float32:
-        cases["onnxruntime"] = onnxruntime(x, cos.contiguous(), sin.contiguous(), threads)
+        cases["onnxruntime"] = onnxruntime(x, *(factor.contiguous() for factor in factors), threads)
     return cases

@@ -82,13 +82,13 @@ def angle_addition(library: Any, n: int, d_model: int, first: int = 0) -> Callab
 
 def addition(library: Any, n: int, d_model: int) -> Callable[[NDArray[Any]], None]:
     """Return a function that adds a table of n rows to a batch, in blocks whose part of the table stays in the cache."""
-    table = library.asarray(posenc.encode(n, d_model))
+    table: Any = posenc.encode(n, d_model).reshape(-1, math.gcd(n, ROWS) * d_model)
+    table = table if library is np else library.from_numpy(table)
 
     def add(x: Any) -> None:
-        x = library.asarray(x)
-        for i in range(0, n, ROWS):
-            block = x[:, i : i + ROWS]
-            library.add(block, table[i : i + ROWS], out=block)
+        x = (x if library is np else library.from_numpy(x)).reshape(len(x), *table.shape)
+        for i in range(len(table)):
+            library.add(x[:, i], table[i], out=x[:, i])
 
     return add
 
