@@ -144,3 +144,19 @@ def assert_same_bits(actual, expected):
     assert actual.dtype == expected.dtype
     different = np.argwhere(bits_of(actual) != bits_of(expected))
     assert not len(different), f"{len(different)} values differ, the first at {tuple(different[0])}"
+
+
+class Tensor:
+    """A number whose dtype is from another library."""
+
+    def __init__(self, dtype, number, ndim=0):
+        self.dtype, self.number, self.ndim = dtype, number, ndim
+
+    def __index__(self):
+        return self.number
+
+    def __float__(self):
+        return float(self.number)
+
+    def __repr__(self):
+        return f"Tensor({self.number}, {self.dtype})"

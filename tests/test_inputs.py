@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import posenc
-from conftest import assert_same_bits, bits_of
+from conftest import Tensor, assert_same_bits, bits_of
 from posenc import Encoding
 from posenc._arguments.as_array import shown
 from reference import NAN, Reference, Rotated, reference_of
@@ -45,22 +45,6 @@ def strided(shape, strides):
 
 class Sub(np.ndarray):
     pass
-
-
-class Tensor:
-    """A number whose dtype is from another library."""
-
-    def __init__(self, dtype, number, ndim=0):
-        self.dtype, self.number, self.ndim = dtype, number, ndim
-
-    def __index__(self):
-        return self.number
-
-    def __float__(self):
-        return float(self.number)
-
-    def __repr__(self):
-        return f"Tensor({self.number}, {self.dtype})"
 
 
 def valid(function):
@@ -140,22 +124,6 @@ BAD = {         # argument: invalid values
     "chunk_rows": {TypeError: [2.0, True, "1", Tensor("torch.bool", 1)], ValueError: [0, -1, 11]},       # `out` has 12 rows
     "x_scale": {TypeError: ["2", True, None, np.ones(2), np.complex64(2 + 1j)],
                 ValueError: [np.nan, np.inf, 1e300, 10**400, 2**53 + 1]},
-    "base": {
-        TypeError: ["10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"), np.array("100", object),
-                    np.array(True), np.timedelta64(5), np.datetime64(5, "s"), memoryview(b"100"), Tensor("torch.bool", 1),
-                    Tensor("torch.complex64", 1)],
-        ValueError: [0, -1.0, np.nan, np.inf, 10**400, 10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")],
-    },
-    "position_offset": {ValueError: [np.array(2**53 + 1), np.int64(2**53 + 1), np.nan, 2.0**63]},
-    "scale": {ValueError: [np.nan]}, "position_scale": {ValueError: [np.inf]}, "frequency_scale": {TypeError: [None]},
-    "padding_idx": {TypeError: [1.0, True, [1], Tensor("torch.bool", 1)], ValueError: [2**63, -(2**63) - 1, 10**5000]},
-    "odd": {ValueError: ["pad"], TypeError: [1]}, "spacing": {ValueError: ["linear"]}, "layout": {ValueError: ["split"]},
-    "order": {ValueError: ["tan"]}, "exponents": {ValueError: ["row"]}, "shift": {ValueError: [32]},
-    "frequencies": {
-        TypeError: [["a", "b"], [True], np.full(32, 1j), np.ma.array([1, 2], mask=[True, False])],
-        ValueError: [[1.0], [[1.0, 2.0]], [1.0, np.nan], [[1.0], [2.0, 3.0]], [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
-    },
-    "no_such": {TypeError: [1]},
 }
 CASES = [(name, value, error) for name, kinds in BAD.items() for error, values in kinds.items() for value in values]
 BAD_TOGETHER = [
@@ -227,7 +195,7 @@ def test_exact_numbers_of_every_type_are_accepted():
 
 @pytest.mark.parametrize(
     "function, argument, value, error",
-    [(function, *case) for case in CASES for function in FUNCTIONS_WITH.get(case[0], ("Encoding",))], ids=short,
+    [(function, *case) for case in CASES for function in FUNCTIONS_WITH[case[0]]], ids=short,
 )
 def test_invalid_arguments_are_refused(function, argument, value, error):
     assert_refused(function, valid(function) | {argument: value}, error, argument)
@@ -246,19 +214,13 @@ class Unconvertible:
         raise RuntimeError("not now")
 
 
-@pytest.mark.parametrize(
-    "name, call",
-    [
-        ("positions", lambda bad: posenc.encode(bad, 4)),
-        ("positions", lambda bad: posenc.add_to(np.zeros((3, 4), F4), bad)),
-        ("frequencies", lambda bad: posenc.Encoding(4, frequencies=bad)),
-        ("mask", posenc.positions_from_mask),
-        ("lengths", posenc.positions_from_lengths),
-    ],
-)
+@pytest.mark.parametrize("name, call", [
+    ("positions", "encode(bad, 4)"), ("positions", "add_to(np.zeros((3, 4), 'f4'), bad)"), ("mask", "positions_from_mask(bad)"),
+    ("frequencies", "Encoding(4, frequencies=bad)"), ("lengths", "positions_from_lengths(bad)"),
+])
 def test_failed_conversions_to_an_array_are_reported(name, call):
     with pytest.raises(TypeError, match=f"{name} is of type Unconvertible"):
-        call(Unconvertible())
+        eval(f"posenc.{call}", {"posenc": posenc, "np": np, "bad": Unconvertible()})
 
 
 def test_bfloat16_is_read_as_float32():

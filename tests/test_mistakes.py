@@ -8,11 +8,14 @@ import contextlib
 import importlib
 import inspect
 import os
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import posenc
+from conftest import Tensor
 
 REFUSALS = (TypeError, ValueError, MemoryError, AttributeError)
 CONFIG = {"head_dim": 64, "rope_theta": 5e5}
@@ -61,11 +64,16 @@ WRONG = {
     "dtype": ["int8", "half precision", 5], "out": [[0.0], np.zeros((12, 64), "i8"), np.zeros((3, 5), "f4")],
     "threads": [0, "all", 1.5, True], "x": [[0.0], "x"], "x_scale": ["8", float("inf"), float("nan")],
     "chunk_rows": [0, 1.5, "4"], "encoding": [64, "whisper", {}], "name": ["wisper", 64], "mask": [[2, 0], "10", [[1, 0], [1]]],
-    "padding_idx": [1.0, 2**63], "start": ["0", [0.5]], "lengths": [[-1], 3, [2**62, 2**62]], "segment_ids": [[0.5], 7],
+    "padding_idx": [1.0, 2**63, -(2**63) - 1, 10**5000, True, [1], Tensor("torch.bool", 1)], "start": ["0", [0.5]], "lengths": [[-1], 3, [2**62, 2**62]], "segment_ids": [[0.5], 7],
     "padding_segment": [0.5], "path": [3, ["pe.npy"], "a\0.npy"], "overwrite": [1, "w"], "samples": [0, 2.5, "all"],
-    "progress": [True, "bar"], "inverse": [1, "no"], "base": [0, -1, "10000", float("nan"), 1j, None], "scale": ["2", None],
+    "progress": [True, "bar"], "inverse": [1, "no"], "scale": ["2", None, float("nan")],
+    "base": [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"), np.array("100", object), np.nan,
+             np.array(True), np.timedelta64(5), np.datetime64(5, "s"), memoryview(b"100"), Tensor("torch.bool", 1), np.inf,
+             Tensor("torch.complex64", 1), 10**400, 10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")],
     "layout": ["concat", 1], "order": ["tan"], "odd": ["pad"], "spacing": ["linear"], "exponents": ["columns"],
-    "frequencies": [[1.0, float("nan")], np.eye(2), "1"], "shift": [32, "1"], "position_offset": [2.0**63, "1"],
+    "frequencies": [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0], [[1.0], [2.0, 3.0]],
+                    np.ma.array([1, 2], mask=[True, False]), [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31], "shift": [32, "1"],
+    "position_offset": [2.0**63, "1", np.array(2**53 + 1), np.int64(2**53 + 1), float("nan")],
     "position_scale": ["1", float("inf")], "frequency_scale": ["1", float("inf")], "rotary_dim": [63, 66, 2.5],
     "scaling": ["yarn", {"rope_type": "ntk", "factor": 2}, {"factor": 2}], "axes": [[0, 2], "xy", [-1] * 32],
     "widths": [(100, 30), 4, (4.0, 4.0)], "group": ["axes", None], "include_input": [True, "middle"],
