@@ -129,6 +129,8 @@ def from_ray(ray, encode, encoding, **_):
 
 
 def from_dask(dd, pq, encode, encoding, meta, **_):
+    import posenc.dask
+
     pq.write_table(arrow_table(), "nulls.parquet")
     column = dd.read_parquet("nulls.parquet", dtype_backend="pyarrow")["position"]
     with refused():
