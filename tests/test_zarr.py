@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -80,6 +81,10 @@ def put(store, key, content):
     _zarr.sync((root / key).set(zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(content)))
 
 
+def delete(store):
+    _zarr.sync(_zarr.place_of(store).root.delete_dir())
+
+
 @pytest.fixture
 def written(monkeypatch):
     """Record the chunks that are written."""
@@ -102,29 +107,18 @@ def test_every_kind_of_store(any_store):
 
 
 def test_every_dtype(tmp_path, dtype):
-    positions = range(2**62, 2**62 - 300, -3)
-    array = complete(tmp_path / "pe.zarr", n=positions, dtype=dtype)
+    positions, path = range(2**62, 2**62 - 300, -3), tmp_path / "pe.zarr"
+    array = complete(path, n=positions, dtype=dtype)
     expected = ENCODING.encode(positions, dtype=dtype)
     assert_same_bits(array[:].view(expected.dtype), expected)
     assert array.attrs["posenc"]["dtype"] == dtype
-    (tmp_path / "pe.zarr/c/3/0").unlink()
-    lost = zarr.open_array(tmp_path / "pe.zarr", mode="r")[21:28]
-    assert np.isnan(lost.view(expected.dtype).astype(float)).all()
-
-
-def test_a_chunk_is_the_bytes_of_its_rows(tmp_path):
-    complete(tmp_path / "pe.zarr")
-    expected = ENCODING.encode(N)
-    assert (tmp_path / "pe.zarr/c/3/0").read_bytes() == expected[21:28].tobytes()
-    last = np.frombuffer((tmp_path / "pe.zarr/c/14/0").read_bytes(), "f4").reshape(CHUNK, 6)
-    assert_same_bits(last[:2], expected[98:])
-    assert np.isnan(last[2:]).all()
-
-
-def test_equal_tables_are_equal_files(tmp_path):
-    for name in ("a.zarr", "b.zarr"):
-        complete(tmp_path / name)
-    assert (tmp_path / "a.zarr/zarr.json").read_bytes() == (tmp_path / "b.zarr/zarr.json").read_bytes()
+    assert (path / "c/3/0").read_bytes() == expected[21:28].tobytes()
+    (path / "c/3/0").unlink()
+    chunk = np.frombuffer((path / "c/14/0").read_bytes(), expected.dtype).reshape(CHUNK, 6)         # padded
+    for rows in (zarr.open_array(path, mode="r")[21:28].view(expected.dtype), chunk[2:]):
+        assert np.isnan(rows.astype(float)).all()
+    complete(tmp_path / "again.zarr", n=positions, dtype=dtype)
+    assert (path / "zarr.json").read_bytes() == (tmp_path / "again.zarr/zarr.json").read_bytes()
 
 
 @pytest.mark.parametrize("shard_rows, shards", [(7, 15), (21, 5), (700, 1)])
@@ -167,20 +161,10 @@ def test_parts_write_every_chunk_exactly_once(n, chunk, per_shard, parts, seed):
 
 
 def in_threads(functions):
-    """Call functions at the same moment; return their results, or None for an OSError or ValueError."""
-    results, barrier = [], threading.Barrier(len(functions))
-
-    def run(function):
-        barrier.wait()
-        with suppress(OSError, ValueError):
-            results.append(function())
-
-    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+    """Call functions at the same moment; return their results, in any order."""
+    barrier = threading.Barrier(len(functions))
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(lambda function: barrier.wait() + 1 and function(), functions))
 
 
 def test_threads_create_and_write_at_once(store):
@@ -189,10 +173,7 @@ def test_threads_create_and_write_at_once(store):
         assert sum(in_threads([lambda k=k: posenc.zarr.write(store, k % 5, 5) for k in range(10)])) >= 15
         assert_same_bits(posenc.zarr.finish(store)[:], ENCODING.encode(N))
         create(store, 3, overwrite=True)
-        if formats.is_url(store):
-            _zarr.sync(_zarr.place_of(store).root.delete_dir())
-        else:
-            shutil.rmtree(store)
+        delete(store)
 
 
 def test_processes_write_parts_at_once(tmp_path):
@@ -218,7 +199,7 @@ def test_a_job_that_runs_again_writes_only_missing_chunks(any_store, written):
     assert written == list(range(15))
 
 
-def test_an_unfinished_store_is_refused(any_store, call):
+def test_an_unfinished_store_is_refused(any_store):
     create(any_store)
     for k in (0, 2, 3, 4, 14):
         posenc.zarr.write(any_store, k, 15)
@@ -226,46 +207,43 @@ def test_an_unfinished_store_is_refused(any_store, call):
     with pytest.raises(ValueError, match="some of 15 chunks are missing or damaged, first c/1/0, c/5/0, c/6/0; "):
         posenc.zarr.finish(any_store)
     assert posenc.zarr.write(any_store, 0, 1) == 10
-    with pytest.raises(ValueError, match=r"not complete; to resume, call posenc\.zarr\.create"), opened(any_store):
-        pass
-    if isinstance(any_store, (str, os.PathLike)):
-        for function in (posenc.open, posenc.verify):
-            with pytest.raises(ValueError, match="the store is not complete"):
-                function(any_store)
-        code, out, error = call("verify", any_store)
-        assert (code, out) == (1, "") and "the store is not complete" in error
+    is_path = isinstance(any_store, (str, os.PathLike))
+    for function in (posenc.open, posenc.verify) if is_path else (lambda store: opened(store).__enter__(),):
+        with pytest.raises(ValueError, match=r"not complete; to resume, call posenc\.zarr\.create"):
+            function(any_store)
     posenc.zarr.finish(any_store)
     with opened(any_store) as table:
         assert table.specification == (range(N), ENCODING, "float32")
 
 
-ARGUMENTS = {"n": 99}, {"encoding": posenc.Encoding(6)}, {"dtype": "float64"}, {"chunk_rows": 20}, {"shard_rows": 14}
-CHANGED = [
-    "positions range(0, 100), not range(0, 99)", "encoding Encoding(6, base=77.0), not Encoding(6)",
-    "dtype float32, not float64", "chunk_rows 7, not 20", "shard_rows None, not 14",
-]
+CHANGED = {
+    "positions range(0, 100), not range(0, 99)": {"n": 99},
+    "encoding Encoding(6, base=77.0), not Encoding(6)": {"encoding": posenc.Encoding(6)},
+    "dtype float32, not float64": {"dtype": "float64"},
+    "chunk_rows 7, not 20": {"chunk_rows": 20},
+    "shard_rows None, not 14": {"shard_rows": 14},
+}
 
 
-@pytest.mark.parametrize("finished", [False, True])
-@pytest.mark.parametrize("keywords, message", list(zip(ARGUMENTS, CHANGED, strict=True)), ids=CHANGED)
-def test_a_store_with_other_arguments_is_replaced_only_with_overwrite(store, keywords, message, finished):
+@pytest.mark.parametrize("is_complete", [False, True])
+@pytest.mark.parametrize("message, keywords", CHANGED.items())
+def test_a_store_with_other_arguments_is_replaced_only_with_overwrite(store, keywords, message, is_complete):
     create(store)
-    posenc.zarr.write(store, 0, 1 if finished else 3)
-    if finished:
+    posenc.zarr.write(store, 0, 1 if is_complete else 3)
+    chunks = posenc.zarr.missing(store)
+    if is_complete:
         posenc.zarr.finish(store)
-    before = posenc.zarr.missing(store)
     with pytest.raises(FileExistsError) as caught:
         create(store, **keywords)
     assert caught.value.strerror == f"The store exists with {message}; overwrite=True replaces it"
-    assert posenc.zarr.missing(store) == before
-    chunks = create(store, overwrite=True, **keywords)
-    assert posenc.zarr.missing(store) == list(range(chunks))
+    assert posenc.zarr.missing(store) == chunks
+    count = create(store, overwrite=True, **keywords)
+    assert posenc.zarr.missing(store) == list(range(count))
     posenc.zarr.write(store, 0, 2)
-    assert create(store, overwrite=True, **keywords) == chunks > len(posenc.zarr.missing(store))       # continues
+    assert create(store, overwrite=True, **keywords) == count > len(posenc.zarr.missing(store))         # continues
     posenc.zarr.write(store, 0, 1)
-    arguments = {"n": N, "encoding": ENCODING, "dtype": "float32"} | keywords
-    expected = arguments["encoding"].encode(arguments["n"], dtype=arguments["dtype"])
-    assert_same_bits(posenc.zarr.finish(store)[:], expected)
+    posenc.zarr.finish(store)
+    assert posenc.verify(store, keywords.get("n", N), keywords.get("encoding", ENCODING)) == keywords.get("n", N)
 
 
 def test_a_complete_store_is_written_again_with_overwrite(store):
@@ -290,8 +268,11 @@ def test_a_damaged_chunk_is_reported_and_written_again(store, shard_rows, damage
     assert posenc.verify(store) == N
 
 
+CALLS = (posenc.zarr.write, 0, 1), (posenc.zarr.missing,), (posenc.zarr.finish,)
+
+
 def test_a_store_that_was_not_created_is_refused(any_store, tmp_path):
-    for function, *arguments in ((posenc.zarr.write, 0, 1), (posenc.zarr.missing,), (posenc.zarr.finish,)):
+    for function, *arguments in CALLS:
         with pytest.raises(FileNotFoundError, match="No Zarr array is visible to this process"):
             function(any_store, *arguments)
     assert names(tmp_path) == []
@@ -299,7 +280,7 @@ def test_a_store_that_was_not_created_is_refused(any_store, tmp_path):
 
 def test_arrays_of_other_programs(store):
     zarr.create_array(store, shape=(10, 4), chunks=(3, 2), dtype="f4")[:] = 1
-    for function, *arguments in ((posenc.zarr.write, 0, 1), (posenc.zarr.missing,), (posenc.zarr.finish,)):
+    for function, *arguments in CALLS:
         with pytest.raises(ValueError, match=r"pe\.zarr: another array, expected one that posenc\.zarr\.create has started"):
             function(store, *arguments)
     with pytest.raises(FileExistsError, match="overwrite=True"):
@@ -377,10 +358,6 @@ def test_an_interrupted_overwrite_can_be_repeated(store, monkeypatch):
         with pytest.raises(FileExistsError):
             create(store, n=50)
         assert_same_bits(complete(store, n=50, overwrite=True)[:], ENCODING.encode(50))
-
-
-def delete(store):
-    _zarr.sync(_zarr.place_of(store).root.delete_dir())
 
 
 @pytest.mark.parametrize("other", [lambda store: create(store, n=50, overwrite=True), delete])
@@ -471,18 +448,19 @@ def test_processes_finish_a_store_at_once(store, monkeypatch):
 
 @POSIX
 @pytest.mark.long
-def test_killed_processes_never_leave_a_wrong_store(tmp_path, monkeypatch):
-    """Four processes write each of 500 stores, and one of them is killed."""
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_killed_processes_never_leave_a_wrong_store(tmp_path, monkeypatch, overwrite):
+    """Four processes write each of 500 stores, and one of them is killed; with `overwrite`, they belong to two jobs."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)       # which takes most of the time
-    rng, outcomes = random.Random(0), {"complete": 0, "refused": 0}
-    encoding = posenc.Encoding(4, base=10.0)
+    choice, outcomes = random.Random(0), {"complete": 0, "refused": 0}
 
-    def work(path, own):
+    def work(path, job, seed):
+        random_of_process = random.Random(seed)
         with suppress(OSError, ValueError):
-            posenc.zarr.create(path, 24, encoding, chunk_rows=4)
-            posenc.zarr.write(path, own.randrange(4), 4)
+            create(path, 24, posenc.Encoding(4, base=10.0 + job), chunk_rows=4, overwrite=overwrite)
+            posenc.zarr.write(path, random_of_process.randrange(4), 4)
             posenc.zarr.write(path, 0, 1)
-            if own.random() < 0.7:
+            if random_of_process.random() < 0.7:
                 posenc.zarr.finish(path)
 
     for trial in range(500):
@@ -490,24 +468,24 @@ def test_killed_processes_never_leave_a_wrong_store(tmp_path, monkeypatch):
         for k in range(4):
             processes.append(os.fork())
             if not processes[-1]:
-                work(path, random.Random(4 * trial + k))
+                work(path, k % 2 if overwrite else 0, 4 * trial + k)
                 os._exit(0)
-        time.sleep(rng.random() * 0.08)
+        time.sleep(choice.random() * 0.08)
         os.kill(processes[0], signal.SIGKILL)
         assert {os.waitpid(process, 0)[1] for process in processes} <= {0, signal.SIGKILL}
-        metadata = path / "zarr.json"
-        finished = metadata.exists() and json.loads(metadata.read_text())["attributes"]["complete"] is True
-        outcomes["complete" if finished else "refused"] += 1
-        if finished:
-            assert posenc.verify(path) == 24
+        try:
+            posenc.open(path)
+        except (FileNotFoundError, ValueError):
+            outcomes["refused"] += 1
+            with pytest.raises((FileNotFoundError, ValueError), match=r"not complete|No Zarr array|missing or damaged"):
+                posenc.verify(path)
         else:
-            for function in (posenc.open, posenc.verify):
-                with pytest.raises((FileNotFoundError, ValueError), match=r"not complete|No Zarr array"):
-                    function(path)
-        posenc.zarr.create(path, 24, encoding, chunk_rows=4)
+            outcomes["complete"] += 1
+            assert posenc.verify(path) == 24 and json.loads((path / "zarr.json").read_text())["attributes"]["complete"]
+        create(path, 24, chunk_rows=4, overwrite=True)
         posenc.zarr.write(path, 0, 1)
         posenc.zarr.finish(path)
-        assert posenc.verify(path, encoding=encoding) == 24
+        assert posenc.verify(path, encoding=ENCODING) == 24
         shutil.rmtree(path)
     print(outcomes)
     assert min(outcomes.values()) > 5
