@@ -76,6 +76,8 @@ def integer(name: str, value: Any, lowest: float, expected: str = "an integer") 
 
 def real(name: str, value: Any) -> float:
     """Return a value as a finite float; refuse an integer, fraction, decimal or longdouble that float64 would round."""
+    if type(value) is float and math.isfinite(value):
+        return value
     number: float | None = _converted(float, value, ("int", "uint", "float", "bfloat", "longdouble"))
     if number is None:
         raise wrong_type(name, value, "a real number")

@@ -122,9 +122,9 @@ def add_to(
         if encoding.d_model != d_model:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
     specification = encoding_of(d_model if encoding is None else encoding, convention)
-    # torch.compile cannot trace `real`; for an int or a float, the operator checks the value instead
+    # torch.compile cannot trace `real`; the kernels check an int or a float
     compiling = torch.compiler.is_compiling()
-    if not compiling or type(x_scale) not in (int, float):
+    if type(x_scale) not in ((int, float) if compiling else (float,)):
         x_scale = tensors.real("x_scale", x_scale)
     if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
         specification.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=x_scale)

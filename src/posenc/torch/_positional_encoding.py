@@ -155,10 +155,10 @@ class PositionalTable(TableModule):
         if not torch.compiler.is_compiling():
             table = self._tables.get((dtype, device, None))
             length = self.max_sequence_length or 0 if table is None else table.shape[0]
-            limit = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
-            if (table is None or stop > length) and start >= 0 and stop <= limit and tensors.is_eager():
-                # other threads see either the old or the new table
-                table = new_table(self, dtype, device, None, length if stop <= length else max(stop, min(2 * length, limit)))
+            if (table is None or stop > length) and start >= 0 and tensors.is_eager():
+                limit = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
+                if stop <= limit:       # other threads see either the old or the new table
+                    table = new_table(self, dtype, device, None, length if stop <= length else max(stop, min(2 * length, limit)))
         elif self.max_sequence_length is not None:
             table = kept_table(self, dtype, device)
         if table is None or start < 0 or stop > table.shape[0]:
@@ -357,7 +357,7 @@ class PositionalEncoding(PositionalTable):
             return super().forward(start=start, positions=positions)
         tensors.check_x(x, self.d_model)
         sequence_first = not self.batch_first and x.ndim > 2
-        column = (-1, *[1] * (x.ndim - 2))      # the shape of n positions along the first axis
+        column = (-1, *[1] * (x.ndim - 2)) if sequence_first else ()        # the shape of n positions along the first axis
         if positions is not None:
             tensors.check_positions(positions, x.device)
             in_column = sequence_first and positions.ndim < 2
