@@ -126,12 +126,14 @@ def add_to(
     compiling = torch.compiler.is_compiling()
     if type(x_scale) not in ((int, float) if compiling else (float,)):
         x_scale = tensors.real("x_scale", x_scale)
+    assert isinstance(x_scale, (int, float))
     if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
         specification.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=x_scale)
         torch.autograd.graph.increment_version(x)
         return x
     tensor, start, _ = tensors.tensor_or_rows(positions, x.device, n)
-    if compiling or torch.jit.is_tracing():         # a compiler would replace the two roundings of PyTorch's operators by one
+    # a compiler would replace the two roundings of PyTorch's operators by one
+    if compiling or torch._C._get_tracing_state() is not None:
         return x.copy_(torch.ops.posenc.add(x, tensor, start, x_scale, text_of(specification)))
     scale = kernel.rounded(tensors.DTYPES[x.dtype], x_scale)
     if not math.isfinite(scale):

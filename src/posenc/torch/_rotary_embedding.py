@@ -90,7 +90,7 @@ class RotaryEmbedding(TableModule):
                 config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
                 for name in ("model_type", "hidden_size")
             )
-            self._form = TABLES.get(kind, "twice")
+            self._form = TABLES.get(str(kind), "twice")
             self._rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
         if self._form == "complex" and dtype not in (None, torch.float32):
             raise ValueError(f"dtype is {dtype}, expected torch.float32 for a model that takes complex numbers")

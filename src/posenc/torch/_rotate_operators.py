@@ -124,7 +124,7 @@ class _Rotate(torch.autograd.Function):
     """A version of posenc::rotate that torch.func and forward-mode differentiation support."""
 
     vmap = staticmethod(_mapped)
-    backward = staticmethod(_backward)
+    backward = staticmethod(_backward)      # type: ignore[assignment]
 
     @staticmethod
     def forward(*arguments: Any) -> Tensor:
