@@ -158,7 +158,8 @@ class PositionalTable(TableModule):
             if (table is None or stop > length) and start >= 0 and tensors.is_eager():
                 limit = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
                 if stop <= limit:       # other threads see either the old or the new table
-                    table = new_table(self, dtype, device, None, length if stop <= length else max(stop, min(2 * length, limit)))
+                    rows = length if stop <= length else max(stop, min(2 * length, limit))
+                    table = new_table(self, dtype, device, None, rows)
         elif self.max_sequence_length is not None:
             table = kept_table(self, dtype, device)
         if table is None or start < 0 or stop > table.shape[0]:
