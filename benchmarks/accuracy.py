@@ -14,7 +14,7 @@ import importlib
 import sys
 from collections import defaultdict
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from unittest import mock
@@ -39,7 +39,6 @@ from reference import Reference
 POSITIONS = [k * 10**n for n in range(18) for k in (1, 3)] + [10**18, 17 * 10**17]
 COUNT, WIDTH = 61, 512
 HEAD_DIM, ROTARY_BASE = 128, 500_000
-MOVES, NUMBERS_OF_MOVES = posenc.Rotary(HEAD_DIM, base=ROTARY_BASE), (1, 10, 1000)
 BITS = 200                              # precision of the exact values and the errors
 EXACT = gmpy2.context(precision=BITS)
 ROUND = {torch.float32: gmpy2.context(precision=24), torch.bfloat16: gmpy2.context(precision=8)}
@@ -220,67 +219,6 @@ def model_differences():
     return rows
 
 
-# ---- keys that move: rotated again by the difference of two positions ------------------------------------------------
-
-
-def moved_by_posenc(keys, shifts):
-    for shift in shifts:
-        posenc.torch.rotate_(keys, [shift] * len(keys), rotary=MOVES)
-    return keys
-
-
-def moved_by_transformers(keys, shifts):
-    embedding = transformers_module()
-    for shift in shifts:
-        cos, sin = embedding(keys, torch.tensor([[shift]]))
-        keys, _ = importlib.import_module("transformers.models.llama.modeling_llama").apply_rotary_pos_emb(
-            keys[None, None], keys[None, None], cos, sin)
-        keys = keys[0, 0]
-    return keys
-
-
-def moved_once(keys, shifts):
-    return posenc.torch.rotate_(keys, [int(sum(shifts))] * len(keys), rotary=MOVES)
-
-
-@cache
-def transformers_module():
-    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
-    rope = {"rope_type": "default", "rope_theta": float(ROTARY_BASE)}
-    return llama.LlamaRotaryEmbedding(llama.LlamaConfig(hidden_size=HEAD_DIM, num_attention_heads=1, rope_parameters=rope))
-
-
-MOVERS = {
-    "recomputed from the key": None, "moved once, from the first position": moved_once, "moved each time": moved_by_posenc,
-    "moved each time, transformers": moved_by_transformers,
-}
-
-
-def moves():
-    """Return the largest error of keys after some moves, relative to the length of the pair, for each way and dtype.
-
-    2,000 keys at positions from 1,000,000 to 2,000,000 are rotated, then moved by random distances of at most 500.  The exact
-    keys are those before the rotation, rotated to their last position in float64 with the cosines and sines of posenc.
-    """
-    rng, results = np.random.default_rng(0), {}
-    given = torch.from_numpy(rng.standard_normal((2000, HEAD_DIM), np.float32))
-    positions, distances = rng.integers(10**6, 2 * 10**6, len(given)), rng.integers(-500, 501, max(NUMBERS_OF_MOVES)).tolist()
-    for dtype in (torch.float32, torch.bfloat16):
-        keys = given.to(dtype)
-        cached = posenc.torch.rotate(keys, positions, rotary=MOVES)
-        for name, move in MOVERS.items():
-            for number in NUMBERS_OF_MOVES:
-                at = positions + sum(distances[:number])
-                cos, sin = (torch.from_numpy(t) for t in MOVES.tables(at, dtype="float64"))
-                a, b = keys.double().chunk(2, -1)
-                exact = torch.stack([a * cos - b * sin, b * cos + a * sin])
-                result = posenc.torch.rotate(keys, at, rotary=MOVES) if move is None else \
-                    move(cached.clone(), distances[:number])
-                error = (torch.stack(result.double().chunk(2, -1)) - exact).abs().amax(0) / torch.hypot(a, b)
-                results.setdefault(f"{name}, {str(dtype)[6:]}", {})[number] = float(f"{float(error.max()):.3g}")
-    return results
-
-
 def main():
     reference, angles = Reference(WIDTH), Reference(HEAD_DIM, base=ROTARY_BASE, order="cos")
     errors, rotations, shares = {name: {} for name in CANDIDATES}, defaultdict(dict), defaultdict(dict)
@@ -293,7 +231,7 @@ def main():
         for name, error, share in rotated(positions, angles):
             rotations[name][last], shares[name][last] = error, share
     document = {"versions": versions("torch"), "errors": errors, "rotation errors": rotations, "correctly rounded": shares,
-                "model differences": model_differences(), "moves": moves()}
+                "model differences": model_differences()}
     save("accuracy", document)
     pages.update()
     plots.draw(plots.accuracy)

@@ -209,13 +209,6 @@ def model_differences():
     return table(*rows, left=2)
 
 
-def moves():
-    data = load("accuracy")["moves"]
-    numbers = list(next(iter(data.values())))
-    header = ["largest relative error", *(f"{int(n):,} move{'s' * (n != '1')}" for n in numbers)]
-    return table(header, *([name, *(f"{errors[n]:.1e}" for n in numbers)] for name, errors in data.items()))
-
-
 # ---- signatures ---------------------------------------------------------------------------------------------------------
 
 
