@@ -12,14 +12,9 @@ import argparse
 import math
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from posenc._cli import options
 from posenc.check import Match, identify
-from posenc.check.arithmetic import float64_of
 from posenc.check.conventions import changes_of
-from posenc.check.reading import Table
 
 NO_MATCH = (
     "no match: only sinusoidal tables with positions along the first axis are recognized; "
@@ -37,14 +32,9 @@ def run(args: argparse.Namespace) -> int:
     if args.step is not None and args.start is None:
         raise ValueError("--step is given without --start, expected both")
     with options.table_of(args) as table:
-        rows, dtype = table.shape[0], table.dtype
-        positions = None if args.start is None else options.positions_of(args, rows)
-
-        def read(first: int, count: int) -> NDArray[np.float64]:
-            bits = table.read(first, min(count, rows - first))
-            return float64_of(bits if dtype == "bfloat16" else bits.view(dtype), dtype)
-
-        matches = identify(Table(table.shape, dtype, read), positions, nearest=True)
+        positions = None if args.start is None else options.positions_of(args, table.shape[0])
+        rows = table.read(0, table.shape[0])
+        matches = identify(rows if table.dtype == "bfloat16" else rows.view(table.dtype), positions, nearest=True)
     near_matches = [match for match in matches if match.reason.startswith("no match")]
     matches = [] if near_matches else matches
     document = {"path": args.file, "shape": list(table.shape), "dtype": table.dtype}

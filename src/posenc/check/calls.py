@@ -139,7 +139,6 @@ class Setting(NamedTuple):
     widths: tuple[int, ...]         # numbers of columns that the rotation may have
     layer_type: str | None = None
     axes: int = 1                   # number of axes of positions; positions of shape (n,) are the same on all axes
-    length: int | None = None       # the length of the sequences; each call has an additional row at position length - 1
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")
 
@@ -301,17 +300,12 @@ def composed(function: Callable[..., Any], tables: Read, setting: Setting) -> Ro
 
 
 def numpy_function(rotate: Rotate, setting: Setting) -> Callable[..., Any]:
-    """Return a function of arrays, with one more row at the end of long sequences."""
+    """Return a function of arrays."""
     def call(x: NDArray[Any], positions: NDArray[Any]) -> Any:
         rows = torch.from_numpy(np.ascontiguousarray(x)).to(setting.device, setting.dtype)
         at = torch.from_numpy(np.array(positions, np.int64)).to(setting.device)
-        if setting.length is not None:
-            if int(at.max()) >= setting.length:
-                raise IndexError(f"position is {int(at.max())}, expected less than {setting.length}")
-            rows = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
-            at = torch.cat([at, at.new_full((*at.shape[:-1], 1), setting.length - 1)], -1)
         with torch.no_grad():
-            arrays = tuple(array_of_tensor(tensor[: len(x)]) for tensor in rotate(rows, at))
+            arrays = tuple(map(array_of_tensor, rotate(rows, at)))
         return arrays[0] if len(arrays) == 1 else arrays
 
     return call

@@ -29,14 +29,9 @@ CHUNK = 2**18               # values that are compared at a time: 2 MiB
 
 # ---- fits -----------------------------------------------------------------------------------------------------------
 
-STRAIGHT = 0.1              # radians: a column that turns by less in all rows is a straight line and shows no frequency
 KNOWN = 0.05                # error of the logarithm of a frequency: a larger one would bend the line of frequencies
-POOR = 0.3                  # residual as a share of the amplitude: half of that of an unrelated column
-QUARTER_SLOWEST, QUARTER_TYPICAL = 0.2, 0.6     # distance of phases from a quarter turn if cos and sin are exchanged: random
-                            # phases are 0.8 away; the slowest pair is hardly turned by an offset, others are
 MOST_PHASES = 0.7           # share of the pairs whose phases an offset must explain; the fastest may be unknown
 
-ONE_SIZE = 0.2              # distance of radii from the scale, as its share: noise of 0.1 in both columns, twice
 PLACED = 0.15               # distance from a row of the table, as a share of the scale: noise of 0.05, three times
 
 # ---- decisions ------------------------------------------------------------------------------------------------------
@@ -53,8 +48,6 @@ GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of 
 MOST_COLUMNS = 0.5          # share of the columns, or pairs, that the nearest candidate must explain
 WIDEST_RATIO = math.log(1e20)       # of two frequencies in a fit: beyond it, one of them does not turn
 EXTREME_BASE = 30           # logarithm of a base of e**30 or more: the fit went wrong
-YARN_PAIR = 0.005           # share of the scaling in a frequency: a ramp over 64 pairs has steps of 0.016
-AXIS_ERROR = 0.05           # largest difference from the values for an axis, at positions below `NEAR`
 NOT_KNOWN = 0.1             # relative error of a frequency beyond which the report says that it is not determined
 NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves no correct digit of a cosine
 ERRORS_AT = (1_000, 100_000, 1_000_000)     # positions of a report; each stands for itself and the seven positions before it

@@ -18,7 +18,7 @@ from posenc import Encoding, Rotary
 from posenc.check import conventions, limits
 from posenc.check.arithmetic import NARROW, PRECISION, float64_of, growth_of
 from posenc.check.conventions import Candidate, Names
-from posenc.check.reading import Sample, Table, numbers, positions_at, positions_of, sample_of, table_of
+from posenc.check.reading import Sample, numbers, positions_at, positions_of, sample_of, table_of
 
 PLAIN = {"rounding": 0.0, "float64 angles": 2.0**-53, "float32 angles": limits.FLOAT32}     # relative errors of angles
 
@@ -66,7 +66,7 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
         ])
 
 
-def identify(table: ArrayLike | Table, positions: Any = None, *, nearest: bool = False) -> list[Match]:
+def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) -> list[Match]:
     """Find the conventions that give a table, with their parameters.
 
     Parameters
@@ -109,8 +109,8 @@ def identify(table: ArrayLike | Table, positions: Any = None, *, nearest: bool =
     ...     print(match)
     Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
     """
-    source = table_of(table)
-    rows, d_model = source.shape
+    array, dtype = table_of(table)
+    rows, d_model = array.shape
     if d_model > limits.WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {limits.WIDEST}")
     if not isinstance(nearest, bool):
@@ -119,10 +119,10 @@ def identify(table: ArrayLike | Table, positions: Any = None, *, nearest: bool =
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
-        sample = sample_of(source, known)
+        sample = sample_of(array, dtype, known)
         if sample is None:
             return []
-        matches = [match for result in _best(sample) if (match := _compared(source, result)) is not None]
+        matches = [match for result in _best(sample) if (match := _compared(array, dtype, result)) is not None]
         if not matches and nearest and (best := _nearest(sample)) is not None:
             matches = [best]
     return matches
@@ -256,7 +256,7 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
 # ---- comparison with all rows ---------------------------------------------------------------------------------------
 
 
-def _compared(table: Table, result: Result) -> Match | None:
+def _compared(table: NDArray[Any], dtype: str, result: Result) -> Match | None:
     """Compare a result with all rows; return the match, or None if too many rows differ."""
     rows, d_model = table.shape
     encoding, positions = result.encoding, result.positions
@@ -264,7 +264,7 @@ def _compared(table: Table, result: Result) -> Match | None:
     most = max(1, limits.CHUNK // d_model)
     for first in range(0, rows, most):
         part = positions[first : first + most]
-        values, expected = table.read(first, most), _encoded(encoding, part, table.dtype)
+        values, expected = float64_of(table[first : first + most], dtype), _encoded(encoding, part, dtype)
         difference = np.abs(values - expected)
         difference[np.isnan(values) & np.isnan(expected)] = 0
         difference = np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1)
@@ -282,7 +282,7 @@ def _compared(table: Table, result: Result) -> Match | None:
         return None
     reason = "every value correctly rounded"
     if not equal or largest:
-        reason = result.reason + ("" if result.stored == table.dtype else f", stored as {result.stored}")
+        reason = result.reason + ("" if result.stored == dtype else f", stored as {result.stored}")
     if zeros:
         reason += f"; rows of zeros: {zeros}"
     if differing:

@@ -33,7 +33,7 @@ from posenc.check.arithmetic import (
     unexplained,
 )
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.limits import AXIS_ERROR, CHUNK, ERRORS_AT, MOST_COLUMNS, NEAR, NOT_KNOWN, SIGMAS
+from posenc.check.limits import CHUNK, ERRORS_AT, MOST_COLUMNS, NOT_KNOWN, SIGMAS
 from posenc.check.mistakes import Candidate, changed, pairs
 from posenc.check.reading import Reading
 
@@ -92,15 +92,13 @@ def judged(
             raise ValueError(f"head_dim is {size}, expected at least {least}, the number of columns that are rotated")
         results = []
         for target, of_width in _targets(expected, values.shape[1], source):
-            narrowed, at, of_axes = reading, positions, ()
+            narrowed, at = reading, positions
             if positions.ndim > 1 and axes_of(target) != len(positions):            # `_targets` removed the axes
                 chosen: Any = 0 if axes_of(target) == 1 else slice(axes_of(target))
                 narrowed, at = reading._replace(positions=reading.positions[chosen], call=None), positions[chosen]
-            elif positions.ndim > 1 and target is not None:
-                target, of_axes = _with_axes(target, positions, given, source)
             result = _answer(Question(narrowed, at, given, target, source, size, computes_in))
             results.append(result._replace(
-                faults=(*faults, *of_width, *of_axes, *result.faults), remarks=(*result.remarks, *reading.remarks)))
+                faults=(*faults, *of_width, *result.faults), remarks=(*result.remarks, *reading.remarks)))
         return min(results, key=lambda result: (result.rotary is None, len(result.faults)))
 
 
@@ -119,27 +117,6 @@ def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple
         other = changed(expected, **changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
         if other is not None:
             yield other, (mistakes.not_rotated(range(count, wanted)),)
-
-
-def _with_axes(
-    target: Rotary, positions: NDArray[Any], values: NDArray[np.complex128], source: str
-) -> tuple[Rotary, tuple[str, ...]]:
-    """Return the expected rotation with the axes that the values use, and the fault if they are not those expected."""
-    close = np.abs(positions).max(axis=0) < NEAR
-    if axes_of(target) == 1 or close.sum() < 8:
-        return target, ()
-    wanted, plain = np.array(target.axes), target.replace(axes=None, scale=1.0)
-    size = np.median(np.abs(values[close]), axis=0) / abs(plain.attention_scaling)
-    distance = np.stack([difference(values[close], size * exact(plain, at[close])).max(axis=0) for at in positions])
-    as_wanted = distance[wanted, np.arange(len(wanted))] <= 4 * distance.min(axis=0) + 1e-6
-    axes = np.where(as_wanted, wanted, np.argmin(distance, axis=0))
-    other = changed(target, axes=axes)
-    if (distance.min(axis=0) > AXIS_ERROR).any() or as_wanted.all() or other is None:
-        return target, ()
-    k = np.flatnonzero(axes != wanted)
-    alike = k[(axes[k] == axes[k[0]]) & (wanted[k] == wanted[k[0]])]
-    verb = "use" if len(alike) > 1 else "uses"
-    return other, (f"{pairs(alike)} {verb} the positions of axis {axes[k[0]]}, {source} axis {wanted[k[0]]}",)
 
 
 # ---- the rule -------------------------------------------------------------------------------------------------------
@@ -236,8 +213,6 @@ def _described(question: Question, best: Explanation, end: str, last: float) -> 
         exactly = not end and bool((evidence.values == both_rounded(right, evidence.dtype)).all())
         rounding = "every value correctly rounded" if exactly else "rounding"
         remarks = (f"{arithmetic.angles} angles" if arithmetic.angles else rounding, *remarks)
-    if rotary.axes is not None and (evidence.positions == evidence.positions[0]).all():
-        remarks = (*remarks, "the positions are equal on all axes and do not show the axes of the pairs")
     unknown = np.flatnonzero(SIGMAS * evidence.estimate.error > NOT_KNOWN * np.abs(rotary.frequencies))
     unknown = unknown[rotary.frequencies[unknown] != 0]
     if len(unknown):

@@ -15,7 +15,6 @@ from posenc.check.report import RotaryReport, RotaryRow, faults_of, guide, new_r
 from posenc.check.rotations import SOURCE, RotaryMatch, entry_of, longest, matched
 from posenc.torch import RotaryEmbedding
 
-LONG = 1_000_001            # the length of long sequences, for scaling types that depend on it
 HOW = "pass a function of x and positions that {} to posenc.check.assert_rotary(f, config)"
 
 
@@ -157,7 +156,7 @@ def _expectations(place: Place, config: Any) -> list[Expected]:
     nearest = _readable(_config(place))
     if config is None and (nearest is None or type(nearest).__module__.startswith("diffusers.")):
         return [Expected(reason="no configuration was given; pass config=")]    # those of diffusers do not describe it
-    chosen = nearest if config is None else _part(config, entry_of(nearest, "model_type"))
+    chosen = nearest if config is None else entry_of(config, "text_config") or config
     try:
         types = Rotary.layer_types(chosen)
         used = [name for name in types if name is None or name in (entry_of(chosen, "layer_types") or types)]
@@ -166,32 +165,14 @@ def _expectations(place: Place, config: Any) -> list[Expected]:
         return [Expected(chosen, reason=str(error))]
 
 
-def _part(config: Any, kind: Any) -> Any:
-    """Return the part of a given configuration for a module whose own configuration is of this model type."""
-    def parts(whole: Any) -> Iterator[Any]:
-        yield whole
-        for value in (whole if isinstance(whole, Mapping) else vars(whole)).values():
-            if entry_of(value, "model_type") is not None:
-                yield from parts(value)
-
-    matching = [part for part in parts(config) if kind is not None and entry_of(part, "model_type") == kind]
-    return (matching or [entry_of(config, "text_config") or config])[0]
-
-
-def _variants(setting: calls.Setting, expected: Expected, module: Any) -> list[tuple[calls.Setting, Rotary]]:
-    """Return the rotation to check, with its setting; return two if long sequences are rotated differently."""
-    rotary, config = expected.rotary, expected.config
-    assert rotary is not None
-    if isinstance(module, RotaryEmbedding) and config is not rotary:
+def _valid(setting: calls.Setting, expected: Expected, module: Any) -> Rotary:
+    """Return the rotation to check: that of a module of posenc is the one for its length, others are those of short sequences."""
+    if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
         with suppress(ValueError):      # raised if the module does not have this layer type
             length = (module.rotary(setting.layer_type).scaling or {}).get("length")
-            return [(setting, Rotary.from_config(config, expected.layer_type, length))]
-    limit, length = valid_positions(rotary), (rotary.scaling or {}).get("length")
-    if limit is None or length is not None:
-        return [(setting._replace(length=length), rotary)]
-    long = [] if config is rotary else [
-        (setting._replace(length=LONG), Rotary.from_config(config, expected.layer_type, LONG))]
-    return [(setting._replace(length=limit), rotary), *long]
+            return Rotary.from_config(expected.config, expected.layer_type, length)
+    assert expected.rotary is not None
+    return expected.rotary
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
@@ -231,12 +212,12 @@ def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool
     setting = calls.Setting(widths, expected.layer_type if per_type else None, axes_of(rotary))
     if tensors:
         setting = setting._replace(device=next(iter(tensors.values())).device)
-    variants = _variants(setting, expected, module)
-    dtype = calls.dtype_of(model)
+    wanted, dtype = _valid(setting, expected, module), calls.dtype_of(model)
+    settings = [setting]
     if dtype in calls.DTYPES:           # the module may round positions to this dtype
-        variants.append((variants[0][0]._replace(dtype=dtype), variants[0][1]))
+        settings.append(setting._replace(dtype=dtype))
     source = "expected" if expected.config is rotary else SOURCE
-    judged = [_judged(place, one, wanted, source, calls.DTYPES.get(dtype, "")) for one, wanted in variants]
+    judged = [_judged(place, one, wanted, source, calls.DTYPES.get(dtype, "")) for one in settings]
     first = next((one for one in judged if one.faults), judged[0])
     if first.match is None or first.unchecked:
         return new_row(name, rotary, first.match, first.compared, unchecked=first.unchecked), ""

@@ -77,14 +77,6 @@ def array_of_tensor(tensor: Any) -> NDArray[Any]:
 # ---- tables of encodings --------------------------------------------------------------------------------------------
 
 
-class Table(NamedTuple):
-    """A table; `read(first, rows)` returns up to `rows` consecutive rows as float64, starting with row `first`."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    read: Callable[[int, int], NDArray[np.float64]]
-
-
 class Sample(NamedTuple):
     """The sampled rows of a table that are finite and not zero."""
 
@@ -106,9 +98,8 @@ def positions_at(positions: range | NDArray[Any], rows: Any) -> NDArray[Any]:
     return positions[rows]
 
 
-def table_of(table: Any) -> Table:
-    if isinstance(table, Table):
-        return table
+def table_of(table: Any) -> tuple[NDArray[Any], str]:
+    """Return a table of two dimensions, with the name of its dtype."""
     array, dtype = array_of("table", table)
     if np.iscomplexobj(array):
         raise TypeError(f"table has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
@@ -116,10 +107,10 @@ def table_of(table: Any) -> Table:
         array = array.reshape(-1, array.shape[2]) if array.size else np.empty((0, array.shape[2]))
     if array.ndim != 2:
         raise ValueError(f"table has shape {array.shape}, expected (n, d_model), (1, n, d_model) or (n, 1, d_model)")
-    return Table(array.shape, dtype, lambda first, rows: float64_of(array[first : first + rows], dtype))
+    return array, dtype
 
 
-def sample_of(table: Table, positions: range | NDArray[Any] | None) -> Sample | None:
+def sample_of(table: NDArray[Any], dtype: str, positions: range | NDArray[Any] | None) -> Sample | None:
     """Sample the first rows, and fewer rows from ranges 8, 64, ... times as long; return None if no row is usable."""
     total, d_model = table.shape
     first = max(16, min(FIRST, TABLE_SAMPLE // d_model))
@@ -128,7 +119,7 @@ def sample_of(table: Table, positions: range | NDArray[Any] | None) -> Sample | 
         chosen.append(np.linspace(0, min(reach, total) - 1, first // 4).astype(np.int64))
         reach *= 8
     rows = np.unique(np.concatenate(chosen))
-    values = np.concatenate([table.read(rows[0], first), *(table.read(row, 1) for row in rows[first:].tolist())])
+    values = float64_of(table[rows], dtype)
     finite = np.isfinite(values).all(axis=1)
     if not finite.any():
         return None
@@ -138,7 +129,7 @@ def sample_of(table: Table, positions: range | NDArray[Any] | None) -> Sample | 
     if not usable.any():
         return None
     values = values[usable]
-    return Sample(rows[usable], values, rows[zero].tolist(), narrowest(values, table.dtype), total, positions)
+    return Sample(rows[usable], values, rows[zero].tolist(), narrowest(values, dtype), total, positions)
 
 
 # ---- tables of rotations --------------------------------------------------------------------------------------------
