@@ -451,25 +451,7 @@ def angles():
     return calling(apply_rope, rotary=Angles()), CONFIG
 
 
-class Sines(RotaryEmbedding):
-    """Returns (sin, cos)."""
-
-    def forward(self, x, position_ids):
-        return super().forward(x, position_ids)[::-1]
-
-
-def sines_first():
-    def forward(self, q, k, position_ids):
-        sin, cos = self.rotary_emb(q, position_ids)
-        return halves(q, k, cos, sin)  # noqa: F821
-
-    result = calling(None, rotary_emb=Sines())
-    forward = types.FunctionType(forward.__code__, {"halves": rotary_faults.halves})
-    type(result).forward = forward
-    return result, CONFIG
-
-
-FORMS = [growing, stored_in_the_model, stacked_pairs, angles, sines_first]
+FORMS = [growing, stored_in_the_model, stacked_pairs, angles]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
@@ -481,7 +463,7 @@ def test_other_forms_of_modules(form):
     assert_same_state(before, state(module))
     row, = check_rotary(module, config | {"rope_theta": 1e4, "rope_interleave": "rope_interleave" not in config})
     assert row.verdict == WRONG and row.faults[0].startswith("base is 500000")
-    assert ("layout is" in row.faults[-1]) == (form is not sines_first)         # its function has another name
+    assert "layout is" in row.faults[-1]
 
 
 # ---- true verdicts and remedies -----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -85,9 +85,8 @@ def check_rotary(model: calls.nn.Module, config: Any = None, *, apply: Callable[
     Notes
     -----
     Arguments are recognized by usual names.  A rotary module is called with x and position_ids of shapes
-    (1, heads, n, head_dim) and (1, n), then (1, n, heads, head_dim) and (1, n), then the first shape and (n,); a method
-    ``forward_native``, as in vLLM, with (n, heads * head_dim) and (n,).  The function is called with x of the first two shapes
-    and the tables as the module returns them, then with the first shape and tables of shape (n, columns).
+    (n, head_dim) and (n,), then (1, 1, n, head_dim) and (1, n), then (1, n, 1, head_dim) and (1, n).  The function is called
+    with x of the same shapes, and with the tables that the module returns for these positions.
 
     Examples
     --------
@@ -100,7 +99,7 @@ def check_rotary(model: calls.nn.Module, config: Any = None, *, apply: Callable[
     >>> report[0].faults
     ('base is 10000, the configuration has 500000',)
     """
-    if not calls.is_module(model):
+    if not isinstance(model, calls.nn.Module):
         raise TypeError(f"model is {model!r} of type {type(model).__name__}, expected a torch.nn.Module")
     if config is not None and not isinstance(config, Rotary):
         readable = _readable(config)
@@ -166,7 +165,7 @@ def _expectations(place: Place, config: Any) -> list[Expected]:
 
 
 def _valid(setting: calls.Setting, expected: Expected, module: Any) -> Rotary:
-    """Return the rotation to check: that of a module of posenc is the one for its length, others are those of short sequences."""
+    """Return the rotation to check: for a module of posenc, that for its length, else that for short sequences."""
     if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
         with suppress(ValueError):      # raised if the module does not have this layer type
             length = (module.rotary(setting.layer_type).scaling or {}).get("length")
@@ -182,8 +181,7 @@ def _rows(model: Any, places: Sequence[Place], expectations: Sequence[Expected])
     """Return the rows of equal modules: one for each layer type if the module takes the argument ``layer_type``, else one."""
     place = places[0]
     name = (place.name or "model") + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-    parameters = calls.roles_of(type(place.module).forward, "positions") or {}
-    per_type = "layer_type" in parameters
+    per_type = "layer_type" in (calls.roles_of(type(place.module).forward, "positions") or {})
     rows = []
     for expected in expectations:
         label = f"{name} ({expected.layer_type})" if per_type and len(expectations) > 1 else name
@@ -208,8 +206,7 @@ def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool
         reason = f"{meta[0]} is on the meta device; load the weights, then check again" if meta else (
             expected.reason or "xPos is not supported")
         return new_row(name, rotary, unchecked=reason), ""
-    widths = tuple(dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
-    setting = calls.Setting(widths, expected.layer_type if per_type else None, axes_of(rotary))
+    setting = calls.Setting(expected.layer_type if per_type else None, axes_of(rotary))
     if tensors:
         setting = setting._replace(device=next(iter(tensors.values())).device)
     wanted, dtype = _valid(setting, expected, module), calls.dtype_of(model)
@@ -236,37 +233,40 @@ def _judged(place: Place, setting: calls.Setting, rotary: Rotary, source: str, c
         except calls.FAILURES as error:
             return Judged(unchecked=str(error))
 
-    module, rotate, tables = place.module, None, None
+    module, read, is_rotated = place.module, None, None
     if calls.is_called(module):
         try:
             module = calls.copied(module)
-            rotate, tables = calls.forward_of(module, setting)
+            read = calls.forward_of(module, setting)
+            is_rotated = None if read is None else calls.rotates(read, rotary.head_dim)
         except calls.FAILURES as error:
             return Judged(unchecked=f"a call of the module raises {type(error).__name__}: {error}; {HOW.format('calls it')}")
-    if rotate is None and tables is None and (stored := calls.stored(module)) is not None:
-        tables = stored[1]
     names = (f"{setting.layer_type}_inv_freq",) if setting.layer_type else ("inv_freq", "inv_freqs")
     frequencies = next((t for name, t in calls.tensors_of(module).items() if name in names and t.ndim == 1), None)
     parts = [] if frequencies is None else [judge(frequencies, "frequencies")]
-    if rotate is not None:
-        return _with_parts(judge(calls.numpy_function(rotate, setting), "the module's rotation"), parts)
-    if tables is None:
+    if is_rotated:
+        return _with_parts(judge(read, "the module's rotation"), parts)
+    if is_rotated is None:
+        read = None if (stored := calls.stored(module)) is None else stored[1]
+    if read is None:
         what = "only frequencies were compared, because posenc cannot call the module" if parts else (
             "posenc cannot read a rotation from the module")
         only = parts[0] if parts else Judged()
         return only if only.faults else only._replace(unchecked=f"{what}; {HOW.format('calls it')}")
-    alone = judge(calls.numpy_function(lambda x, p: list(map(calls.once, tables(x, p)[:2])), setting), "tables")
+    alone = judge(calls.once(calls.tables_of(read)), "tables")
     applied = []
     for function in place.functions:
-        if (rotated := calls.composed(function, tables, setting)) is not None:
-            label = ".".join(filter(None, (getattr(function, "__module__", ""), getattr(function, "__qualname__", ""))))
-            whole = judge(calls.numpy_function(rotated, setting), f"tables and the function {label}")
-            applied.append(whole._replace(function=label))
+        label = ".".join(filter(None, (getattr(function, "__module__", ""), getattr(function, "__qualname__", ""))))
+        for columns in dict.fromkeys((rotary.head_dim, rotary.rotary_dim)):
+            whole = judge(calls.composed(function, read, setting, columns), f"tables and the function {label}")
+            if not whole.unchecked:
+                applied.append(whole._replace(function=label))
+                break
     if any(one.faults for one in applied) and not all(one.faults for one in applied):
         names_of = " and ".join(one.function for one in applied)
         return _with_parts(alone, parts)._replace(
             compared=f"tables (the code refers to {names_of}, only some of which agree with them; pass apply=)")
-    if not applied or applied[0].unchecked:
+    if not applied:
         return _with_parts(alone, parts)
     guilty = applied[0].function if applied[0].faults and not alone.faults else ""
     return _with_parts(applied[0], [*(parts if alone.faults or alone.unchecked else []), alone])._replace(function=guilty)
