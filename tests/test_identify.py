@@ -380,7 +380,8 @@ def test_all_conventions_that_agree_on_the_rows_are_listed():
     matches = identify(posenc.preset("opennmt-tf", 64).encode(50))
     assert {(m.positions.start, m.presets[0]) for m in matches} == {(0, "opennmt-tf"), (1, "tensor2tensor")}
     matches = identify(posenc.preset("fairseq", 64).encode(range(2, 50)))
-    assert {(m.positions.start, m.presets[0]) for m in matches} == {(1, "opennmt-tf"), (2, "tensor2tensor"), (2, "fairseq")}
+    assert {(m.positions.start, m.presets[0]) for m in matches} == {(1, "opennmt-tf"), (2, "tensor2tensor")}
+    assert any("fairseq" in m.presets for m in matches)
 
 
 def test_differing_rows_are_reported():

@@ -17,19 +17,9 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc import Encoding
+from posenc.check import limits
 from posenc.check.arithmetic import FORMATS, PRECISION
 from posenc.check.fits import TURNS, Line, line_through, phases_of, short
-from posenc.check.limits import (
-    DIGIT_BITS,
-    FIT_BITS,
-    FITTED_DIGITS,
-    KNOWN,
-    NEAR,
-    NOISE,
-    PLACED,
-    PRESET_BITS,
-    WIDEST_RATIO,
-)
 from posenc.check.reading import Sample
 
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
@@ -53,9 +43,9 @@ def changes_of(encoding: Encoding) -> dict[str, Any]:
 def cost_of(encoding: Encoding, names: Names) -> float:
     """Return the number of bits that describe an encoding, as a preset or by the digits of its parameters."""
     if names:
-        return PRESET_BITS
+        return limits.PRESET_BITS
     numbers = [v for v in changes_of(encoding).values() if isinstance(v, float)]
-    return FIT_BITS + DIGIT_BITS * sum(len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
+    return limits.FIT_BITS + limits.DIGIT_BITS * sum(len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
 
 
 def key_of(encoding: Encoding) -> tuple[bytes, float]:
@@ -107,7 +97,7 @@ def _fits(sample: Sample) -> Iterator[Candidate]:
         radius = np.abs(z)
         scale = float(np.median(radius)) if half else 0.0
         noise = float(np.sqrt(np.mean((radius / scale - 1) ** 2))) if scale else math.inf
-        line = _line(at, z, sample.stored, noise * scale) if noise < NOISE else None
+        line = _line(at, z, sample.stored, noise * scale) if noise < limits.NOISE else None
         if line is None:
             continue
         error = max(noise, 2.0 ** -PRECISION[sample.stored]) / math.sqrt(z.size)
@@ -129,7 +119,7 @@ def _line(at: NDArray[Any], z: NDArray[np.complex128], stored: str, noise: float
             return None
         sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[chosen])))
         w = sign * phases.frequency
-        known = chosen[(w[chosen] > 0) & (phases.error[chosen] < KNOWN * w[chosen])]
+        known = chosen[(w[chosen] > 0) & (phases.error[chosen] < limits.KNOWN * w[chosen])]
         if not len(known):
             return None
         line = line_through(known, w[known], phases.error[known] / w[known])
@@ -141,11 +131,11 @@ def _namings(
     line: Line, size: float, size_error: float, count: int, d_model: int, structure: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield conventions whose frequencies agree with a line; round parameters within fewer and fewer standard errors."""
-    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
+    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > limits.WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
     scales = 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
-    for errors, least in FITTED_DIGITS:
+    for errors, least in limits.FITTED_DIGITS:
         common = structure | {
             "frequency_scale": short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4),
             "scale": short(size, errors * size_error + least, scales, 4000),
@@ -154,7 +144,7 @@ def _namings(
             yield common
             continue
         for spacing, divisor in (("paper", half), ("endpoint", count - 1)):
-            if abs(line.slope * divisor) < WIDEST_RATIO:
+            if abs(line.slope * divisor) < limits.WIDEST_RATIO:
                 base = short(math.exp(line.slope * divisor), errors * divisor * line.slope_error + least)
                 yield common | {"spacing": spacing, "base": base}
         if line.slope:
@@ -211,7 +201,7 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
     if best is None and len(rows) > 1 and len(starts):
         nexts = _matching(rough, sample.values[1], order, reach)
         steps, remainders = np.divmod(nexts[:64, None] - starts[:64], rows[1])
-        later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= NEAR))
+        later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= limits.NEAR))
         best = _nearest(rough, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
     if best is None:
         return None
@@ -225,7 +215,7 @@ def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.
     p = np.arange(1, 2 * reach + 2) // 2
     p[::2] *= -1
     for column in order:
-        p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < PLACED * abs(rough.scale)]
+        p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < limits.PLACED * abs(rough.scale)]
         if not len(p):
             break
     return p[:8192]
@@ -243,4 +233,4 @@ def _nearest(
     floor = abs(rough.scale) * 2.0 ** -PRECISION[dtype]
     scores = values.size * np.log2(np.maximum(errors, floor)) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
     best = np.argmin(scores)
-    return (int(starts[best]), int(steps[best])) if errors[best] < PLACED * abs(rough.scale) else None
+    return (int(starts[best]), int(steps[best])) if errors[best] < limits.PLACED * abs(rough.scale) else None

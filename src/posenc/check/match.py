@@ -177,7 +177,7 @@ def _best(sample: Sample) -> list[Result]:
         first.setdefault((conventions.key_of(result.encoding), where), result)
     # a negative start is equivalent to a position offset
     from_zero = [r for r in first.values() if not isinstance(r.positions, range) or r.positions.start >= 0]
-    return [named for result in from_zero or first.values() for named in _named(result)]
+    return list(map(_named, from_zero or first.values()))
 
 
 def _results(proposed: Iterable[Candidate], sample: Sample, reach: int) -> Iterator[Result]:
@@ -191,21 +191,12 @@ def _results(proposed: Iterable[Candidate], sample: Sample, reach: int) -> Itera
             yield from sorted((r for r in similar if r is not None), key=lambda r: r.score)[-1:]
 
 
-def _named(result: Result) -> list[Result]:
-    """Return copies of a result that name its presets: a single copy if the encoding of the result has a padding_idx.
-
-    Otherwise, the first copy names the presets without padding_idx.  For each padding_idx of other presets that is not a
-    position, another copy has this padding_idx and names the presets with it.
-    """
-    by_padding: dict[int | None, list[tuple[str, int | None]]] = {None: []}
-    for name in result.names:
-        by_padding.setdefault(name[1], []).append(name)
-    plain = by_padding.pop(None)
-    if result.encoding.padding_idx is not None:
-        return [result._replace(names=tuple(n for names in by_padding.values() for n in names) or tuple(plain))]
-    return [result._replace(names=tuple(plain)), *(
-        result._replace(encoding=result.encoding.replace(padding_idx=padding_idx), names=tuple(names))
-        for padding_idx, names in by_padding.items() if padding_idx not in result.positions)]
+def _named(result: Result) -> Result:
+    """Return a result that names the presets with its padding row, or those whose padding row is not among the positions."""
+    padding = result.encoding.padding_idx
+    padded = tuple(name for name in result.names if name[1] is not None)
+    return result._replace(names=padded or result.names if padding is not None else tuple(
+        name for name in result.names if name[1] is None or name[1] not in result.positions))
 
 
 def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: range | NDArray[Any]) -> Result | None:

@@ -180,20 +180,19 @@ def _answer(question: Question) -> Result:
         is_right = explained(target, positions, values, question.reading.dtype) is not None
         faults = () if is_right else (f"the values differ from the expected ones by {distance:.2g}",)
         return Result(target if is_right else None, distance, faults, (remark,))
-    end, last = "", math.inf
-    best = _first(question, evidence)
+    best, is_whole = _first(question, evidence), True
     if best is None:                    # perhaps only the first rows follow a rotation
+        is_whole = False
         farthest = np.abs(positions).max(axis=0) if positions.ndim > 1 else np.abs(positions)
         reach = min(float(farthest.max()) / 2, evidence.reach)
         while best is None and reach >= 8:
             within = farthest <= reach
             nearby = evidence._replace(positions=positions[..., within], values=evidence.values[within])
-            if (best := _first(question, nearby, first_rows=True)) is not None:
-                end, last = _end_of(question.reading, best, farthest, reach)
+            best = _first(question, nearby, first_rows=True)
             reach /= 2
     if best is None:
         return _nearest(question, evidence)
-    return _described(question, best, end or _other_rows(question.reading, best), last)
+    return _described(question, best, *_rest(question.reading, best, is_whole))
 
 
 def _described(question: Question, best: Explanation, end: str, last: float) -> Result:
@@ -264,41 +263,14 @@ def _errors(best: Explanation, target: Rotary | None, last: float) -> dict[int, 
     return errors
 
 
-def _end_of(reading: Reading, best: Explanation, farthest: NDArray[np.float64], reach: float) -> tuple[str, float]:
-    """Return the fault of the values at positions above `reach`, and the last position that is right."""
-    def values_at(position: int) -> NDArray[np.complex128] | None:
-        """Return the values at a position, or None if the table does not have this position."""
-        if reading.call is not None:
-            return best.evidence.turned(reading.call(np.full((*reading.positions.shape[:-1], 1), position)))
-        at = reading.positions if reading.positions.ndim == 1 else reading.positions[0]
-        rows = np.flatnonzero(at == position)[:1]
-        return best.evidence.turned(reading.read(rows)) if len(rows) else None
+def _rest(reading: Reading, best: Explanation, is_whole: bool) -> tuple[str, float]:
+    """Compare all rows with the rotation found in the sample, or in its first rows if `is_whole` is False.
 
-    def differs(position: int) -> bool:
-        values = values_at(position)
-        at: Any = np.full((*best.evidence.positions.shape[:-1], 1), position) + best.evidence.shift
-        return values is not None and bool(unexplained(best.rotary, at, values, best.arithmetic).any())
-
-    last_right = int(reach)
-    first_wrong = min((int(p) for p in farthest if p > reach and differs(int(p))), default=None)
-    if first_wrong is None:
-        return "the values at some positions differ", reach
-    while first_wrong - last_right > 1:
-        middle = (last_right + first_wrong) // 2
-        last_right, first_wrong = (last_right, middle) if differs(middle) else (middle, first_wrong)
-    after_end, before_end, first = values_at(first_wrong), values_at(last_right), values_at(0)
-    if after_end is not None and first is not None and np.array_equal(after_end, first):
-        return f"the table ends at {first_wrong:,} and repeats", last_right
-    if after_end is not None and before_end is not None and np.array_equal(after_end, before_end):
-        return f"the table ends at {first_wrong:,} and its last row is repeated", last_right
-    return f"the values differ from position {first_wrong:,} on", last_right
-
-
-def _other_rows(reading: Reading, best: Explanation) -> str:
-    """Compare all rows of a table with the rotation found in a sample of them; return the fault if some rows differ."""
+    Return the fault of the rows that differ, and the last position before them.
+    """
     total, evidence = reading.positions.shape[-1], best.evidence
-    if len(reading.rows) == total or best.arithmetic.is_narrow:
-        return ""
+    if is_whole and (len(reading.rows) == total or best.arithmetic.is_narrow):
+        return "", math.inf
     float32 = best.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
     differing: list[int] = []
     step = max(1, CHUNK // len(best.rotary.frequencies))
@@ -306,14 +278,28 @@ def _other_rows(reading: Reading, best: Explanation) -> str:
         rows = slice(begin, begin + step)
         at, values = reading.positions[..., rows] + evidence.shift, evidence.turned(reading.read(rows))
         differs = unexplained(best.rotary, at, values, best.arithmetic)
-        if differs.any():
+        if differs.any() and is_whole:
             differs &= unexplained(best.rotary, at, values, float32)
         differing += (begin + np.flatnonzero((differs | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))).tolist()
     if not differing:
-        return ""
-    first = f"{reading.positions[..., differing[0]].max():,}"
-    return (f"1 row differs, at position {first}" if len(differing) == 1 else
-            f"{len(differing)} rows differ, the first at position {first}")
+        return "" if is_whole else "the values at some positions differ", math.inf
+    row, farthest = differing[0], np.abs(reading.positions).reshape(-1, total).max(axis=0)
+    last, first = int(farthest[max(row - 1, 0)]), int(farthest[row])
+    if len(differing) < total - row or row == 0 or total - row == 1:
+        which = "1 row differs, at" if len(differing) == 1 else f"{len(differing)} rows differ, the first at"
+        return f"{which} position {first:,}", last
+    shown: Any = reading.read([row, row - 1, 0])
+    while reading.call is not None and first - last > 1:
+        middle = np.full((*reading.positions.shape[:-1], 1), (first + last) // 2)
+        values = evidence.turned(reading.call(middle))
+        is_wrong = bool(unexplained(best.rotary, middle + evidence.shift, values, best.arithmetic).any())
+        last, first = (last, int(middle.flat[0])) if is_wrong else (int(middle.flat[0]), first)
+    if reading.call is not None:
+        shown = np.concatenate([reading.call(np.full((*reading.positions.shape[:-1], 1), p)) for p in (first, last, 0)])
+    if np.array_equal(shown[0], shown[2]):
+        return f"the table ends at {first:,} and repeats", last
+    ends = f"the table ends at {first:,} and its last row is repeated"
+    return ends if np.array_equal(shown[0], shown[1]) else f"the values differ from position {first:,} on", last
 
 
 def _nearest(question: Question, evidence: Evidence) -> Result:
