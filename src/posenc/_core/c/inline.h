@@ -14,6 +14,7 @@
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(p) __builtin_prefetch((p), 0, 2)
+#define UNREACHABLE __builtin_unreachable()
 /* Hides x from the compiler, so that it cannot reuse values computed from x before. */
 #define OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
@@ -23,6 +24,7 @@
 #define UNLIKELY(x) (x)
 #define ALIGNED __declspec(align(64))
 #define PREFETCH(p) ((void)(p))
+#define UNREACHABLE __assume(0)
 #define OPAQUE(x) ((void)(x))
 #endif
 

@@ -29,7 +29,7 @@ static const rotary_axis_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair,
 
 /* Rounds factors[0] * cosine + factors[1] * sine, the first or, if `is_second`, the second value of a pair.  c and s approximate
  * the cosine and the sine; the value computed from c and s has an error below `error`. */
-static double undecided_value(const head_row_t *h, ptrdiff_t pair, int is_second, const double factors[2], double c, double s,
+COLD double undecided_value(const head_row_t *h, ptrdiff_t pair, int is_second, const double factors[2], double c, double s,
                               double error) {
     const rotation_t *r = h->rotation;
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;
@@ -63,7 +63,7 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, int is_second
         DTYPE_CASE(FLOAT32, FOR_LAYOUT(r, statement)) \
         DTYPE_CASE(FLOAT16, FOR_LAYOUT(r, statement)) \
         DTYPE_CASE(BFLOAT16, FOR_LAYOUT(r, statement)) \
-    default: break; \
+    default: UNREACHABLE; \
     }
 #define FOR_LAYOUT(r, statement) \
     if ((r)->interleaved) { \
@@ -80,7 +80,7 @@ typedef struct {
 } settled_t;
 
 /* Rounds the values of the first `width` pairs; undecided ones are evaluated. */
-NOINLINE void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width, settled_t *v) {
+COLD void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width, settled_t *v) {
     const rotation_t *r = h->rotation;
     const double sign = r->inverse ? -1 : 1;
     for (int i = 0; i < BUNCH; i++) {
@@ -163,18 +163,18 @@ INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
 }
 
 /* Rotates `width` pairs, using an error bound for each pair; values that remain undecided are evaluated exactly. */
-INLINE void settle_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
-                         char *out_b, dtype_t dtype, int interleaved) {
-    settled_t v;
-    load_settled(&v, h->factors, pair, in_a, in_b, dtype, interleaved);
-    if (UNLIKELY(!u64_is_zero(round_pairs(&v, h->limits, dtype)))) evaluate_undecided(h, pair, width, &v);
-    store_settled(&v, out_a, out_b, dtype, interleaved);
-    h->tally->uncertain++;
-}
-
 NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
                            char *out_b) {
-    FOR_ORDER(h->rotation, settle_pairs(h, pair, width, in_a, in_b, out_a, out_b, DTYPE, INTERLEAVED))
+    const rotation_t *const r = h->rotation;
+    settled_t v;
+    vu64 any;
+    FOR_ORDER(r, load_settled(&v, h->factors, pair, in_a, in_b, DTYPE, INTERLEAVED))
+    any = r->dtype == FLOAT32   ? round_pairs(&v, h->limits, FLOAT32)
+          : r->dtype == FLOAT16 ? round_pairs(&v, h->limits, FLOAT16)
+                                : round_pairs(&v, h->limits, BFLOAT16);
+    if (UNLIKELY(!u64_is_zero(any))) evaluate_undecided(h, pair, width, &v);
+    FOR_ORDER(r, store_settled(&v, out_a, out_b, DTYPE, INTERLEAVED))
+    h->tally->uncertain++;
 }
 
 #endif

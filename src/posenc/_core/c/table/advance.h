@@ -286,7 +286,7 @@ INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int las
 }
 
 /* Advances the few rows that are narrower than a tile, or that are below the anchor and have no counterpart above it. */
-NOINLINE void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
+COLD void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     FOR_DTYPE(g->block->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }
 
