@@ -17,8 +17,7 @@ import posenc
 from posenc._arguments import checks, install
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import AnyDType, Convention, Positions
-from posenc._encoding.cache import cached_encoding
-from posenc._encoding.encoding import Encoding
+from posenc._encoding.encoding import Encoding, cached_encoding
 
 try:
     import dask.array as da

@@ -13,9 +13,8 @@ from posenc._arguments import checks
 from posenc._arguments.as_array import shown
 from posenc._arguments.types import Layout, Odd
 from posenc._axes.axis_columns import AxisColumns, round_positions, slices_of
-from posenc._encoding.cache import cached_encoding
 from posenc._encoding.columns import WIDEST
-from posenc._encoding.encoding import Encoding
+from posenc._encoding.encoding import Encoding, cached_encoding
 
 Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
 Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.types import AnyDType, ArrayT, Convention, Positions
-from posenc._encoding.cache import cached_encoding, encoding_for
-from posenc._encoding.encoding import Encoding
+from posenc._encoding.encoding import Encoding, cached_encoding, encoding_for
 from posenc._encoding.stream import Chunk
 
 

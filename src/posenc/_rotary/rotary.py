@@ -16,13 +16,12 @@ from posenc._arguments.types import AnyDType, ArrayT, Layout, Positions
 from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
 from posenc._encoding.columns import width
-from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import axis_of_each_pair, frequencies_of, resolved
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import layer_types, settings_of
+from posenc._rotary.pairs import columns_of_axes, encode_axes, kernel_rotation
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
 from posenc._rotary.scaling import Frequencies, checked_scaling
-from posenc._rotary.tables import columns_of_axes, encode_axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)

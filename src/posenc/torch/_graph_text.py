@@ -11,7 +11,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from posenc import Encoding, Rotary
-from posenc._encoding.cache import cached_encoding
+from posenc._encoding.encoding import cached_encoding
 from posenc.torch._tensor_arguments import constant
 
 
