@@ -102,7 +102,7 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
     """
     cdef ptrdiff_t itemsize = itemsize_of(element.code)
     cdef uintptr_t addresses
-    cdef int last, axis
+    cdef int last_axis, axis
     cdef bint is_aligned
     if type(array) is not ndarray and type(array) is not memmap:
         raise checks.array_type_error(name, array, written)
@@ -127,11 +127,11 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
         return 0
     if not is_aligned:
         raise ValueError(f"{name} is not aligned, expected elements at multiples of {itemsize} bytes")
-    last = view.ndim - 1
-    if view.shape[last] > 1 and view.strides[last] != itemsize:
+    last_axis = view.ndim - 1
+    if view.shape[last_axis] > 1 and view.strides[last_axis] != itemsize:
         raise ValueError(
             f"{name} has strides {array.strides}, expected a contiguous last dimension (a last stride of {itemsize})")
-    if written and not rows_are_apart(layout_of(view, last), view.shape[last] * itemsize):
+    if written and not rows_are_apart(layout_of(view, last_axis), view.shape[last_axis] * itemsize):
         raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
     return 0
 
@@ -172,7 +172,7 @@ cdef int read_positions(positions_t *p, object positions, double offset) except 
 
 cdef bint read_range(positions_t *p, object positions, double offset) except -1:
     """Read an int or a range; return False for a negative int, or if a position may be outside the domain."""
-    cdef int64_t start = 0, last = 0
+    cdef int64_t start = 0, end = 0
     p.axes = 1
     p.integers = NULL
     p.reals = NULL
@@ -183,19 +183,19 @@ cdef bint read_range(positions_t *p, object positions, double offset) except -1:
             p.rows = positions
             if p.rows < 0:
                 return False
-            last = p.rows - 1
+            end = p.rows - 1
         else:
             p.rows = len(positions)
             if p.rows:
-                start = last = positions.start
+                start = end = positions.start
             p.start = <uint64_t>start
             if p.rows > 1:
-                last = positions[p.rows - 1]
+                end = positions[p.rows - 1]
                 p.step = positions.step % (1 << 64)
     except OverflowError:
         return False
     p.shape[0] = p.rows
-    return is_inside(min(start, last), max(start, last), offset)
+    return is_inside(min(start, end), max(start, end), offset)
 
 
 cdef bint read_array(positions_t *p, object positions) except -1:

@@ -65,14 +65,14 @@ class Values:
         turns, point = self._turns(bits)
         point -= exponent
         phase = position * turns[self._frequency[terms[0][0]]]          # in units of 2**-point turns
-        whole = (phase + (1 << point - 3)) >> point - 2                 # quarter turns
-        rest = phase - (whole << point - 2)
+        quarter_turns = (phase + (1 << point - 3)) >> point - 2
+        remainder = phase - (quarter_turns << point - 2)
         error = 2 * abs(position)                                       # the error of the turns is below two units
         parts = []
         for column, factor in terms:
-            quarters = whole + int(self._cosine[column])
-            value, slack, width = _sin_or_cos(abs(rest), error, point, bits, quarters & 1)
-            negative = (rest < 0 and not quarters & 1) ^ (quarters >> 1 & 1)
+            quarters = quarter_turns + int(self._cosine[column])
+            value, slack, width = _sin_or_cos(abs(remainder), error, point, bits, quarters & 1)
+            negative = (remainder < 0 and not quarters & 1) ^ (quarters >> 1 & 1)
             shift = factor.denominator.bit_length() - 1                 # the denominator is a power of two
             parts.append((value * factor.numerator * (-1 if negative else 1), slack * abs(factor.numerator), width + shift))
         width = max(w for _, _, w in parts)

@@ -158,7 +158,7 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
     """Divide the axes of x.  If `several`, the first dimension of positions selects the axis of positions."""
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
-    cdef layout_t given
+    cdef layout_t layout_of_positions
     cdef int axes = source.ndim - 1
     cdef ptrdiff_t n = source.shape[axes - 1] if axes else 0
     if several:
@@ -169,12 +169,12 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
         raise ValueError(f"x has shape {x.shape}, expected (..., n, {rotation.head_dim}) unless positions is an array")
     elif not p.is_array and p.rows != n:
         raise checks.length_error(p.rows, n)
-    given.axes = p.axes
-    given.shape = p.shape
-    given.strides = NULL
+    layout_of_positions.axes = p.axes
+    layout_of_positions.shape = p.shape
+    layout_of_positions.strides = NULL
     if p.is_array:
-        given.strides = <const ptrdiff_t *>p.view.strides
-    if not divide_axes(r, layout_of(source, axes), <const ptrdiff_t *>call.out.strides, given, several):
+        layout_of_positions.strides = <const ptrdiff_t *>p.view.strides
+    if not divide_axes(r, layout_of(source, axes), <const ptrdiff_t *>call.out.strides, layout_of_positions, several):
         checks.check_broadcast(p.view.obj.shape, x.shape[:x.ndim - 1], several)
         raise ValueError("x changed its shape during the call")
     call.rows = size_of(&r.rows)

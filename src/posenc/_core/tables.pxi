@@ -240,7 +240,7 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
     cdef table_run_t run
     cdef job_t *job = &run.job
     cdef ptrdiff_t which, first
-    cdef int last
+    cdef int last_axis
     if out.len == 0:
         return 0
     run.spec = &columns.spec
@@ -248,16 +248,16 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
     job.batch = 1
     job.batch_stride = 0
     merge_axes(&axes, layout_of(out, out.ndim - 1 - call.is_table))
-    last = axes.axes - 1
+    last_axis = axes.axes - 1
     if call.is_table:
-        job.batch = axes.shape[last]
-        job.batch_stride = axes.out_strides[last]
+        job.batch = axes.shape[last_axis]
+        job.batch_stride = axes.out_strides[last_axis]
         run.all_rows = out.shape[out.ndim - 2]
         job.row_stride = out.strides[out.ndim - 2]
     else:
-        run.all_rows = axes.shape[last]
-        job.row_stride = axes.out_strides[last]
-    for which in range(size_of(&axes) // axes.shape[last]):
+        run.all_rows = axes.shape[last_axis]
+        job.row_stride = axes.out_strides[last_axis]
+    for which in range(size_of(&axes) // axes.shape[last_axis]):
         first = 0 if call.is_table else which * run.all_rows
         job.out = <char *>out.buf + out_offset(&axes, which)
         job.output = call.job.output

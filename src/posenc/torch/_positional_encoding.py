@@ -174,12 +174,12 @@ class PositionalTable(TableModule):
         self._like = fn(self._like)
         return super()._apply(fn, recurse)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         for key in TABLE_KEYS:
             stored_table = state_dict.pop(prefix + key, None)
             if stored_table is not None and (mismatch := self._mismatch(stored_table)):
-                rest[-1].append(f"{prefix}{key} {mismatch}")                # the list of error messages
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+                arguments[-1].append(f"{prefix}{key} {mismatch}")                # the list of error messages
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _mismatch(self, table: Any) -> str:
         """Return "" if a stored table matches this module's table up to float32 rounding, else the difference as text."""
