@@ -1,7 +1,9 @@
 """Shared fixtures and helpers."""
 
 import contextlib
+import importlib.util
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -18,6 +20,8 @@ from posenc._core import kernel
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 HERE = [name for name, runs in kernel.instruction_sets().items() if runs]
+PACKAGES = "ml_dtypes gmpy2 mpmath hypothesis pandas polars pyarrow dask matplotlib safetensors tqdm zarr threadpoolctl"
+MISSING = [name for name in PACKAGES.split() if not importlib.util.find_spec(name)]
 
 # values of d_model near multiples of a tile (32 columns); 510 gives a partial last tile and rows not aligned to cache lines
 EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
@@ -30,6 +34,25 @@ def pytest_cmdline_main(config):
     if getattr(options, "numprocesses", 0) is None and not options.usepdb and "PYTEST_XDIST_WORKER" not in os.environ:
         options.numprocesses = min(4, os.cpu_count() or 1)
         options.dist = "worksteal"          # a process without tests takes tests from another one
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Skip a file that imports a missing package."""
+    return skipped_if_missing((yield), collector.path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    return skipped_if_missing((yield), item.path)
+
+
+def skipped_if_missing(report, path):
+    """Make a failure a skip if it names a package of the extra "test" that is not installed."""
+    names = [name for name in MISSING if re.search(rf"\b{name}\b", str(report.longrepr))] if report.failed else []
+    if names:
+        report.outcome, report.longrepr = "skipped", (str(path), 1, f"requires {names[0]}")
+    return report
 
 
 @contextlib.contextmanager

@@ -136,7 +136,7 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
 def progress_bar(size: int, unit: str = "B") -> Any:
     """Return a bar whose method `update` counts units; it is shown if stderr is a terminal and tqdm is installed."""
     if importlib.util.find_spec("tqdm") is None:
-        return nullcontext(SimpleNamespace(update=lambda size: None))
+        return nullcontext(SimpleNamespace(update=lambda size=1: None))
     from tqdm import tqdm
 
     return tqdm(total=size, unit=unit, unit_scale=True, disable=not sys.stderr.isatty())
