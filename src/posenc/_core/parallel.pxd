@@ -9,6 +9,7 @@ cdef struct slot_t:
 cdef struct run_t:
     # the first member of the context of every call
     const kernel_t *kernel
+    plan_t plan
     size_t bytes                        # size of each thread's memory, a multiple of LINE
     char *memory
     int threads                         # most threads of the call

@@ -45,13 +45,13 @@ cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
         fetch_late_thread(&piece.affinity)
 
 
-cdef ptrdiff_t run_pieces(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check, int team) except -1 nogil:
+cdef ptrdiff_t run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team) except -1 nogil:
     """Run blocks in pieces of at most about 50 ms; return the number of blocks that the calling thread ran in a team.
 
     Between pieces, undecided values are evaluated and signals are checked; a handler may raise or fork.
     """
     cdef piece_t piece
-    cdef ptrdiff_t first = 0, size = per_check * team
+    cdef ptrdiff_t first = 0, size = run.plan.per_check * team
     cdef double start = seconds() if size < blocks else 0, checked = start, end
     piece.block = block
     piece.run = run
@@ -122,7 +122,7 @@ cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
 
 # ---- calls -----------------------------------------------------------------------------------------------------------------
 
-cdef int run_blocks(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check) except -1:
+cdef int run_blocks(block_t block, run_t *run, ptrdiff_t blocks) except -1:
     """Run blocks on `run.threads` threads, minus those that other calls use and those that the system refuses.
 
     If other processes use the processors, or if the system runs two threads on one processor, the threads of a team may wait
@@ -142,7 +142,7 @@ cdef int run_blocks(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_c
         with nogil:
             if reserved > 1:
                 team = openmp_team(reserved)
-            by_caller = run_pieces(block, run, blocks, per_check, team)
+            by_caller = run_pieces(block, run, blocks, team)
     finally:
         if threads > 1:
             with cython.critical_section(lock):
@@ -154,8 +154,8 @@ cdef int run_blocks(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_c
     return 0
 
 
-cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check, int threads, str purpose) except -1:
-    """Run the blocks of a call, whose context begins with `run`.
+cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str purpose) except -1:
+    """Run the blocks of the call whose context begins with `run`.
 
     Each thread has `run.bytes` of memory and a tally.  If the memory is not available, the error states its `purpose`.
     """
@@ -171,7 +171,7 @@ cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_che
     run.slots = slots
     memset(slots, 0, threads * sizeof(slot_t))
     try:
-        run_blocks(block, run, blocks, per_check)
+        run_blocks(block, run, blocks)
     finally:
         with cython.critical_section(lock):
             for i in range(threads):

@@ -188,7 +188,6 @@ cdef struct rotation_run_t:
     run_t run
     const rotation_t *rotation
     rotary_axis_t axes[MOST_POSITION_AXES]
-    plan_t plan
     ptrdiff_t rows, heads
     double *factors                     # the factors to compute
 
@@ -197,6 +196,7 @@ cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors fact
     """Rotate in blocks of rows and heads.  If `factors` is not None, use its cosines and sines."""
     cdef rotation_t *r = &call.rotation
     cdef rotation_run_t run
+    cdef plan_t *plan = &run.run.plan
     cdef Numbers numbers = None
     cdef list tables
     cdef int threads
@@ -211,14 +211,14 @@ cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors fact
             factors.forms[<int>r.dtype] = numbers
         r.factors = <double *>numbers.first
         r.direct_scale = numbers.direct_scale
-    run.plan = plan_rotation(r, call.rows, call.heads)
-    threads = thread_count(&run.plan, call.threads)
-    divide_rotation(&run.plan, r, call.rows, call.heads, threads)
-    r.most_rows = run.plan.rows
+    plan[0] = plan_rotation(r, call.rows, call.heads)
+    threads = thread_count(plan, call.threads)
+    divide_rotation(plan, r, call.rows, call.heads, threads)
+    r.most_rows = plan.rows
     run.rows = call.rows
     run.heads = call.heads
     run.run.bytes = (active.rotation_memory(r) + LINE - 1) // LINE * LINE
-    run_call(rotation_block, &run.run, run.plan.blocks, run.plan.per_check, threads, "cosines and sines")
+    run_call(rotation_block, &run.run, plan.blocks, threads, "cosines and sines")
     return 0
 
 
@@ -262,7 +262,7 @@ cdef list set_axes(rotation_t *r, rotation_run_t *run, Rotation rotation, const 
 
 cdef void rotation_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
     cdef rotation_run_t *run = <rotation_run_t *>context
-    cdef plan_t *plan = &run.plan
+    cdef plan_t *plan = &context.plan
     cdef ptrdiff_t row = which % plan.row_blocks * plan.rows, head = which // plan.row_blocks * plan.entries
     context.kernel.rotate(run.rotation, row, min(plan.rows, run.rows - row), head, min(plan.entries, run.heads - head),
                           context.memory + thread * context.bytes, &context.slots[thread].tally)
@@ -271,18 +271,19 @@ cdef void rotation_block(run_t *context, ptrdiff_t which, int thread) noexcept n
 cdef Numbers new_numbers(Factors factors, const rotation_t *r, rotation_run_t *run, int threads):
     """Compute the factors of a rotation at all positions."""
     cdef Numbers result = Numbers.__new__(Numbers)
+    cdef plan_t *plan = &run.run.plan
     allocate(result, <double>factors.rows * factors.row_bytes, f"the cosines and sines of {factors.rows} positions")
     run.factors = <double *>result.first
     result.direct_scale = r.direct_scale
-    run.plan = plan_factors(r, factors.rows)
+    plan[0] = plan_factors(r, factors.rows)
     run.rows = factors.rows
-    run.run.bytes = run.plan.rows * factors.row_bytes if r.position_axes > 1 else 0
-    run_call(factors_block, &run.run, run.plan.blocks, run.plan.per_check, thread_count(&run.plan, threads), "cosines and sines")
+    run.run.bytes = plan.rows * factors.row_bytes if r.position_axes > 1 else 0
+    run_call(factors_block, &run.run, plan.blocks, thread_count(plan, threads), "cosines and sines")
     return result
 
 
 cdef void factors_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
     cdef rotation_run_t *run = <rotation_run_t *>context
-    cdef ptrdiff_t row = which * run.plan.rows, pitch = factor_pitch(run.rotation.pairs)
-    context.kernel.factors(run.rotation, row, min(run.plan.rows, run.rows - row), run.factors + row * pitch,
+    cdef ptrdiff_t row = which * context.plan.rows, pitch = factor_pitch(run.rotation.pairs)
+    context.kernel.factors(run.rotation, row, min(context.plan.rows, run.rows - row), run.factors + row * pitch,
                            context.memory + thread * context.bytes)

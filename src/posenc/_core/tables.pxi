@@ -75,7 +75,6 @@ cdef struct offsets_run_t:
     run_t run
     const spec_t *spec
     const offsets_t *offsets
-    plan_t plan
 
 
 cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads, bint may_stream=False):
@@ -131,15 +130,15 @@ cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int
     run.run.bytes = 0
     run.spec = spec
     run.offsets = &result.table
-    run.plan = plan_offsets(spec)
-    run_call(offsets_block, &run.run, run.plan.blocks, run.plan.per_check, thread_count(&run.plan, threads), None)
+    run.run.plan = plan_offsets(spec)
+    run_call(offsets_block, &run.run, run.run.plan.blocks, thread_count(&run.run.plan, threads), None)
     return result
 
 
 cdef void offsets_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
     cdef offsets_run_t *run = <offsets_run_t *>context
-    cdef ptrdiff_t first = which * run.plan.rows
-    context.kernel.tabulate(run.spec, run.offsets, first, min(first + run.plan.rows, run.spec.columns // TILE))
+    cdef ptrdiff_t first = which * context.plan.rows
+    context.kernel.tabulate(run.spec, run.offsets, first, min(first + context.plan.rows, run.spec.columns // TILE))
 
 
 # ---- preparation -------------------------------------------------------------------------------------------------------------
@@ -228,7 +227,6 @@ cdef struct table_run_t:
     const spec_t *spec
     job_t job
     ptrdiff_t all_rows
-    plan_t plan
     ptrdiff_t ranges                    # number of contiguous ranges of blocks, one for each thread
 
 
@@ -272,7 +270,7 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
 cdef int execute_job(table_run_t *run, Columns columns, bint may_stream, int threads) except -1:
     """Plan a job and run it in blocks of rows and of batch entries."""
     cdef job_t *job = &run.job
-    cdef plan_t *plan = &run.plan
+    cdef plan_t *plan = &run.run.plan
     cdef ptrdiff_t rows = run.all_rows
     cdef Offsets table = advance(job, rows, columns, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE,
                                  threads, may_stream)
@@ -281,14 +279,14 @@ cdef int execute_job(table_run_t *run, Columns columns, bint may_stream, int thr
     divide_job(plan, run.spec, job, rows, threads)
     run.run.bytes = job.panel
     run.ranges = threads
-    run_call(table_block, &run.run, (plan.blocks + threads - 1) // threads * threads, plan.per_check, threads, "panels of rows")
+    run_call(table_block, &run.run, (plan.blocks + threads - 1) // threads * threads, threads, "panels of rows")
     return 0
 
 
 cdef void table_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
     """Run a block.  Successive blocks come from different ranges, so that threads do not wait for the same new huge page."""
     cdef table_run_t *run = <table_run_t *>context
-    cdef plan_t *plan = &run.plan
+    cdef plan_t *plan = &context.plan
     cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
     cdef ptrdiff_t block = which % run.ranges * range_blocks + which // run.ranges
     cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries

@@ -5,26 +5,17 @@
 #include <string.h>
 #include "kernel.h"
 
-static inline uint64_t bits_of_double(double x) {
-    uint64_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-static inline uint32_t bits_of_float(float x) {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-static inline float float_of_bits(uint32_t u) {
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-static inline double double_of_bits(uint64_t u) {
-    double x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
+/* The same bits as another type of the same size. */
+#define DEFINE_COPY(name, to, from) \
+    static inline to name(from x) { \
+        to y; \
+        memcpy(&y, &x, sizeof y); \
+        return y; \
+    }
+DEFINE_COPY(bits_of_double, uint64_t, double)
+DEFINE_COPY(bits_of_float, uint32_t, float)
+DEFINE_COPY(float_of_bits, float, uint32_t)
+DEFINE_COPY(double_of_bits, double, uint64_t)
 
 /* |x| = significand * 2**exponent, for finite x. */
 static inline uint64_t significand_of(double x, int *exponent) {

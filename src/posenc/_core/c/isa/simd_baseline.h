@@ -133,11 +133,7 @@ DEFINE_U16(u16_equal, x == y)
 static inline vu64 u16_is_zero(vu64 x) { return u16_equal(x, 0); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) { return (a & 0xffff0000ffff0000) | (b >> 16 & 0x0000ffff0000ffff); }
-static inline vu64 bits_of_f32(vf32 f) {
-    vu64 u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
+DEFINE_COPY(bits_of_f32, vu64, vf32)
 #define DEFINE_F32(name, parameters, value) \
     static inline vf32 name parameters { \
         vf32 f; \
@@ -197,16 +193,8 @@ static inline vu64 u64_load(const uint64_t *p) {
     memcpy(&u, p, sizeof u);
     return u;
 }
-static inline vf64 f64_of_bits(vu64 u) {
-    vf64 v;
-    memcpy(&v, &u, sizeof v);
-    return v;
-}
-static inline vu64 bits_of_f64(vf64 v) {
-    vu64 u;
-    memcpy(&u, &v, sizeof u);
-    return u;
-}
+DEFINE_COPY(f64_of_bits, vf64, vu64)
+DEFINE_COPY(bits_of_f64, vu64, vf64)
 
 static inline vf64 f64_add(vf64 a, vf64 b) { return a + b; }
 static inline vf64 f64_add_fma(vf64 a, vf64 b) { return a + b; }
