@@ -41,19 +41,23 @@ class Place(NamedTuple):
             raise ValueError(f"{self.name}: not a Zarr array: {str(error)[:200]}") from error
         raise FileNotFoundError(errno.ENOENT, "No Zarr array is visible to this process", self.name)
 
-    def existing(self) -> zarr.Array[Any] | None:
+    def existing(self, overwrite: bool) -> zarr.Array[Any] | None:
         """Return the array, or None if the place is empty; raise an error for other data, which are never overwritten."""
         for _ in range(2):              # another process may create the array between the first two steps
             with suppress(FileNotFoundError):
                 return self.open()
-            if sync(self._is_empty()):
+            if sync(self._is_empty(overwrite)):
                 return None
         raise OSError(errno.EINVAL, "Not a Zarr array, so it is not overwritten", self.name)
 
-    async def _is_empty(self) -> bool:
-        """Return whether there are no data, except for those of a process that was killed before it had created the array."""
+    async def _is_empty(self, overwrite: bool) -> bool:
+        """Return whether there are no data, except for those of processes that were killed before they had created the array.
+
+        With `overwrite`, these data may be chunks: another job may write them while a job replaces the array.
+        """
         prefix = self.root.path and f"{self.root.path}/"
-        return all([key.endswith(".partial") async for key in self.root.store.list_prefix(prefix)])
+        keys = [key.removeprefix(prefix) async for key in self.root.store.list_prefix(prefix)]
+        return all(key.endswith(".partial") or overwrite and key.startswith("c/") for key in keys)
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None) -> Place:

@@ -64,10 +64,10 @@ class Started(NamedTuple):
         chunks, index = -(-len(self.positions(unit)) // rows), self.unit_rows // rows * 16 + 4
         return chunks * rows * self.array.shape[1] * self.array.dtype.itemsize + (index if self.array.shards else 0)
 
-    def encode(self, positions: range, threads: int | None) -> NDArray[Any]:
-        """Return the rows of some positions in a new array, because a store may keep it."""
+    def encode(self, positions: range, threads: int | None, buffer: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return the rows of some positions, in the buffer if there is one."""
         _, encoding, dtype = self.specification
-        values = table.row_buffer(len(positions), encoding.d_model, dtype)
+        values = table.row_buffer(len(positions), encoding.d_model, dtype) if buffer is None else buffer[: len(positions)]
         return encoding.encode(positions, dtype=dtype, out=values, threads=threads).astype(table.STORED[dtype], copy=False)
 
     async def is_written(self, unit: int) -> bool:
@@ -101,8 +101,7 @@ class Started(NamedTuple):
         """Raise a ValueError that names the first units that are not written, if there are any."""
         if keys := [self.key(unit) for unit, _ in zip(self.missing(range(self.units)), range(3), strict=False)]:
             problem = f"some of {self.units} {'shards' if self.array.shards else 'chunks'} are missing or damaged"
-            remedy = "posenc.zarr.write writes them, and all processes must share the store"
-            raise ValueError(f"{name}: {problem}, first {', '.join(keys)}; {remedy}")
+            raise ValueError(f"{name}: {problem}, first {', '.join(keys)}; posenc.zarr.write writes them to the shared store")
 
 
 def started(array: zarr.Array[Any]) -> Started | None:
@@ -189,8 +188,7 @@ def create(
     (10000, 64)
     """
     specification = checked(positions, encoding, dtype)
-    rows, columns = specification.shape
-    overwrite = checks.boolean("overwrite", overwrite)
+    (rows, columns), overwrite = specification.shape, checks.boolean("overwrite", overwrite)
     shard = None if shard_rows is None else checks.integer("shard_rows", shard_rows, 1)
     if chunk_rows is None:              # nearly equal chunks, so that the last one needs little padding
         chunk = -(-rows // max(1, -(-specification.nbytes // CHUNK_BYTES)))
@@ -203,7 +201,7 @@ def create(
     arguments = specification._asdict() | {"chunk_rows": chunk, "shard_rows": shard}
     place = place_of(store, storage_options)
     with atomic.naming(place.name):
-        array = place.existing()
+        array = place.existing(overwrite)
         start = None if array is None else started(array)
         is_unfinished = start and start.arguments == arguments and start.array.attrs.get("complete") is not True
         if array is None or overwrite and not is_unfinished:
@@ -294,8 +292,10 @@ def write(
         start = start_of(place)
         # with this option, zarr does not compare all values with the fill value
         array = place.open("r+").with_config({"write_empty_chunks": True})
+        # one buffer for all chunks in a folder, because new memory takes longer; other stores may keep the array
+        buffer = table.row_buffer(start.unit_rows, start.array.shape[1], start.specification.dtype) if place.folder else None
         for unit in start.missing(range(part * start.units // parts, (part + 1) * start.units // parts)):
-            values = start.encode(start.positions(unit), threads)
+            values = start.encode(start.positions(unit), threads, buffer)
             _uninterrupted(_put, place, start, array, unit, values)
             count += 1
             if progress is not None:
@@ -422,7 +422,7 @@ def save(
 ) -> int:
     """Write a store at a URL or, atomically, in a folder; return the size of its values."""
     def check_folder(folder: str, overwrite: bool) -> None:
-        if place_of(folder).existing() is not None and not overwrite:
+        if place_of(folder).existing(overwrite) is not None and not overwrite:
             raise atomic.exists_error(folder)
 
     place, size = place_of(path, storage_options), specification.nbytes
