@@ -30,6 +30,7 @@ ROLES = {
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # matches LlamaRotaryEmbedding, RoPE, RopeScaling
 MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
+Module = nn.Module
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, AttributeError, AssertionError, KeyError, NotImplementedError)
 DTYPES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
@@ -165,7 +166,7 @@ def forward_of(module: nn.Module, setting: Setting) -> Rotate | None:
         given = x.to(setting.device, setting.dtype)
         at = positions.to(setting.device)
         at = at.expand(setting.axes, *at.shape[-2:]) if setting.axes > 1 else at
-        values = {"x": given, "keys": given, "positions": at}
+        values: dict[str, Any] = {"x": given, "keys": given, "positions": at}
         values |= {} if setting.layer_type is None else {"layer_type": setting.layer_type}
         return _call(module if method.__name__ == "forward" else method, method, "positions", values)
 

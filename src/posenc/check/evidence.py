@@ -102,9 +102,9 @@ def _offset(phases: Phases, sign: int) -> float | None:
     half_integer = round(2 * offset) / 2
     if abs(offset - half_integer) <= SIGMAS * error + 1e-6:
         offset = half_integer
-    rest = np.abs(wrapped(phases.phase - w * offset)[used])
+    left = np.abs(wrapped(phases.phase - w * offset)[used])
     bound = SIGMAS * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(w[used] * offset)
-    return offset if abs(offset) <= FARTHEST and (rest <= bound).mean() > MOST_PHASES else None
+    return offset if abs(offset) <= FARTHEST and (left <= bound).mean() > MOST_PHASES else None
 
 
 def _scales(
@@ -133,8 +133,10 @@ def _phases(
     for axis in range(int(axes.max(initial=0)) + 1):
         at = positions if positions.ndim == 1 else positions[axis]
         gaps = np.diff(np.unique(at))
-        is_ambiguous = guess is not None and len(gaps) and gaps.min() * np.abs(guess).max(initial=0) >= math.pi
-        phases = phases_of(at, values[:, axes == axis], bits, smallest, guess[axes == axis] if is_ambiguous else None)
+        expected = None
+        if guess is not None and len(gaps) and gaps.min() * np.abs(guess).max(initial=0) >= math.pi:
+            expected = guess[axes == axis]          # a frequency is ambiguous
+        phases = phases_of(at, values[:, axes == axis], bits, smallest, expected)
         if phases is None:
             return None
         columns[:, axes == axis] = phases

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,7 +93,7 @@ def read_function(
         return [Reading("float32", faults=(f"{of_keys}the function returns values other than 0 if x is 0",))]
     x = np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (at.shape[-1], 1))
     both = call(x, at)
-    count = 2 if len(both) == 2 and not np.array_equal(*both, equal_nan=True) else 1
+    count = 2 if len(both) == 2 and not np.array_equal(both[0], both[1], equal_nan=True) else 1
     readings = [_read_rotated(call, index, at, head_dim, expected, any_order) for index in range(count)]
     return [reading._replace(remarks=(*reading.remarks, *ends)) for reading in readings]
 
@@ -242,7 +242,7 @@ def _pairs_of(matrices: NDArray[np.float64]) -> tuple[dict[tuple[int, ...], tupl
     return dict(sorted(pairs.items())), [f"columns {numbers(columns)} {problem}" for problem, columns in faults.items()]
 
 
-def _layout_of(together: list[tuple[int, ...]]) -> tuple[Layout | None, int]:
+def _layout_of(together: Sequence[tuple[int, ...]]) -> tuple[Layout | None, int]:
     """Return the layout (None if the pairs have neither layout) and the number of rotated columns."""
     steps = {b - a for a, b in together}
     if steps == {1} and together != [(0, 1)] and all(a % 2 == 0 for a, _ in together):

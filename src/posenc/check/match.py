@@ -133,13 +133,13 @@ def _checked(positions: Any, rows: int) -> range | NDArray[Any]:
         positions = range(positions)
     if isinstance(positions, range):
         positions_of([positions[0], positions[-1]] if positions else [0], rows=None)
-        shape: tuple[int, ...] = (len(positions),)
     else:
-        positions = Rotary(2).at(positions).positions
-        shape = positions.shape
+        positions = np.asarray(Rotary(2).at(positions).positions)
+    known: range | NDArray[Any] = positions
+    shape = (len(known),) if isinstance(known, range) else known.shape
     if shape != (rows,):
         raise ValueError(f"positions has shape {shape}, expected ({rows},), one for each row of the table")
-    return positions
+    return known
 
 
 # ---- candidates on a sample -----------------------------------------------------------------------------------------

@@ -130,9 +130,10 @@ class Situation(NamedTuple):
         """Return a length for which a scaling of type dynamic or longrope has other frequencies, or 0."""
         kind, scaling = self.scaling.get("rope_type"), self.scaling
         if kind == "dynamic" and (growth := next(self.factors(), 0)) > 1:
-            return round(scaling["max_position_embeddings"] * (growth + scaling["factor"] - 1) / scaling["factor"])
-        trained = scaling["original_max_position_embeddings"] if kind == "longrope" else 0
-        return trained + (scaling.get("length", 0) <= trained) if trained else 0
+            factor = float(scaling["factor"])
+            return round(int(scaling["max_position_embeddings"]) * (growth + factor - 1) / factor)
+        trained = int(scaling["original_max_position_embeddings"]) if kind == "longrope" else 0
+        return trained + int(scaling.get("length", 0) <= trained) if trained else 0
 
 
 class Mistake(NamedTuple):

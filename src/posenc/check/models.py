@@ -49,7 +49,7 @@ class Judged(NamedTuple):
         return () if self.match is None else faults_of(self.match)
 
 
-def check_rotary(model: calls.nn.Module, config: Any = None, *, apply: Callable[..., Any] | None = None) -> RotaryReport:
+def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[..., Any] | None = None) -> RotaryReport:
     """Find the rotary embeddings of a model, and compare each one with the model's configuration.
 
     Parameters
@@ -99,7 +99,7 @@ def check_rotary(model: calls.nn.Module, config: Any = None, *, apply: Callable[
     >>> report[0].faults
     ('base is 10000, the configuration has 500000',)
     """
-    if not isinstance(model, calls.nn.Module):
+    if not isinstance(model, calls.Module):
         raise TypeError(f"model is {model!r} of type {type(model).__name__}, expected a torch.nn.Module")
     if config is not None and not isinstance(config, Rotary):
         readable = _readable(config)

@@ -69,9 +69,8 @@ def array_of_tensor(tensor: Any) -> NDArray[Any]:
     """Return a tensor of PyTorch as an array, with the bits of bfloat16 as uint16."""
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if str(tensor.dtype) == "torch.bfloat16":
-        return (tensor.float().contiguous().numpy().view(np.uint32) >> 16).astype(np.uint16)
-    array: NDArray[Any] = tensor.numpy()
-    return array
+        tensor = (tensor.float().contiguous().numpy().view(np.uint32) >> 16).astype(np.uint16)
+    return np.asarray(tensor)
 
 
 # ---- tables of encodings --------------------------------------------------------------------------------------------
@@ -95,7 +94,8 @@ class Sample(NamedTuple):
 def positions_at(positions: range | NDArray[Any], rows: Any) -> NDArray[Any]:
     if isinstance(positions, range):
         return np.array([positions[row] for row in rows], np.int64)
-    return positions[rows]
+    chosen: NDArray[Any] = np.asarray(positions)[rows]
+    return chosen
 
 
 def table_of(table: Any) -> tuple[NDArray[Any], str]:
@@ -205,8 +205,7 @@ def _read_frequencies(w: NDArray[np.float64], size: float) -> Reading:
 
 
 def _turned(w: NDArray[np.float64], size: float, positions: NDArray[Any]) -> NDArray[np.complex128]:
-    values: NDArray[np.complex128] = size * np.exp(1j * positions[..., None] * w)
-    return values
+    return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
 
 
 def _read_tables(
