@@ -67,6 +67,8 @@ def test_examples_of_documents_run(path, tmp_path):
         pytest.importorskip(package)
     done = pages.run(text, tmp_path, omitted=omitted)
     assert (done.returncode, done.stderr) == (0, "")
+    if path.name == "README.md":            # its comments are the output
+        assert done.stdout and [line for line in done.stdout.splitlines() if f"# {line}\n" not in text] == []
 
 
 def test_every_preset_is_in_the_table_of_models():
