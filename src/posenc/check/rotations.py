@@ -251,6 +251,8 @@ def matched(
 
 
 def read(rotation: Any, expected: Rotary | None, positions: Any, head_dim: int | None, any_order: bool) -> list[Reading]:
+    if not isinstance(any_order, bool):
+        raise TypeError(f"any_order is {any_order!r} of type {type(any_order).__name__}, expected a bool")
     with np.errstate(all="ignore"):
         if isinstance(rotation, type):
             raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies, a function or a module")
