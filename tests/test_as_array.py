@@ -76,7 +76,7 @@ def test_columns_are_exact(container):
 def test_nulls_are_refused(container, values):
     column = (COLUMNS | {"list": list})[container](values)
     for name, call in entries(column, len(values)):
-        with pytest.raises(ValueError, match=f"{re.escape(name)} has {values.count(None)} nulls"):
+        with pytest.raises(ValueError, match=f"{re.escape(name)} has {values.count(None)} null"):
             call()
 
 
@@ -105,7 +105,7 @@ def entries(column, n):
 
 @pytest.mark.parametrize("container", TABLES)
 def test_nulls_in_tables_are_refused(container):
-    with pytest.raises(ValueError, match=r"positions has [12] nulls"):
+    with pytest.raises(ValueError, match=r"positions has [12] null"):
         posenc.encode(TABLES[container]([7, None, 8]), 8)
 
 
@@ -118,7 +118,7 @@ def test_tables_that_mix_reals_with_large_integers_are_refused(make):
 
 @pytest.mark.parametrize("container", REALS)
 def test_real_columns(container):
-    with pytest.raises(ValueError, match="positions has 1 nulls"):
+    with pytest.raises(ValueError, match="positions has 1 null"):
         posenc.encode(REALS[container]([0.5, None]), 8)
     assert_same_bits(posenc.encode(REALS[container]([0.5, 2.0**60]), 8), posenc.encode(np.array([0.5, 2.0**60]), 8))
 
@@ -144,7 +144,7 @@ def test_integers_that_pandas_may_have_rounded_are_refused(make):
 
 def test_boolean_masks_with_nulls_are_refused():
     for mask in (pd.array([True, None], "boolean"), pl.Series([True, None]), pa.array([True, None])):
-        with pytest.raises(ValueError, match="mask has 1 nulls"):
+        with pytest.raises(ValueError, match="mask has 1 null"):
             posenc.positions_from_mask(mask)
 
 

@@ -63,7 +63,7 @@ def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
     if is_pandas and not isinstance(column.dtype, np.dtype):        # categories have NaN for nulls
         nulls = int(column.isna().sum())
     if nulls:
-        raise ValueError(f"{name} has {nulls} nulls among {len(objects)} values, expected numbers")
+        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)} among {len(objects)} values, expected numbers")
     if converted.dtype.kind == "O":
         return
     had_nulls = is_pandas and bool(np.isnan(converted).any())       # pandas converts nulls to NaN

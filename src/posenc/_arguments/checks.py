@@ -201,7 +201,7 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
     """
     if isinstance(positions, range) or not isinstance(positions, np.ndarray) and is_index(positions):
         return range_of(positions, offset, name)
-    if isinstance(positions, (float, np.floating)):
+    if positions is None or isinstance(positions, (float, np.floating)):
         raise wrong_type(name, positions, "an integer, a range or an array")
     original = as_array(name, positions)
     array = numbers(name, original)

@@ -56,7 +56,9 @@ def in_one_line(error: object) -> str:
 
 def run(argv: Sequence[str] | None) -> int:
     """Run a command and return the exit code; print its exceptions as errors."""
-    args = parser().parse_args(argv or sys.argv[1:] or ["--help"])
+    args, words = parser().parse_known_args(argv or sys.argv[1:] or ["--help"])
+    if words:                           # the command's own usage, not that of the program
+        args.parser.error(f"unrecognized arguments: {' '.join(words)}")
     try:
         kernel.check_settings()
     except ValueError as error:         # an invalid environment variable is a failure, not wrong usage
