@@ -75,6 +75,11 @@ def opened(store):
     return _zarr.opened(_zarr.place_of(store))
 
 
+def get(store, key):
+    """Return the value of a key."""
+    return _zarr.sync((_zarr.place_of(store).root / key).get()).to_bytes()
+
+
 def put(store, key, content):
     """Replace the value of a key."""
     root = _zarr.place_of(store).root
@@ -259,7 +264,8 @@ def test_a_damaged_chunk_is_reported_and_written_again(store, shard_rows, damage
     if damage == "lost":
         _zarr.sync((_zarr.place_of(store).root / "c/3/0").delete())
     else:
-        put(store, "c/3/0", b"half of a chunk" if damage == "truncated" else bytes(5000))
+        chunk = get(store, "c/3/0")
+        put(store, "c/3/0", chunk[:99] if damage == "truncated" else chunk + b"\0")
     assert posenc.zarr.missing(store) == [3]
     for function in (posenc.zarr.finish, posenc.open, lambda path: posenc.verify(path, samples=1)):
         with pytest.raises(ValueError, match=r"some of 15 (chunks|shards) are missing or damaged, first c/3/0; "):
@@ -313,6 +319,15 @@ def test_a_process_killed_while_it_creates_a_store_leaves_an_empty_place(tmp_pat
     (tmp_path / "pe.zarr").mkdir()
     (tmp_path / "pe.zarr" / "zarr.0123456789abcdef.partial").write_text("{")
     assert_same_bits(complete(tmp_path / "pe.zarr")[:], ENCODING.encode(N))
+
+
+def test_chunks_without_metadata_are_replaced_only_with_overwrite(store):
+    """If two jobs replace a store, and both are killed, these chunks may remain."""
+    complete(store)
+    _zarr.sync((_zarr.place_of(store).root / "zarr.json").delete())
+    with pytest.raises(OSError, match="Not a Zarr array, so it is not overwritten"):
+        create(store)
+    assert_same_bits(complete(store, n=50, overwrite=True)[:], ENCODING.encode(50))
 
 
 def test_other_data_in_a_store_in_memory_are_never_overwritten():
@@ -386,7 +401,7 @@ def test_a_chunk_of_another_job_is_written_again(store, shard_rows, old):
     keywords = {"shard_rows": shard_rows}
     units = create(store, **keywords | old)
     posenc.zarr.write(store, 1, units)
-    chunk = _zarr.sync((_zarr.place_of(store).root / "c/1/0").get()).to_bytes()
+    chunk = get(store, "c/1/0")
     create(store, overwrite=True, **keywords)
     put(store, "c/1/0", chunk)
     assert posenc.zarr.missing(store) == list(range(units))
