@@ -257,15 +257,11 @@ def test_the_layout_of_a_model_that_moves_columns():
     assert torch.allclose(ours[0] @ ours[1].mT, theirs[0] @ theirs[1].mT, atol=1e-4)
 
 
-
-
 # ---- whole models -------------------------------------------------------------------------------------------------------
 
 
 SIZES = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-
-
 ROPE, PAIRS = {"rope_type": "default", "rope_theta": 1e6}, np.linspace(1, 2, 8)
 MODELS = {          # the name of the classes, options of the configuration
     "Llama": {"rope_parameters": SCALINGS["llama3"] | {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0,
@@ -357,13 +353,6 @@ def shortened(config):
 RIGHT = "right", "float32 angles"
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3_text", "deepseek_v3", "qwen2_vl_text", "gptj", "llama4_text"])
-def test_check_rotary_has_no_false_alarm(name):
-    rows = posenc.check.check_rotary(built(shortened(transformers.AutoConfig.for_model(name))))
-    assert [row.verdict for row in rows] == ["float32 angles"] * (2 if name == "gemma3_text" else 1), rows
-    assert all(0 < row.errors[1000] < 1e-4 < row.errors[1_000_000] < 0.2 for row in rows if name != "gptj")
-
-
 def test_check_rotary_compares_the_axes_of_positions():
     rope = {"rope_type": "default", "rope_theta": 1e6}
     options = {"hidden_size": 128, "head_dim": 64, **SMALL}
@@ -421,7 +410,7 @@ KNOWN = [(kind, name) for kind in KINDS for name in SCALINGS if name.startswith(
 
 
 @pytest.mark.parametrize("kind, name", [
-    case if case[0] == "llama" else pytest.param(*case, marks=pytest.mark.long) for case in KNOWN
+    case if case[0] == "llama" or case[1] == "default" else pytest.param(*case, marks=pytest.mark.long) for case in KNOWN
 ])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.long)], ids=str)
 def test_check_rotary_knows_every_scaling(kind, name, dtype):
