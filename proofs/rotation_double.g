@@ -13,7 +13,7 @@
 #! variants FUSED=0,1 FACTORS=rounded,direct
 #! mutation rope/pairs.h: v->a[i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[i] = f64_muladd(a, c, f64_mul(b, s));
 #! mutation rope/uncertain_pairs.h: vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)) => vf64 x = f64_add(f64_mul(a, c), f64_mul(b, s))
-#! mutation rope/uncertain_pairs.h: factors[0] * c + factors[1] * s; => factors[0] * c - factors[1] * s;
+#! mutation rope/uncertain_pairs.h: value = factors[0] * c + factors[1] * s; => value = factors[0] * c - factors[1] * s;
 #! quote rope/pairs.h
 #|            const double *const at = factors + factor_index(pair, 2, 0) + i * LANES;
 #! code rope/pairs.h factors SUFFIX=_1 v_a=a v_b=b at=c at_FACTOR_PAIRS=ZERO

@@ -76,6 +76,8 @@
 #! mutation _core/rotation.pxi: <= 2.0**64: => <= 2.0**100:
 #! refused rope/uncertain_pairs.h: return u64_or(too_large, undecided_double(value, error, dtype)); => return undecided_double(value, error, dtype);
 #@ -Eprecision=200
+#! quote rope/uncertain_pairs.h
+#|    return u64_or(too_large, undecided_double(value, error, dtype));
 #! quote rope/pairs.h
 #|    limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
 #|                  .floor = direct_scale * DIRECT_ROTATION_FLOOR};

@@ -72,6 +72,10 @@
 #! refused table/rounding_test.h: f64_sub(value[0], e[0]) => f64_sub(value[0], e[1])
 #! refused table/advance.h: undecided = u64_or(undecided, undecided_values(x_below, error + v * LANES, dtype)); => undecided_values(x_below, error + v * LANES, dtype);
 #@ -Eprecision=200
+#! quote table/rounding_test.h
+#|    const vu64 subnormal = u64_shr(u64_sub(u64_and(bits_of_f64(*value), u64_set(INT64_MAX)), normal), 63);
+#! quote table/advance.h
+#|                    undecided = u64_or(undecided, undecided_values(x_below, error + v * LANES, dtype));
 #! quote table/offset_tables.h
 #|            offsets->nonzero[column] = turns || shifted.quarter[column] ? 1 : 0;
 #! quote table/advance.h
