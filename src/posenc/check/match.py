@@ -211,7 +211,8 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
     # values may also be rounded before they are multiplied by the scale
     rounding = (1 if size == 1 else 2) * size * 2.0 ** -PRECISION[sample.stored]
     typical = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a row; near `size` for an unrelated table
-    narrow = {f"{sample.stored} arithmetic": 2.0 ** -PRECISION[sample.stored]} if sample.stored in NARROW else {}
+    # such errors are so large that they allow for wrong parameters
+    narrow = {f"{sample.stored} arithmetic": 2.0 ** -PRECISION[sample.stored]} if sample.stored in NARROW and names else {}
     for reason, unit in (PLAIN | narrow).items():
         bound = np.minimum(size * unit * (1 + angles) + rounding, size)
         # large angles in low precision leave few bits that distinguish candidates
@@ -221,7 +222,7 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
             break
     else:
         noise = np.sqrt(np.mean(error**2))
-        if len(at) < limits.NOISE_ROWS or not noise < limits.NOISE * size or not error.max() < 8 * noise:
+        if min(len(at), 5 * len(fastest)) < limits.NOISE_ROWS or not noise < limits.NOISE * size or not error.max() < 8 * noise:
             return None
         bound, least, slope, reason = np.full_like(error, 4 * noise), 8 * noise, 0.0, f"noise of {noise:.1g}"
     inside = bound < size
