@@ -327,7 +327,7 @@ def test_chunks_without_metadata_are_replaced_only_with_overwrite(store):
     _zarr.sync((_zarr.place_of(store).root / "zarr.json").delete())
     with pytest.raises(OSError, match="Not a Zarr array, so it is not overwritten"):
         create(store)
-    assert_same_bits(complete(store, n=50, overwrite=True)[:], ENCODING.encode(50))
+    assert_same_bits(complete(store, encoding=posenc.Encoding(6), overwrite=True)[:], posenc.encode(N, 6))
 
 
 def test_other_data_in_a_store_in_memory_are_never_overwritten():
