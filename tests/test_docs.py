@@ -37,7 +37,7 @@ PUBLIC = {
     "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",), "posenc.zarr": ("zarr",),
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
-COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("check", "cli", "identify", "scale-out"))]
+COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("check", "cli", "identify"))]
 INSTALLS = "pip install"        # needs a package index; .ci/run tests the command of the README
 PLAIN = re.compile(r"posenc [\w .,=/+-]+")        # a command without characters that are special to a shell
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
