@@ -71,6 +71,12 @@ def test_the_report_is_an_immutable_table():
         report.ok = True
 
 
+def test_a_remedy_names_the_configuration_that_was_given():
+    result = model()
+    row, = check_rotary(result, copy.deepcopy(result.config))
+    assert row.remedy == "for long sequences: model.rotary_emb = posenc.torch.RotaryEmbedding(config)"
+
+
 def test_float32_angles_have_an_error_and_a_remedy():
     row, = check_rotary(model())
     assert row.verdict == FLOAT32 and row.faults == ()

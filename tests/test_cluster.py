@@ -75,6 +75,7 @@ def cluster_apart(tmp_path):
                 worker.kill()
 
 
+@pytest.mark.long
 def test_a_worker_without_access_to_the_folder_causes_an_error(cluster_apart):
     client, shared = cluster_apart
     path = shared / "pe.zarr"

@@ -168,7 +168,9 @@ POSITIONS = [100, range(-50, 250, 3), PACKED, da.from_array(PACKED, chunks=(4, 9
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=lambda p: type(p).__name__)
 @pytest.mark.parametrize(
-    "scheduler, dtype", [("processes", "bfloat16"), *(("threads", name) for name in DTYPES)], indirect=["scheduler"]
+    "scheduler, dtype",
+    [pytest.param("processes", "bfloat16", marks=pytest.mark.long), *(("threads", name) for name in DTYPES)],
+    indirect=["scheduler"],
 )
 def test_the_sum_of_an_array_and_a_table_has_the_bits_of_add_to(positions, dtype):
     """So this module needs no function add_to."""

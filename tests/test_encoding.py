@@ -45,7 +45,7 @@ def conventions(draw):
     return d_model, convention
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(conventions(), st.integers(-2**62, 2**62), st.integers(1, 9))
 def test_an_encoding_survives_json(case, start, step):
     d_model, convention = case

@@ -200,7 +200,10 @@ WITHOUT = {
 }
 
 
-@pytest.mark.parametrize("name", WITHOUT)
+SLOW = ("orthogonal", "pairs of random angles", "rows shuffled", "columns shuffled")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in WITHOUT])
 def test_tables_without_a_convention_have_no_match(name):
     assert identify(WITHOUT[name]().astype(np.float32)) == []
 

@@ -173,7 +173,7 @@ def in_threads(functions):
 
 
 def test_threads_create_and_write_at_once(store):
-    for _ in range(10):
+    for _ in range(4):
         assert in_threads([lambda: create(store)] * 4) == [15] * 4
         assert sum(in_threads([lambda k=k: posenc.zarr.write(store, k % 5, 5) for k in range(10)])) >= 15
         assert_same_bits(posenc.zarr.finish(store)[:], ENCODING.encode(N))

@@ -181,7 +181,7 @@ cdef extern from "plan.h" nogil:
         ptrdiff_t values, per_thread, most_threads, per_check, rows, entries, row_blocks, blocks
 
     ptrdiff_t itemsize_of(dtype_t dtype)
-    ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows, int may_stream)
+    ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
     void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows)
     void divide_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads)
     plan_t plan_offsets(const spec_t *spec)

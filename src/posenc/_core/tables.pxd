@@ -16,7 +16,6 @@ cdef struct table_call_t:
     Py_buffer out                       # the array to which rows are stored or added
     job_t job                           # dtype, output (STORE or ADD) and x_scale
     bint is_table                       # whether batch entries share positions; if not, there is a position for each row
-    bint is_fresh                       # whether `out` is a new array
     int threads                         # 0 for the default
 
 

@@ -3,7 +3,6 @@
 cdef enum:
     KEPT_TABLES = 2                     # most offset tables that an encoding keeps
     KEPT_COLUMNS = 1 << 13              # most columns of a kept table; a column takes 1.3 kB
-    FRESH_BYTES = 1 << 25               # new arrays of at least this size are in the cache, because the system zeroes their pages
 
 
 cdef class Offsets(Memory):
@@ -77,7 +76,7 @@ cdef struct offsets_run_t:
     const offsets_t *offsets
 
 
-cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads, bint may_stream=False):
+cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
     """Set the offset table with which the rows of a job are advanced, and return it; None if they are evaluated directly.
 
     Positions that are evenly spaced are replaced.  If the table is not kept, `least_rows` is the fewest rows for which it is
@@ -102,7 +101,7 @@ cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t leas
     # the limit keeps step times the longest offset inside the int64 range
     if not 0 < step < <uint64_t>1 << 50:
         return None
-    first = choose_output(&advanced, &columns.spec, rows, may_stream)
+    first = choose_output(&advanced, &columns.spec, rows)
     is_kept = step == 1 and columns.spec.columns <= KEPT_COLUMNS
     if is_kept:
         least_rows = ROWS_FOR_KEPT_TABLE
@@ -171,7 +170,6 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
     call.threads = threads_of(threads)
     read_positions(p, positions, spec.position_offset)
     call.is_table = p.axes == 1
-    call.is_fresh = out is None
     if out is None:
         out = new_rows(shape_of(p, spec.d_model), <double>p.rows * spec.d_model, element, "positions")
     hold_rows(&call.out, out, element, "out")
@@ -189,7 +187,6 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     cdef double factor
     cdef ptrdiff_t n = 0
     call.job.output = ADD
-    call.is_fresh = False
     if not isinstance(x, ndarray):
         raise checks.array_type_error("x", x)
     # Conversions may run user code that changes x, so x is checked after all of them.
@@ -263,17 +260,17 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
         job.step = p.step
         job.integers = p.integers + first if p.integers != NULL else NULL
         job.reals = p.reals + first if p.reals != NULL else NULL
-        execute_job(&run, columns, not call.is_fresh or out.len < FRESH_BYTES, call.threads)
+        execute_job(&run, columns, call.threads)
     return 0
 
 
-cdef int execute_job(table_run_t *run, Columns columns, bint may_stream, int threads) except -1:
+cdef int execute_job(table_run_t *run, Columns columns, int threads) except -1:
     """Plan a job and run it in blocks of rows and of batch entries."""
     cdef job_t *job = &run.job
     cdef plan_t *plan = &run.run.plan
     cdef ptrdiff_t rows = run.all_rows
-    cdef Offsets table = advance(job, rows, columns, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE,
-                                 threads, may_stream)
+    cdef ptrdiff_t least_rows = ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE
+    cdef Offsets table = advance(job, rows, columns, least_rows, threads)
     plan_job(plan, run.spec, job, rows)
     threads = thread_count(plan, threads)
     divide_job(plan, run.spec, job, rows, threads)

@@ -189,7 +189,7 @@ def _rows(model: Any, places: Sequence[Place], expectations: Sequence[Expected])
         remedy = guide(row.faults) if row.verdict == "wrong" else ""
         if function and remedy:
             remedy = f"in {function}: {remedy}"
-        elif row.verdict in ("wrong", "float32 angles") and (statement := _statement(model, places)):
+        elif row.verdict in ("wrong", "float32 angles") and (statement := _statement(model, places, expected)):
             mended, _ = _mended(model, place, expected, per_type)
             if mended.verdict == "right" and mended.compared == row.compared:
                 remedy = statement if row.faults else f"for long sequences: {statement}"
@@ -285,10 +285,12 @@ def _with_parts(whole: Judged, parts: Sequence[Judged]) -> Judged:
 # ---- remedies -------------------------------------------------------------------------------------------------------
 
 
-def _statement(model: Any, places: Sequence[Place]) -> str:
+def _statement(model: Any, places: Sequence[Place], expected: Expected) -> str:
     """Return a statement that replaces modules, or an empty string if there is no short one."""
     *above, last = places[0].name.split(".")
-    config = "model.config" if hasattr(places[0].owners[-1], "config") else "config"
+    nearest = _readable(_config(places[0]))
+    is_own = expected.config is nearest or expected.config is entry_of(nearest, "text_config")
+    config = "model.config" if is_own and hasattr(places[0].owners[-1], "config") else "config"
     parts = [part for part in model.modules() if last in dict(part.named_children())]
     if not re.fullmatch(r"[a-z_]\w*", last) or len(parts) != len(places) or not calls.is_called(places[0].module):
         return ""

@@ -49,16 +49,15 @@ static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
 /* ---- tables ------------------------------------------------------------------------------------------------------------- */
 
 /* Chooses the output mode of a job with an offset table, and a panel or a first column with which whole cache lines are written.
- * `may_stream` is 0 if the pages of `out` are new: the system zeroes a page when it is first written, so its lines are in the
- * cache.  Returns the first column of the offset table. */
-static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows, int may_stream) {
+ * The job of a rotation has no `out`.  Returns the first column of the offset table. */
+static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = itemsize_of(job->dtype), row_bytes = spec->d_model * itemsize;
     const ptrdiff_t pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
     const ptrdiff_t past = (ptrdiff_t)((uintptr_t)job->out % LINE);
     ptrdiff_t panel = 0, first = 0;
     if (job->output == ADD) {
         if (job->batch > 1 || itemsize == 2) panel = pitch * least(rows, FINE);
-    } else if (may_stream && rows * row_bytes >= STREAM_BYTES) {
+    } else if (job->out && rows * row_bytes >= STREAM_BYTES) {
         job->output = STREAM;
         if (job->row_stride == row_bytes && row_bytes % LINE == 0) first = (LINE - past) % LINE / itemsize;
         else if (job->row_stride % LINE || past) panel = pitch * FINE;
