@@ -71,8 +71,8 @@ static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t 
 /* Starts the plan of a job: its work.  The offset table of the job is set, or NULL. */
 static inline void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows) {
     /* float64 values below 2**-900 are undecided; frequencies of more than MOST_LIMBS limbs may give many */
-    const int advanced = job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) &&
-                         spec->fraction_limbs <= MOST_LIMBS;
+    const int advanced =
+        job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) && spec->fraction_limbs <= MOST_LIMBS;
     plan->values = rows * spec->columns * job->batch;
     plan->per_thread = advanced ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
     plan->per_check = advanced ? ADVANCED_PER_CHECK : DIRECT_PER_CHECK;

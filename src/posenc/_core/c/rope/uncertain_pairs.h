@@ -30,7 +30,7 @@ static const rotary_axis_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair,
 /* Rounds factors[0] * cosine + factors[1] * sine, the first or, if `is_second`, the second value of a pair.  c and s approximate
  * the cosine and the sine; the value computed from c and s has an error below `error`. */
 COLD double undecided_value(const head_row_t *h, ptrdiff_t pair, int is_second, const double factors[2], double c, double s,
-                              double error) {
+                            double error) {
     const rotation_t *r = h->rotation;
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;
     if (r->has_fast_path && c != c) return double_of_bits(0x7ff8000000000000u);

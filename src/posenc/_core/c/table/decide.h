@@ -42,7 +42,7 @@ static vdd small_sine(const spec_t *spec, const position_t *position, ptrdiff_t 
 
 /* Computes a value with a bound of its error, which is 0 if the value is exact, and infinite if it cannot be computed. */
 COLD void evaluate(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, double *high, double *low,
-                     double *error) {
+                   double *error) {
     const int limbs = spec->integer_limbs + spec->fraction_limbs, lane = (int)(column % LANES);
     const double amplitude = magnitude_of(spec->scale);
     int first = 0, skip = 0;
