@@ -98,7 +98,7 @@ def output_array(out, tuple shape, dtype, str dtype_name, str name):
 cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bint written=True) except -1:
     """Hold the buffer of an array that has a dtype, and rows with contiguous and aligned elements.
 
-    If `written`, the array must be writeable and its rows must not overlap.  The caller releases the buffer, even after an error.
+    If `written`, it must be writeable and its rows must not overlap.  The caller releases the buffer, also after an error.
     """
     cdef ptrdiff_t itemsize = itemsize_of(element.code)
     cdef uintptr_t addresses

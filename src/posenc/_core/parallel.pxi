@@ -100,7 +100,7 @@ cdef int evaluate_undecided(run_t *run) except -1 nogil:
 
 
 cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
-    """Evaluate values outside of a parallel region, because signal handlers, which may fork, run between Python's instructions."""
+    """Evaluate values outside of a parallel region: signal handlers, which may fork, run between Python's instructions."""
     cdef undecided_t *u
     cdef ptrdiff_t i
     cdef int limb
