@@ -23,6 +23,10 @@ HERE = [name for name, runs in kernel.instruction_sets().items() if runs]
 PACKAGES = "ml_dtypes gmpy2 mpmath hypothesis pandas polars pyarrow dask matplotlib safetensors tqdm zarr threadpoolctl"
 MISSING = [name for name in PACKAGES.split() if not importlib.util.find_spec(name)]
 
+# the tables that tests of files write
+ENCODING = posenc.Encoding(6, base=321.5, layout="halves", position_offset=0.5)
+POSITIONS = range(50, -50, -3)
+
 # values of d_model near multiples of a tile (32 columns); 510 gives a partial last tile and rows not aligned to cache lines
 EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
 
@@ -82,6 +86,14 @@ def dtype(request):
 @pytest.fixture(params=EDGE_SIZES)
 def d_model(request):
     return request.param
+
+
+@pytest.fixture(params=["npy", "safetensors", "zarr"])
+def path(request, tmp_path):
+    """Return the path of a file of each format; it does not exist yet."""
+    if request.param != "npy":
+        pytest.importorskip(request.param)
+    return tmp_path / f"pe.{request.param}"
 
 
 @pytest.fixture

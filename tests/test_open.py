@@ -12,22 +12,11 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits, names, python
+from conftest import ENCODING, POSITIONS, assert_same_bits, names, python
 from posenc import Encoding
 from posenc._files import npy
 from posenc._files.files import opened_table
 from posenc._files.specification import Specification, itemsize
-
-ENCODING = Encoding(6, base=321.5, layout="halves", position_offset=0.5)
-POSITIONS = range(50, -50, -3)
-
-
-@pytest.fixture(params=["npy", "safetensors", "zarr"])
-def path(request, tmp_path):
-    if request.param != "npy":
-        pytest.importorskip(request.param)
-    return tmp_path / f"pe.{request.param}"
-
 
 # ---- values ---------------------------------------------------------------------------------------------------------
 

@@ -8,20 +8,16 @@ import numpy as np
 import pytest
 
 import posenc
+from conftest import ENCODING, POSITIONS
 from posenc import Encoding
 
-ENCODING = Encoding(6, base=321.5, layout="halves", position_offset=0.5)
-POSITIONS = range(50, -50, -3)
 CHUNK = 10
 
 
-@pytest.fixture(params=["npy", "safetensors", "zarr"])
-def path(request, tmp_path):
+@pytest.fixture
+def path(path):
     """Return a file with the table of ENCODING and POSITIONS."""
-    if request.param != "npy":
-        pytest.importorskip(request.param)
-    path = tmp_path / f"pe.{request.param}"
-    posenc.save(path, POSITIONS, ENCODING, chunk_rows=CHUNK if request.param == "zarr" else None)
+    posenc.save(path, POSITIONS, ENCODING, chunk_rows=CHUNK if path.suffix == ".zarr" else None)
     return path
 
 
