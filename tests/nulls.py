@@ -23,34 +23,6 @@ def arrow_table():
     return pa.table({"position": pa.array(POSITIONS, mask=NULL)})
 
 
-def from_arrow(pa, encoding, **_):
-    column = arrow_table()["position"]
-    for positions in (column, column.combine_chunks(), column.chunk(0), pa.chunked_array([column.chunk(0), POSITIONS[:9]])):
-        with refused():
-            encoding.encode(positions)
-    for positions in (arrow_table(), arrow_table().to_batches()[0]):
-        with refused():
-            encoding.encode(positions)
-
-
-def from_pandas(pd, encode, encoding, **_):
-    for dtype in ("Int64", "int64[pyarrow]"):
-        column = pd.Series(POSITIONS, dtype=dtype)
-        column[NULL] = pd.NA
-        assert column.dtype == dtype
-        with refused():
-            encode(column, encoding)
-    for null in (None, pd.NA):
-        column = pd.Series(POSITIONS, dtype=object)
-        column[NULL] = null
-        with refused("positions has (1 null|dtype object)"):
-            encode(column, encoding)
-    column = pd.Series(POSITIONS).mask(NULL)
-    assert column.dtype == "float64"
-    with refused("positions has NaN beside numbers of .* pandas may have rounded"):
-        encode(column, encoding)
-
-
 def from_polars(pl, encode, encoding, **_):
     frame = pl.DataFrame(arrow_table())
     with refused():
@@ -85,13 +57,6 @@ def from_sklearn(pd, features, **_):
     x = pd.DataFrame({"hour": pd.Series(POSITIONS, dtype="Int64").mask(NULL), "day": 0, "wind": 0.5})
     with refused():
         features.fit_transform(x)
-
-
-def from_tensorflow(tf, encode, **_):
-    """TensorFlow has no nulls: it cannot convert one to a tensor.  NaN is a position whose row is NaN."""
-    with pytest.raises((TypeError, ValueError), match="mixed types"):
-        tf.constant(arrow_table()["position"].to_pylist(), tf.int64)
-    assert np.isnan(encode(tf.constant([np.nan, 1.0]))).all(1).tolist() == [True, False]
 
 
 def from_timestamps(pl, pd, microseconds, calendar, **_):
@@ -138,9 +103,3 @@ def from_dask(dd, pq, encode, encoding, meta, **_):
     column = dd.read_parquet("nulls.parquet")["position"]                   # float64, rounded
     with refused("positions has NaN beside numbers of .* pandas may have rounded"):
         column.map_partitions(encode, encoding, meta=meta).compute()
-
-
-def from_jax(jnp, **_):
-    """JAX has no nulls, and cannot convert one to an array."""
-    with pytest.raises((TypeError, ValueError), match="None"):
-        jnp.asarray(arrow_table()["position"].to_pylist())

@@ -109,28 +109,11 @@ class TestEncoding:
         assert again == a
         assert_same_bits(again.encode(10), a.encode(10))
 
-    def test_is_immutable(self):
-        enc = Encoding(64)
-        for name in ("d_model", "base", "_convention"):
-            with pytest.raises(AttributeError):
-                setattr(enc, name, 3)
-        with pytest.raises(AttributeError):
-            del enc.d_model
-
     def test_frequencies(self):
         frequencies = Encoding(512, position_scale=0.25).frequencies
         assert np.allclose(frequencies, 10000.0 ** (-np.arange(256) / 256), rtol=1e-14)
         assert Encoding(4, frequencies=[3.0, -1e-3]).frequencies.tolist() == [3.0, -1e-3]
         assert Encoding(8, spacing="endpoint").frequencies[-1] == 1e-4
-
-    def test_methods_agree_with_the_functions(self):
-        enc = Encoding(10, base=100, layout="halves")
-        assert_same_bits(enc.encode(20), posenc.encode(20, 10, base=100, layout="halves"))
-        x = np.ones((20, 10))
-        assert_same_bits(enc.add_to(x.copy()), posenc.add_to(x.copy(), base=100, layout="halves"))
-        (chunk,) = enc.stream(20)
-        assert_same_bits(chunk.values, enc.encode(20))
-
 
 class Doubled(Encoding):
     """A subclass; pickle requires a class at module level."""
@@ -144,13 +127,6 @@ def test_copies_keep_the_subclass(duplicate):
     doubled = Doubled(4, base=3)
     assert type(duplicate(doubled)) is Doubled
     assert duplicate(doubled).encode(2).tobytes() == doubled.encode(2).tobytes()
-
-
-def test_a_single_frequency_equals_frequency_scale():
-    for convention in ({"spacing": "endpoint"}, {"shift": 1}, {}):
-        assert Encoding(2, frequency_scale=3.0, **convention).frequencies.tolist() == [3.0]
-    assert Encoding(1, spacing="endpoint").frequencies.tolist() == [1.0]
-    assert (posenc.encode(4, 1, odd="zero") == 0).all()
 
 
 def test_show_runtime():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import ENCODING, POSITIONS, assert_same_bits, names, python
+from conftest import ENCODING, POSITIONS, assert_same_bits, python
 from posenc import Encoding
 from posenc._files import npy
 from posenc._files.files import opened_table
@@ -136,42 +136,6 @@ def test_a_missing_package_is_reported(tmp_path, package, suffix, message):
         """
     done = subprocess.run(python(code, package, tmp_path / f"pe.{suffix}"), capture_output=True, text=True)
     assert re.fullmatch(message, done.stdout), (done.stdout, done.stderr)
-
-
-# ---- specifications -------------------------------------------------------------------------------------------------
-
-# verbatim metadata of files written before Encoding.to_dict existed: (encoding, positions)
-EARLIER = {
-    (
-        '{"version": "0.1.0", "positions": {"start": 100, "stop": 40, "step": -20}, "d_model": 8, "dtype": "float32", '
-        '"convention": {"base": 10000.0, "frequency_scale": 1.0, "position_offset": 0.0, "position_scale": 1.0, '
-        '"padding_idx": null, "scale": 1.0, "odd": "error", "spacing": "endpoint", "shift": null, "exponents": "pair", '
-        '"frequencies": null, "layout": "halves", "order": "sin"}}'
-    ): (Encoding(8, odd="error", spacing="endpoint", layout="halves"), range(100, 40, -20)),
-    (
-        '{"version": "0.1.0", "positions": {"start": -9, "stop": 4, "step": 1}, "d_model": 3, "dtype": "bfloat16", '
-        '"convention": {"base": 10000.0, "frequency_scale": 1.0, "position_offset": 2.5, "position_scale": 1.0, '
-        '"padding_idx": -7, "scale": 1.0, "odd": "truncate", "spacing": "paper", "shift": null, "exponents": "column", '
-        '"frequencies": [0.1, -2.0, 1e-300], "layout": "interleaved", "order": "cos"}}'
-    ): (
-        Encoding(3, frequencies=(0.1, -2.0, 1e-300), exponents="column", order="cos", padding_idx=-7, position_offset=2.5),
-        range(-9, 4),
-    ),
-}
-
-
-@pytest.mark.parametrize("text, expected", EARLIER.items(), ids=["preset", "frequencies"])
-def test_earlier_files(tmp_path, text, expected):
-    document, (encoding, positions) = json.loads(text), expected
-    values = posenc.encode(positions, encoding, dtype=document["dtype"])
-    safetensors, zarr = pytest.importorskip("safetensors.numpy"), pytest.importorskip("zarr")
-    safetensors.save_file({"pe": values}, tmp_path / "pe.safetensors", {"posenc": text})
-    bits = values.view(np.uint16) if document["dtype"] == "bfloat16" else values
-    zarr.create_array(tmp_path / "pe.zarr", data=bits, attributes={"posenc": document, "complete": True})
-    for name in names(tmp_path):
-        file = posenc.open(tmp_path / name)
-        assert (file.encoding, file.positions, file.dtype) == (encoding, positions, document["dtype"])
-        assert posenc.verify(tmp_path / name) == len(positions)
 
 
 # ---- damaged files --------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import math
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -238,11 +237,3 @@ def test_invalid_plot_arguments_are_reported(tmp_path, monkeypatch, capsys, argu
     monkeypatch.chdir(tmp_path)
     assert _cli.main(["plot", *arguments.split()]) == code
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
-
-
-def test_a_missing_matplotlib_is_reported(tmp_path, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "posenc.plot")
-    monkeypatch.delattr(posenc, "plot")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert _cli.main(["plot", "-o", str(tmp_path / "a.png")]) == 1
-    assert "posenc.plot needs matplotlib" in capsys.readouterr().err

@@ -59,6 +59,9 @@ HEADERS = {
     "text": header(("4", "4")),
     "nested": header(((4,), 4)),
     "one axis": header((4,)),
+    "three axes": header((2, 3, 4)) + bytes(96),
+    "columns first": header((3, 4), order="True") + bytes(48),
+    "dtype of integers": header((3, 4), "'<i8'") + bytes(96),
     "no axis": header(()),
     "very many axes": header((1,) * 30),
     "not a tuple": header("[3, 4]"),
@@ -158,7 +161,7 @@ def test_invalid_files_are_refused(outcomes, folder, name):
     _, results = outcomes
     code, out, err, _ = results[name]
     assert (code, out) == (1, "") and "Traceback" not in err
-    assert err.startswith(f"posenc: error: {folder / name}.npy") and len(err) < 1000
+    assert err.startswith(f"posenc: error: {folder / name}.npy") and len(err) < 1000 and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", [*VALID, *SPARSE_VALID])
