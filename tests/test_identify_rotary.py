@@ -2,6 +2,7 @@
 
 import ast
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -630,16 +631,16 @@ def test_only_public_names_are_imported():
     folder = Path(posenc.__file__).parent
     with_torch = set()
     for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            inside = path.parent.name == "check"
-            if inside:
-                assert not [name for name in names if name.startswith("posenc._")], path
-                with_torch |= {path.name for name in names if name.split(".")[0] == "torch"}
-                assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr not in (
-                    "_replace", "_fields") and not node.attr.startswith("__")), (path, node.attr)
-            elif path.parent.name != "_cli":
-                assert not [name for name in names if name.startswith("posenc.check")], path
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
+        if path.parent.name == "check":
+            assert not [name for name in names if name.startswith("posenc._")], path
+            private = {node.attr for node in nodes if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr)}
+            assert private <= {"_replace", "_fields", "_asdict"}, path
+            names += [node.id for node in nodes if isinstance(node, ast.Name)]
+            names += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+            with_torch |= {path.name for name in names if name.split(".")[0] == "torch" and "\n" not in name}
+        elif path.parent.name != "_cli":
+            assert not [name for name in names if name.startswith("posenc.check")], path
     assert with_torch == {"calls.py"}

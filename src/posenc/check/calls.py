@@ -1,4 +1,4 @@
-"""Calls: the modules of PyTorch, as functions of x and positions for functions.py; only this file imports PyTorch."""
+"""Calls: modules and tensors of PyTorch, as functions of x and positions; only this file uses PyTorch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from posenc.check.functions import CALL_FORMS
 from posenc.check.report import is_rotary
 
 # the functions that apply tables, if the code of an attention refers to them by these names
@@ -31,8 +33,22 @@ ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # matches LlamaRotaryEmbedding, RoPE, RopeScaling
 MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
 Module = nn.Module
-FAILURES = (RuntimeError, ValueError, IndexError, TypeError, AttributeError, AssertionError, KeyError, NotImplementedError)
 DTYPES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+
+
+def array_of_tensor(name: str, tensor: Tensor) -> NDArray[Any]:
+    """Return a tensor as an array, with the bits of bfloat16 as uint16."""
+    if tensor.is_meta:
+        raise ValueError(f"{name} is on the meta device, expected a tensor with values")
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.contiguous().view(torch.uint16).numpy()
+    return tensor.numpy()
+
+
+def with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of arrays that calls a function of tensors."""
+    return lambda *arrays: function(*map(torch.from_numpy, arrays))
 
 
 @contextlib.contextmanager
@@ -78,20 +94,23 @@ def copied(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, {id(tensor): tensor.detach().clone() for tensor in tensors_of(module).values()}).eval()
 
 
+def bytes_of(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
 def key_of(module: nn.Module) -> Any:
     """Return a hashable value that is equal for modules that compute the same values.
 
     Attributes are equal if their texts are; that of an object contains its address.
     """
-    tensors = tensors_of(module)
-    if not is_called(module):
+    tensors, texts = tensors_of(module), []
+    if is_called(module):
+        ignored = {*tensors, "_parameters", "_buffers", "layer_idx", "training"}
+        texts = [(name, repr(value)) for name, value in vars(module).items() if name not in ignored]
+    else:
         tensors = {name: tensor for name, tensor in tensors.items() if is_rotary(name) or name == "embed_positions"}
-    bits = [b"" if t.is_meta else t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-            for t in tensors.values()]
-    ignored = {*tensors, "_parameters", "_buffers", "layer_idx", "training"}
-    texts = [(k, repr(v)) for k, v in vars(module).items() if k not in ignored] if is_called(module) else []
-    kinds = [(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()]
-    return type(module), tuple(texts), tuple(kinds), tuple(bits)
+    bits = [(name, tensor.dtype, tensor.shape, tensor.is_meta or bytes_of(tensor)) for name, tensor in tensors.items()]
+    return type(module), tuple(texts), tuple(bits)
 
 
 def functions_of(module: nn.Module, owners: Iterable[nn.Module]) -> list[Callable[..., Any]]:
@@ -163,10 +182,9 @@ def forward_of(module: nn.Module, setting: Setting) -> Rotate | None:
     roles = {*(roles_of(method, "positions") or {}).values()}
 
     def call(x: Tensor, positions: Tensor) -> Any:
-        given = x.to(setting.device, setting.dtype)
-        at = positions.to(setting.device)
-        at = at.expand(setting.axes, *at.shape[-2:]) if setting.axes > 1 else at
-        values: dict[str, Any] = {"x": given, "keys": given, "positions": at}
+        x, positions = x.to(setting.device, setting.dtype), positions.to(setting.device)
+        positions = positions.expand(setting.axes, *positions.shape[-2:]) if setting.axes > 1 else positions
+        values: dict[str, Any] = {"x": x, "keys": x, "positions": positions}
         values |= {} if setting.layer_type is None else {"layer_type": setting.layer_type}
         return _call(module if method.__name__ == "forward" else method, method, "positions", values)
 
@@ -176,8 +194,9 @@ def forward_of(module: nn.Module, setting: Setting) -> Rotate | None:
 def rotates(read: Rotate, columns: int) -> bool | None:
     """Return whether the result of a function is rotated x, which is 0 if x is 0, or None if no call succeeds."""
     is_rotated = None
-    for shape in ((3, columns), (1, 1, 3, columns), (1, 3, 1, columns)):
-        with contextlib.suppress(*FAILURES):
+    for form in CALL_FORMS:
+        with contextlib.suppress(Exception):
+            shape = form(3, columns)
             result = read(torch.zeros(shape), torch.arange(3)[(None,) * (len(shape) > 2)])
             first = result[0] if isinstance(result, (tuple, list)) else result
             is_rotated = bool(is_rotated or (first.shape == shape and not first.any()))
@@ -202,52 +221,43 @@ def stored(module: nn.Module) -> tuple[int, Rotate] | None:
     return None
 
 
-def tables_of(read: Rotate) -> Rotate:
-    """Return a function of x and positions that returns (cos, sin), for one whose result is never rotated x."""
-    def tables(x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        result = read(x, positions)
-        if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], Tensor):
-            return result[0], result[1]
-        table = result[0] if isinstance(result, (tuple, list)) else result         # x-transformers: angles and a scale
-        if table.is_complex():
-            return table.real, table.imag
-        if table.ndim > 2 and table.shape[-1] == 2:
-            return table[..., 0], table[..., 1]
-        return table.cos(), table.sin()
-
-    return tables
+def tables_of(result: Any) -> tuple[Tensor, Tensor]:
+    """Return the cosines and sines in the result of a module: a pair, complex numbers, stacked pairs, or angles."""
+    if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], Tensor):
+        return result[0], result[1]
+    table = result[0] if isinstance(result, (tuple, list)) else result         # x-transformers: angles and a scale
+    if table.is_complex():
+        return table.real, table.imag
+    if table.ndim > 2 and table.shape[-1] == 2:
+        return table[..., 0], table[..., 1]
+    return table.cos(), table.sin()
 
 
-def once(tables: Rotate) -> Rotate:
-    """Return tables without repeated columns, because their order may differ from the layout of the pairs."""
-    def call(x: Tensor, positions: Tensor) -> list[Tensor]:
-        parts = []
-        for table in tables(x, positions):
-            halves, ones = table.chunk(2, -1), (table[..., ::2], table[..., 1::2])
-            parts.append(next((a for a, b in (halves, ones) if torch.equal(a, b)), table))
-        return parts
-
-    return call
+def once(table: Tensor) -> Tensor:
+    """Return a table without repeated columns, because their order may differ from the layout of the pairs."""
+    halves, alternate = table.chunk(2, -1), (table[..., ::2], table[..., 1::2])
+    return next((a for a, b in (halves, alternate) if torch.equal(a, b)), table)
 
 
-def composed(function: Callable[..., Any], read: Rotate, setting: Setting, columns: int) -> Rotate:
-    """Return the rotation of the first columns by a function that takes tables."""
+def composed(function: Callable[..., Any], read: Rotate, setting: Setting, columns: int, order: int) -> Rotate:
+    """Return the rotation of the first columns by a function that takes tables.
+
+    `order` is -1 if the module returns the sines first, or else 1.
+    """
     def rotate(x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
-        raw = read(x, positions)
-        cos, sin = tables_of(lambda x, positions: raw)(x, positions)
-        given = x[..., :columns].to(setting.device, setting.dtype)
-        other = torch.full_like(given, 0.37)                # for the argument whose result is not used
+        table = read(x, positions)
+        cos, sin = tables_of(table)[::order]
+        vectors = x[..., :columns].to(setting.device, setting.dtype)
+        constant = torch.full_like(vectors, 0.37)           # for the argument whose result is not used
         rows = torch.arange(positions.shape[-1], device=setting.device)[None]
-        values = {"positions": rows, "cos": cos, "sin": sin, "table": raw}
 
-        def rotated(values: Mapping[str, Any], index: int) -> Tensor:
-            result = _call(function, function, "x", values)
+        def rotated(x_or_keys: str, index: int) -> Tensor:
+            values = {"x": constant, "keys": constant, x_or_keys: vectors}
+            result = _call(function, function, "x", values | {"positions": rows, "cos": cos, "sin": sin, "table": table})
             part: Tensor = result[index] if isinstance(result, (tuple, list)) else result
-            return torch.cat([part.reshape(given.shape), x[..., columns:].to(part)], -1)
+            return torch.cat([part.reshape(vectors.shape), x[..., columns:].to(part)], -1)
 
-        queries = rotated(values | {"x": given, "keys": other}, 0)
-        if "keys" not in (roles_of(function) or {}).values():
-            return (queries, queries)
-        return queries, rotated(values | {"x": other, "keys": given}, 1)
+        queries = rotated("x", 0)
+        return queries, rotated("keys", 1) if "keys" in (roles_of(function) or {}).values() else queries
 
     return rotate

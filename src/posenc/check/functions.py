@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,17 +24,16 @@ class ResultError(ValueError):
 
 
 class Called(NamedTuple):
-    """A function with the form of its arguments; `converted` makes tensors of arrays, or nothing."""
+    """A function with the form of its arguments."""
 
     function: Callable[..., Any]
     form: Callable[[int, int], tuple[int, ...]]
-    converted: Callable[[NDArray[Any]], Any]
 
     def __call__(self, x: NDArray[np.float32], positions: NDArray[Any]) -> list[NDArray[Any]]:
         """Return one or two arrays: rotated vectors, in the shape of x, or tables."""
         vectors = x.reshape(self.form(*x.shape))
         at = np.ascontiguousarray(positions if vectors.ndim == 2 else positions[..., None, :])
-        result = self.function(self.converted(vectors), self.converted(at))
+        result = self.function(vectors, at)
         parts = list(result) if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
         expected = f"expected an array of shape {vectors.shape}, two of them, or tables (cos, sin)"
         if not all(hasattr(part, "shape") for part in parts):
@@ -115,25 +114,30 @@ def _positions(reach: int, axes: int) -> NDArray[np.int64]:
 def _in_a_form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) -> Called:
     """Find the form of the arguments with which a call at the smallest position succeeds."""
     at = np.broadcast_to(positions.min(axis=-1, keepdims=True), positions.shape)
-    torch: Any = sys.modules.get("torch")           # nobody has a function of tensors otherwise
-    is_module = hasattr(function, "register_forward_hook")
-    errors: list[Exception] = []
-    for converted in ([] if is_module else [np.asarray]) + ([] if torch is None else [torch.from_numpy]):
+    errors: dict[str, Exception] = {}
+    for variant in _variants(function):
         for form in CALL_FORMS:
-            call = Called(function, form, converted)
+            call = Called(variant, form)
             try:
                 call(np.zeros((at.shape[-1], head_dim), np.float32), at)
                 return call
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
-                errors.append(error)
-    # of a result, or of the form that suits the function best: modules take a batch, functions of tensors refuse arrays
-    refuses = len(errors) > 3 and ("Tensor" in str(errors[0]) or "numpy.ndarray" in str(errors[0]))
-    best = next((e for e in errors if isinstance(e, ResultError)), errors[1 if is_module else 3 if refuses else 0])
-    if isinstance(best, ResultError):
-        raise ValueError(str(best)) from None
+                errors.setdefault(f"{type(error).__name__}: {error}", error)
+    of_result = next((error for error in errors.values() if isinstance(error, ResultError)), None)
+    if of_result is not None:
+        raise ValueError(str(of_result)) from None
     raise ValueError(
         f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
-        f"{positions.shape}, nor with axes for the batch and the heads: {type(best).__name__}: {best}") from best
+        f"{positions.shape}, nor with axes for the batch and the heads, nor with tensors: {'; '.join(errors)}")
+
+
+def _variants(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield a function of arrays, then the same function with tensors instead, if PyTorch is installed."""
+    yield function
+    with contextlib.suppress(ImportError):
+        from posenc.check.calls import with_tensors
+
+        yield with_tensors(function)
 
 
 def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) -> str:

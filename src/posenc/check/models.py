@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -10,9 +9,8 @@ from typing import Any, NamedTuple
 from posenc import Rotary
 from posenc.check import calls
 from posenc.check.arithmetic import axes_of
-from posenc.check.functions import valid_positions
-from posenc.check.report import RotaryReport, RotaryRow, faults_of, guide, new_row, with_length
-from posenc.check.rotations import SOURCE, RotaryMatch, entry_of, longest, matched
+from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row, with_faults
+from posenc.check.rotations import SOURCE, entry_of, longest
 from posenc.torch import RotaryEmbedding
 
 HOW = "pass a function of x and positions that {} to posenc.check.assert_rotary(f, config)"
@@ -34,19 +32,6 @@ class Expected(NamedTuple):
     layer_type: str | None = None
     rotary: Rotary | None = None
     reason: str = ""
-
-
-class Judged(NamedTuple):
-    """The result of one comparison."""
-
-    match: RotaryMatch | None = None
-    compared: str = ""
-    function: str = ""              # the name of a function that has a fault
-    unchecked: str = ""             # if nothing was compared, the reason
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        return () if self.match is None else faults_of(self.match)
 
 
 def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[..., Any] | None = None) -> RotaryReport:
@@ -122,7 +107,7 @@ def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[...
                 groups.setdefault((calls.key_of(module), tuple(map(id, functions)), nearest), []).append(place)
         for places in groups.values():
             rows += _rows(model, places, _expectations(places[0], config))
-    return RotaryReport(rows or [new_row("model", None, unchecked=_next_step(model))])
+    return RotaryReport(rows or [unchecked_row("model", None, _next_step(model))])
 
 
 def _next_step(model: Any) -> str:
@@ -185,129 +170,111 @@ def _rows(model: Any, places: Sequence[Place], expectations: Sequence[Expected])
     rows = []
     for expected in expectations:
         label = f"{name} ({expected.layer_type})" if per_type and len(expectations) > 1 else name
-        row, function = _row(model, label, place, expected, per_type)
-        remedy = guide(row.faults) if row.verdict == "wrong" else ""
-        if function and remedy:
-            remedy = f"in {function}: {remedy}"
-        elif row.verdict in ("wrong", "float32 angles") and (statement := _statement(model, places, expected)):
-            mended, _ = _mended(model, place, expected, per_type)
-            if mended.verdict == "right" and mended.compared == row.compared:
-                remedy = statement if row.faults else f"for long sequences: {statement}"
-        rows.append(row._replace(remedy=remedy))
-    # a module for a single layer type: return the row for the type with which it agrees best
-    return rows if per_type else [min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))]
+        rows.append(_row(model, label, place, expected, per_type))
+    # a module for a single layer type agrees best with this type
+    return rows if per_type else [best_of(rows)]
 
 
-def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool) -> tuple[RotaryRow, str]:
-    """Return the row for a module, and the name of the function that has a fault, or an empty string."""
+def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool) -> RotaryRow:
+    """Return the row for a module."""
     rotary, module, tensors = expected.rotary, place.module, calls.tensors_of(place.module)
-    meta = [key for key, value in tensors.items() if value.is_meta]
+    meta = [key for key, tensor in tensors.items() if tensor.is_meta]
     if meta or rotary is None or hasattr(module, "scale_base"):
         reason = f"{meta[0]} is on the meta device; load the weights, then check again" if meta else (
             expected.reason or "xPos is not supported")
-        return new_row(name, rotary, unchecked=reason), ""
+        return unchecked_row(name, rotary, reason)
     setting = calls.Setting(expected.layer_type if per_type else None, axes_of(rotary))
     if tensors:
         setting = setting._replace(device=next(iter(tensors.values())).device)
-    wanted, dtype = _valid(setting, expected, module), calls.dtype_of(model)
+    dtype = calls.dtype_of(model)
     settings = [setting]
     if dtype in calls.DTYPES:           # the module may round positions to this dtype
         settings.append(setting._replace(dtype=dtype))
     source = "expected" if expected.config is rotary else SOURCE
-    judged = [_judged(place, one, wanted, source, calls.DTYPES.get(dtype, "")) for one in settings]
-    first = next((one for one in judged if one.faults), judged[0])
-    if first.match is None or first.unchecked:
-        return new_row(name, rotary, first.match, first.compared, unchecked=first.unchecked), ""
-    match = first.match._replace(faults=tuple(dict.fromkeys(fault for one in judged for fault in one.faults)))
+
+    def judge(rotation: Any, what: str) -> RotaryRow:
+        return row_of(name, rotation, _valid(setting, expected, module), what, source, calls.DTYPES.get(dtype, ""))
+
+    rows = [_compared(place, one, rotary, judge) for one in settings]
+    row = next((row for row in rows if row.verdict == "wrong"), rows[0])._replace(module=name, expected=rotary)
+    if row.verdict == "not checked":
+        return row
+    faults = dict.fromkeys(fault for row in rows if row.verdict == "wrong" for fault in row.faults)
     stored = None if isinstance(module, RotaryEmbedding) or calls.grows(module) else calls.stored(module)
-    if stored is not None:
-        match = with_length(match, stored[0], longest(expected.config) or 0 if source == SOURCE else 0)
-    return new_row(name, rotary, match, first.compared), first.function
+    positions = longest(expected.config) or 0 if source == SOURCE else 0
+    if stored is not None and stored[0] < positions:
+        fault = f"the table has {stored[0]:,} rows, the configuration has max_position_embeddings {positions:,}"
+        row = row._replace(errors={p: error if p < stored[0] else None for p, error in row.errors.items()})
+        faults[fault] = None
+    return row if tuple(faults) == row.faults else with_faults(row, tuple(faults))
 
 
-def _judged(place: Place, setting: calls.Setting, rotary: Rotary, source: str, computes_in: str) -> Judged:
-    """Compare the rotation of a module with an expected one."""
-    def judge(rotation: Any, what: str) -> Judged:
-        try:
-            return Judged(matched(rotation, rotary, source, computes_in=computes_in), what)
-        except calls.FAILURES as error:
-            return Judged(unchecked=str(error))
-
+def _compared(
+    place: Place, setting: calls.Setting, rotary: Rotary, judge: Callable[[Any, str], RotaryRow]
+) -> RotaryRow:
+    """Compare the rotation of a module with an expected one, with the frequencies, the tables, and the function."""
     module, read, is_rotated = place.module, None, None
     if calls.is_called(module):
         try:
             module = calls.copied(module)
             read = calls.forward_of(module, setting)
             is_rotated = None if read is None else calls.rotates(read, rotary.head_dim)
-        except calls.FAILURES as error:
-            return Judged(unchecked=f"a call of the module raises {type(error).__name__}: {error}; {HOW.format('calls it')}")
+        except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
+            reason = f"a call of the module raises {type(error).__name__}: {error}; {HOW.format('calls it')}"
+            return unchecked_row("", rotary, reason)
     names = (f"{setting.layer_type}_inv_freq",) if setting.layer_type else ("inv_freq", "inv_freqs")
     frequencies = next((t for name, t in calls.tensors_of(module).items() if name in names and t.ndim == 1), None)
-    parts = [] if frequencies is None else [judge(frequencies, "frequencies")]
+    rows = [] if frequencies is None else [judge(frequencies, "frequencies")]
     if is_rotated:
-        return _with_parts(judge(read, "the module's rotation"), parts)
+        return _with_parts(judge(read, "the module's rotation"), rows)
     if is_rotated is None:
         read = None if (stored := calls.stored(module)) is None else stored[1]
     if read is None:
-        what = "only frequencies were compared, because posenc cannot call the module" if parts else (
+        what = "only frequencies were compared, because posenc cannot call the module" if rows else (
             "posenc cannot read a rotation from the module")
-        only = parts[0] if parts else Judged()
-        return only if only.faults else only._replace(unchecked=f"{what}; {HOW.format('calls it')}")
-    alone = judge(calls.once(calls.tables_of(read)), "tables")
+        row = unchecked_row("", rotary, f"{what}; {HOW.format('calls it')}")
+        return row if not rows else rows[0] if rows[0].faults else rows[0]._replace(verdict=row.verdict, faults=row.faults)
+    return _with_function(place, setting, rotary, judge, read, rows)
+
+
+def _with_function(
+    place: Place, setting: calls.Setting, rotary: Rotary, judge: Callable[[Any, str], RotaryRow], read: calls.Rotate,
+    rows: list[RotaryRow],
+) -> RotaryRow:
+    """Compare tables, and the rotation by the functions that apply them; `rows` are those of frequencies."""
+    def judge_tables(order: int) -> RotaryRow:
+        what = "tables" if order == 1 else "tables, which the module returns as (sin, cos),"
+        return judge(lambda x, positions: [*map(calls.once, calls.tables_of(read(x, positions)))][::order], what)
+
+    order, tables = 1, judge_tables(1)
+    if "cos and sin are exchanged" in tables.faults:            # an attention may unpack them in this order
+        order, tables = -1, judge_tables(-1)
     applied = []
     for function in place.functions:
         label = ".".join(filter(None, (getattr(function, "__module__", ""), getattr(function, "__qualname__", ""))))
         for columns in dict.fromkeys((rotary.head_dim, rotary.rotary_dim)):
-            whole = judge(calls.composed(function, read, setting, columns), f"tables and the function {label}")
-            if not whole.unchecked:
-                applied.append(whole._replace(function=label))
+            rotation = calls.composed(function, read, setting, columns, order)
+            row = judge(rotation, f"{tables.compared} and the function {label}")
+            if row.verdict != "not checked":
+                applied.append((label, row))
                 break
-    if any(one.faults for one in applied) and not all(one.faults for one in applied):
-        names_of = " and ".join(one.function for one in applied)
-        return _with_parts(alone, parts)._replace(
-            compared=f"tables (the code refers to {names_of}, only some of which agree with them; pass apply=)")
+    are_wrong = [bool(row.faults) for _, row in applied]
+    if any(are_wrong) and not all(are_wrong):
+        labels = " and ".join(label for label, _ in applied)
+        return _with_parts(tables, rows)._replace(
+            compared=f"tables (the code refers to {labels}, only some of which agree with them; pass apply=)")
     if not applied:
-        return _with_parts(alone, parts)
-    guilty = applied[0].function if applied[0].faults and not alone.faults else ""
-    return _with_parts(applied[0], [*(parts if alone.faults or alone.unchecked else []), alone])._replace(function=guilty)
+        return _with_parts(tables, rows)
+    label, row = applied[0]
+    if row.faults and tables.verdict != "wrong":
+        return row._replace(remedy=f"in {label}: {row.remedy}")
+    return _with_parts(row, [*rows, tables])
 
 
-def _with_parts(whole: Judged, parts: Sequence[Judged]) -> Judged:
+def _with_parts(whole: RotaryRow, parts: Sequence[RotaryRow]) -> RotaryRow:
     """List the faults of the first part that has faults before those that only the whole rotation has."""
-    if not whole.faults or whole.match is None:
+    part = next((part for part in parts if part.verdict == "wrong"), whole)
+    if whole.verdict != "wrong":
         return whole
-    part = next((part for part in parts if part.faults), whole)
-    others = () if whole.match.rotary is None else tuple(fault for fault in whole.faults if fault not in part.faults)
-    rotary = whole.match.rotary or (part.match and part.match.rotary)
-    return whole._replace(match=whole.match._replace(faults=part.faults + others, rotary=rotary))
-
-
-# ---- remedies -------------------------------------------------------------------------------------------------------
-
-
-def _statement(model: Any, places: Sequence[Place], expected: Expected) -> str:
-    """Return a statement that replaces modules, or an empty string if there is no short one."""
-    *above, last = places[0].name.split(".")
-    nearest = _readable(_config(places[0]))
-    is_own = expected.config is nearest or expected.config is entry_of(nearest, "text_config")
-    config = "model.config" if is_own and hasattr(places[0].owners[-1], "config") else "config"
-    parts = [part for part in model.modules() if last in dict(part.named_children())]
-    if not re.fullmatch(r"[a-z_]\w*", last) or len(parts) != len(places) or not calls.is_called(places[0].module):
-        return ""
-    target = f"{'.'.join(['model', *above])}.{last}"
-    if len(places) == 1 and not any(map(str.isdigit, above)):
-        return f"{target} = posenc.torch.RotaryEmbedding({config})"
-    return (f'for part in [part for part in model.modules() if hasattr(part, "{last}")]: '
-            f"part.{last} = posenc.torch.RotaryEmbedding({config})")
-
-
-def _mended(model: Any, place: Place, expected: Expected, per_type: bool) -> tuple[RotaryRow, str]:
-    """Return the row for a module that replaces the given one, or a row that is not checked if it cannot."""
-    takes_positions = "positions" in (calls.roles_of(type(place.module).forward, "positions") or {}).values()
-    per_length = expected.rotary is not None and valid_positions(expected.rotary) is not None
-    if isinstance(expected.config, Rotary) or per_length or not takes_positions:
-        return new_row("", None, unchecked="a replacement would have other arguments"), ""
-    try:
-        return _row(model, "", place._replace(module=RotaryEmbedding(expected.config)), expected, per_type)
-    except (TypeError, ValueError, ImportError) as error:
-        return new_row("", None, unchecked=str(error)), ""
+    others = () if whole.found is None else tuple(fault for fault in whole.faults if fault not in part.faults)
+    return with_faults(whole._replace(found=whole.found or part.found), part.faults + others)

@@ -32,14 +32,15 @@ def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
     if value is None or isinstance(value, (str, bytes, os.PathLike)):
         hint = "" if value is None else "; read a file with numpy.load, or use the command line"
         raise TypeError(f"{name} is {value!r}, expected an array{hint}")
-    try:
-        if getattr(value, "is_meta", False):
-            raise ValueError(f"{name} is on the meta device, expected a tensor with values")
-        array = array_of_tensor(value) if hasattr(value, "detach") else np.asarray(value)
-    except (TypeError, ValueError) as error:
-        if hasattr(value, "detach"):
-            raise
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+    if hasattr(value, "detach"):
+        from posenc.check.calls import array_of_tensor
+
+        array = array_of_tensor(name, value)
+    else:
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
     if array.dtype.kind == "c":
         return array, "float32" if array.dtype.itemsize == 8 else "float64"
     if array.dtype.kind in "iu" and isinstance(value, list):            # such as [1]
@@ -63,14 +64,6 @@ def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> NDAr
     if not np.isfinite(array).all():
         raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
     return np.tile(array, (axes, 1)) if axes > 1 and array.ndim == 1 else array
-
-
-def array_of_tensor(tensor: Any) -> NDArray[Any]:
-    """Return a tensor of PyTorch as an array, with the bits of bfloat16 as uint16."""
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if str(tensor.dtype) == "torch.bfloat16":
-        tensor = (tensor.float().contiguous().numpy().view(np.uint32) >> 16).astype(np.uint16)
-    return np.asarray(tensor)
 
 
 # ---- tables of encodings --------------------------------------------------------------------------------------------

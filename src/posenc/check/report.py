@@ -12,7 +12,7 @@ import numpy as np
 from posenc import Rotary
 from posenc.check.limits import ERRORS_AT
 from posenc.check.reading import is_pair
-from posenc.check.rotations import SOURCE, RotaryMatch, matched
+from posenc.check.rotations import SOURCE, matched
 
 Verdict = Literal["right", "float32 angles", "wrong", "not checked"]
 NAMES = re.compile(
@@ -43,7 +43,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
         The largest error of a cosine or sine near each of the positions 1,000, 100,000 and 1,000,000; None if it is unknown, or
         if a stored table does not have this position.
     remedy : str
-        A statement that mends the faults, or the line of docs/check.md that describes them, or an empty string.
+        The line of docs/check.md that describes the fault, with the name of the function that has it, if posenc knows it.
     compared : str
         What was compared, such as "tables" or "tables and apply_rotary_pos_emb"; an empty string if nothing was.
 
@@ -70,22 +70,37 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     compared: str = ""
 
 
-def new_row(
-    module: str, expected: Rotary | None, match: RotaryMatch | None = None, compared: str = "", unchecked: str = ""
+def row_of(
+    name: str, rotation: Any, expected: Rotary, what: str, source: str = SOURCE, computes_in: str = ""
 ) -> RotaryRow:
-    """Return the row for a rotation; `unchecked` is the reason if the rotation was not checked."""
-    errors = {} if match is None else match.errors
-    by_position = MappingProxyType({position: errors.get(position) for position in ERRORS_AT})
-    found = None if match is None else match.rotary
-    if match is None or expected is None or unchecked:
-        return RotaryRow(module, found, expected, "not checked", (unchecked,), by_position, "", compared)
-    faults = faults_of(match)
-    verdict: Verdict = "wrong" if faults else "float32 angles" if "float32 angles" in match.reason else "right"
-    return RotaryRow(module, found, expected, verdict, faults, by_position, guide(faults), compared)
+    """Compare a rotation with the expected one; return a row that is not checked if the rotation cannot be read.
+
+    `what` describes the rotation, such as "tables"; tables may be rounded to the dtype `computes_in`.
+    """
+    try:
+        match = matched(rotation, expected, source, computes_in=computes_in)
+    except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
+        return unchecked_row(name, expected, str(error))
+    errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})
+    verdict: Verdict = "float32 angles" if "float32 angles" in match.reason else "right"
+    remedy = 'for long sequences: see "float32 angles" in docs/check.md' if verdict == "float32 angles" else ""
+    row = RotaryRow(name, match.rotary, expected, verdict, (), errors, remedy, what)
+    return with_faults(row, match.faults or ((match.reason,) if match.rotary is None else ()))
 
 
-def faults_of(match: RotaryMatch) -> tuple[str, ...]:
-    return match.faults or ((match.reason,) if match.rotary is None else ())
+def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
+    """Return the row of a rotation that was not checked."""
+    return RotaryRow(name, None, expected, "not checked", (reason,), MappingProxyType(dict.fromkeys(ERRORS_AT)), "", "")
+
+
+def with_faults(row: RotaryRow, faults: tuple[str, ...]) -> RotaryRow:
+    """Return a checked row with other faults, and with the verdict and the remedy for them."""
+    return row._replace(faults=faults, verdict="wrong" if faults else row.verdict, remedy=guide(faults) or row.remedy)
+
+
+def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
+    """Return the row with the best agreement."""
+    return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
 
 
 def guide(faults: Sequence[str]) -> str:
@@ -100,26 +115,10 @@ def is_rotary(name: str) -> bool:
 
 
 def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
-    """Compare tables or frequencies with each expected rotation; return the row for the best agreement."""
-    rows = []
-    for rotary in expected.values():
-        try:
-            match = matched(rotation, rotary.replace(axes=None), SOURCE)
-        except (TypeError, ValueError) as error:
-            rows.append(new_row(name, rotary, unchecked=str(error)))
-            continue
-        kind = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
-        rows.append(new_row(name, rotary, match, kind))
-    return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
-
-
-def with_length(match: RotaryMatch, rows: int, positions: int) -> RotaryMatch:
-    """Return a match with a fault if a table has fewer rows than the configuration has positions."""
-    if rows >= positions:
-        return match
-    fault = f"the table has {rows:,} rows, the configuration has max_position_embeddings {positions:,}"
-    errors = {p: error for p, error in match.errors.items() if p < rows}
-    return match._replace(faults=(*match.faults, fault), errors=errors, reason=f"{fault}; {match.reason}")
+    """Compare tables or frequencies with each expected rotation; return the row with the best agreement."""
+    what = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
+    rows = (row_of(name, rotation, rotary.replace(axes=None), what)._replace(expected=rotary) for rotary in expected.values())
+    return best_of(rows)
 
 
 class RotaryReport(tuple[RotaryRow, ...]):
