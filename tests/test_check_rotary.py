@@ -1,6 +1,5 @@
 """check_rotary: it names the faults of known projects, raises no false alarm, and changes nothing in the model."""
 
-import copy
 import importlib
 import itertools
 import re
