@@ -114,12 +114,13 @@ def test_tables_of_several_layer_types_are_compared_with_each(call, model):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("{", "Expecting property name"), ("[]", "list, expected a JSON object"), ("{}", "head_dim"),
+    ("{", "CONFIG is not a JSON file, expected a model's configuration"), ("{}", "head_dim"),
+    ("\x93NUMPY", "CONFIG is not a JSON file, expected a model's configuration"), ("[]", "CONFIG is a JSON list, expected"),
     ('{"model_type": "bert", "hidden_size": 64, "num_attention_heads": 1}', "rope_theta"),
 ])
 def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, message):
     path = tmp_path / "config.json"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     code, out, err = call("check", path)
     assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: ") and message in err
 

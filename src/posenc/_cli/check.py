@@ -24,7 +24,8 @@ import numpy as np
 from posenc._cli import options
 from posenc._rotary import Rotary
 from posenc.check import RotaryReport, RotaryRow
-from posenc.check.report import compared, is_rotary
+from posenc.check.names import is_rotary
+from posenc.check.report import compared
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -63,11 +64,15 @@ def run(args: argparse.Namespace) -> int:
 
 def expected_rotations(path: str) -> dict[str | None, Rotary]:
     """Return the rotation of each layer type in a configuration; raise Failure if the configuration describes none."""
+    wanted = "expected a model's configuration, a JSON object"
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             config = json.load(file)
+    except ValueError as error:
+        raise options.Failure(f"{path}: CONFIG is not a JSON file, {wanted}: {error}") from error
+    try:
         if not isinstance(config, dict):
-            raise ValueError(f"{type(config).__name__}, expected a JSON object")
+            raise ValueError(f"CONFIG is a JSON {type(config).__name__}, {wanted}")
         part = config.get("text_config")
         if isinstance(part, dict) and not {"head_dim", "hidden_size"} & config.keys():
             config = part

@@ -13,24 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from posenc.check.functions import CALL_FORMS
-from posenc.check.report import is_rotary
+from posenc.check.names import APPLY, CALL_FORMS, CLASS, ROLE_OF, is_rotary
 
-# the functions that apply tables, if the code of an attention refers to them by these names
-APPLY = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb", "apply_rotary", "apply_rope",
-         "apply_multimodal_rotary_pos_emb", "apply_rotary_pos_emb_vision", "apply_rotary_position_embeddings",
-         "apply_rotary_embedding", "apply_rope_emb", "rotate_queries_and_keys", "apply_rotary_time_emb")
-ROLES = {
-    "x": ("x", "q", "query", "queries", "query_states", "xq", "hidden_states", "tensor", "input"),
-    "keys": ("k", "key", "keys", "key_states", "xk"),
-    "positions": ("position_ids", "positions", "position", "pos", "input_pos"),
-    "cos": ("cos", "cos_cached", "freqs_cos"),
-    "sin": ("sin", "sin_cached", "freqs_sin"),
-    "table": ("freqs_cis", "freqs", "rope_cache", "rotary_pos_emb", "rope", "cos_sin", "position_embeddings"),
-    "layer_type": ("layer_type",),
-}
-ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
-CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # matches LlamaRotaryEmbedding, RoPE, RopeScaling
 MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
 Module = nn.Module
 DTYPES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}

@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from posenc import Rotary
 from posenc.check.arithmetic import axes_of, float64_of
 from posenc.check.limits import ALIKE, PROBES, REACHES, REPEATABLE, SMALL
+from posenc.check.names import CALL_FORMS
 from posenc.check.reading import Layout, Reading, array_of, numbers, positions_of, read_arrays, spread
-
-# the shapes of x for n rows of d columns; with more than two axes, the positions have the shape (1, n) instead of (n,)
-CALL_FORMS: tuple[Callable[[int, int], tuple[int, ...]], ...] = (
-    lambda n, d: (n, d), lambda n, d: (1, 1, n, d), lambda n, d: (1, n, 1, d))
 
 
 class ResultError(ValueError):

@@ -1,8 +1,10 @@
 """Mistakes: the candidates for a rotation, each with what it costs to believe it.
 
 To add a kind of mistake, add a row to one of three tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
-those of frequencies, with their sentences, and `KEYWORDS` the keywords that may have another value.  Mistakes in the columns
-of a function are in functions.py, the precisions in arithmetic.py, and tables that end or repeat in match_rotary.py.
+those of frequencies, with their sentences, and `KEYWORDS` the keywords that may have another value.  Then add the first words
+of its sentence to `GUIDE` in report.py, a line to the guide in docs/check.md, and a model with the mistake to
+tests/rotary_faults.py.  Mistakes in the columns of a function are in functions.py, the precisions in arithmetic.py, and tables
+that end or repeat in match_rotary.py.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from posenc import Rotary
 from posenc.check import calls
 from posenc.check.arithmetic import axes_of
+from posenc.check.names import CLASS
 from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row, with_faults
 from posenc.check.rotations import SOURCE, entry_of, longest
 from posenc.torch import RotaryEmbedding
@@ -113,7 +114,7 @@ def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[...
 def _next_step(model: Any) -> str:
     """Return the reason why no rotation was found, with the methods that may rotate."""
     named = [f"{name}.{attribute}".lstrip(".") for name, module in model.named_modules() for attribute in vars(type(module))
-             if calls.CLASS.search(attribute) and callable(getattr(module, attribute, None))]
+             if CLASS.search(attribute) and callable(getattr(module, attribute, None))]
     seen = f"the model has {', '.join(named[:3])}; " if named else ""
     return f"no rotary embedding was found; {seen}{HOW.format('rotates queries or keys')}"
 
