@@ -8,7 +8,6 @@
 typedef __m256d vf64;
 typedef __m256i vu64;
 typedef __m256 vf32;
-typedef __m256i mask16;
 typedef __m128i half_t; /* half a vu64 */
 enum { LANES = 4, FUSED = 1, PASS_COLUMNS = TILE };
 
@@ -23,6 +22,7 @@ static inline vu64 u64_load_even(const uint64_t *p) {
     return _mm256_permute4x64_epi64(_mm256_unpacklo_epi64(u64_load(p), u64_load(p + 4)), 0xd8);
 }
 static inline vf64 f64_of_bits(vu64 u) { return _mm256_castsi256_pd(u); }
+static inline vf32 f32_of_bits(vu64 u) { return _mm256_castsi256_ps(u); }
 
 static inline vu64 u64_shl(vu64 a, int n) { return _mm256_slli_epi64(a, n); }
 static inline vu64 u64_shr(vu64 a, int n) { return _mm256_srli_epi64(a, n); }
@@ -60,21 +60,4 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     const __m256i high = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(b), half), 16);
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
 }
-
-static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
-    *even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
-    *odd = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000)));
-}
-static inline vu64 bf16_join(vf32 even, vf32 odd) {
-    const __m256i half = _mm256_set1_epi32(0x8000);
-    const __m256i low = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(even), half), 16);
-    return _mm256_blend_epi16(low, _mm256_add_epi32(_mm256_castps_si256(odd), half), 0xaa);
-}
-
-/* In this file, a mask has an element for each word: the minimum of x & bits over all tests of this word, which is zero if a
- * test failed. */
-static inline mask16 mask16_all(void) { return _mm256_set1_epi32(-1); }
-static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return _mm256_min_epu16(m, _mm256_and_si256(x, bits)); }
-static inline int mask16_is_all(mask16 m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi16(m, _mm256_setzero_si256())) == 0; }
-
 #endif

@@ -6,12 +6,12 @@
  *     mask16           the words of 16 bits that passed a test; u16_* compute on the words of a vu64
  *
  *     u64_load32       p[0], p[1] ..., each zero-extended
- *     u64_load_even32  p[0], p[2] ...; the upper half of each lane is undefined, and u64_mul32 does not read it
+ *     u64_load_even    p[0], p[2] ...; u64_load_even32 does not define the upper half of a lane, which u64_mul32 does not read
  *     f64_add_fma      a + b, computed as a fused 1 * a + b where that keeps the adders free for other sums
  *     f64_muladd, f64_mulsub, f32_muladd, f32_mulsub: fused or not fused; used only where the error bound allows both
  *     f64_interleave, f32_interleave: a[0], b[0], a[1], b[1] ...; f32_deinterleave is the inverse
  *     u16_excess       a - b, or 0 where a < b
- *     u16_odd          bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in any order
+ *     u16_odd          bits 16 .. 31 and 48 .. 63 of each lane of two vectors; those of b are moved to bits 0 .. 15 and 32 .. 47
  *     f64_load_f32, f64_store_f32: LANES floats as doubles, and LANES doubles rounded to floats
  *     f64_of_f32       widens one vector to two
  *     f32_of_f64       rounds two vectors to floats
@@ -46,7 +46,6 @@ static inline vf64 f64_load_f32(const float *p) {
 static inline void f64_store_f32(float *p, vf64 v) { _mm_storel_pi((__m64 *)(void *)p, _mm_cvtpd_ps((__m128d)v)); }
 static inline vu64 u64_set(uint64_t x) { return (vu64){x, x}; }
 static inline vu64 u64_load32(const uint32_t *p) { return (vu64){p[0], p[1]}; }
-static inline vu64 u64_load_even32(const uint32_t *p) { return (vu64){p[0], p[2]}; }
 static inline vu64 u64_load_even(const uint64_t *p) { return (vu64){p[0], p[2]}; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m128i)a, (__m128i)b); }
 static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
@@ -57,10 +56,9 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
 static inline vu64 u16_add(vu64 a, vu64 b) { return (vu64)((vu16)a + (vu16)b); }
 static inline vu64 u16_sub(vu64 a, vu64 b) { return (vu64)((vu16)a - (vu16)b); }
 static inline vu64 u16_excess(vu64 a, vu64 b) { return (vu64)_mm_subs_epu16((__m128i)a, (__m128i)b); }
-static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
+static inline vu64 u32_add(vu64 a, vu64 b) { return (vu64)((vu32)a + (vu32)b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) { return (a & u64_set(0xffff0000ffff0000)) | (vu64)((vu32)b >> 16); }
-static inline vu64 bits_of_f32(vf32 f) { return (vu64)f; }
 static inline vf32 f32_set(float x) { return _mm_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm_loadu_ps(p); }
 static inline vf32 f32_add(vf32 a, vf32 b) { return _mm_add_ps(a, b); }
@@ -87,14 +85,6 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
     return (vu64)_mm_packs_epi32(low, high);
 }
-static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
-    *even = (vf32)((vu32)x << 16);
-    *odd = (vf32)(x & u64_set(0xffff0000ffff0000));
-}
-static inline vu64 bf16_join(vf32 even, vf32 odd) {
-    const vu64 half = u64_set(0x0000800000008000);
-    return u16_odd((vu64)((vu32)odd + (vu32)half), (vu64)((vu32)even + (vu32)half));
-}
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {
     if (non_temporal) _mm_stream_si128(p, (__m128i)x);
     else _mm_storeu_si128(p, (__m128i)x);
@@ -112,7 +102,6 @@ static inline vf64 f64_load_f32(const float *p) { return *p; }
 static inline void f64_store_f32(float *p, vf64 v) { *p = (float)v; }
 static inline vu64 u64_set(uint64_t x) { return x; }
 static inline vu64 u64_load32(const uint32_t *p) { return *p; }
-static inline vu64 u64_load_even32(const uint32_t *p) { return *p; }
 static inline vu64 u64_load_even(const uint64_t *p) { return *p; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }
 static inline int u64_is_zero(vu64 a) { return a == 0; }
@@ -129,11 +118,9 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) { *low 
 DEFINE_U16(u16_add, x + y)
 DEFINE_U16(u16_sub, x - y)
 DEFINE_U16(u16_excess, x > y ? x - y : 0)
-DEFINE_U16(u16_equal, x == y)
-static inline vu64 u16_is_zero(vu64 x) { return u16_equal(x, 0); }
+static inline vu64 u32_add(vu64 a, vu64 b) { return ((a >> 32) + (b >> 32)) << 32 | (uint32_t)(a + b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) { return (a & 0xffff0000ffff0000) | (b >> 16 & 0x0000ffff0000ffff); }
-DEFINE_COPY(bits_of_f32, vu64, vf32)
 #define DEFINE_F32(name, parameters, value) \
     static inline vf32 name parameters { \
         vf32 f; \
@@ -161,56 +148,21 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     memcpy(&u, bits, sizeof u);
     return u;
 }
-static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
-    uint16_t bits[4];
-    memcpy(bits, &x, sizeof bits);
-    *even = (vf32){{float_of_bfloat(bits[0]), float_of_bfloat(bits[2])}};
-    *odd = (vf32){{float_of_bfloat(bits[1]), float_of_bfloat(bits[3])}};
-}
-static inline vu64 bf16_join(vf32 even, vf32 odd) {
-    f32_interleave(even, odd, &even, &odd);
-    return bf16_of_f32(even, odd);
-}
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {
     (void)non_temporal;
     memcpy(p, &x, sizeof x);
 }
 static inline void flush_fence(void) {}
 #endif
-static inline vu64 u16_min(vu64 a, vu64 b) { return u16_sub(a, u16_excess(a, b)); }
-static inline vu64 u16_max(vu64 a, vu64 b) { return u16_add(b, u16_excess(a, b)); }
+#include "isa/operators.h"
+
 enum { FUSED = 0 };             /* f64_mulsub rounds twice, so two_product splits its factors */
 enum { PASS_COLUMNS = 16 };     /* columns of float32 per pass: see advance.h */
 
-static inline vf64 f64_load(const double *p) {
-    vf64 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-static inline void f64_store(double *p, vf64 v) { memcpy(p, &v, sizeof v); }
-static inline vu64 u64_load(const uint64_t *p) {
-    vu64 u;
-    memcpy(&u, p, sizeof u);
-    return u;
-}
-DEFINE_COPY(f64_of_bits, vf64, vu64)
-DEFINE_COPY(bits_of_f64, vu64, vf64)
-
-static inline vf64 f64_add(vf64 a, vf64 b) { return a + b; }
-static inline vf64 f64_add_fma(vf64 a, vf64 b) { return a + b; }
-static inline vf64 f64_sub(vf64 a, vf64 b) { return a - b; }
-static inline vf64 f64_mul(vf64 a, vf64 b) { return a * b; }
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return a * b + c; }
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return a * b - c; }
-
-static inline vu64 u64_add(vu64 a, vu64 b) { return a + b; }
-static inline vu64 u64_sub(vu64 a, vu64 b) { return a - b; }
-static inline vu64 u64_and(vu64 a, vu64 b) { return a & b; }
-static inline vu64 u64_or(vu64 a, vu64 b) { return a | b; }
-static inline vu64 u64_xor(vu64 a, vu64 b) { return a ^ b; }
-static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
-static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
-static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
+static inline vu64 u16_min(vu64 a, vu64 b) { return u16_sub(a, u16_excess(a, b)); }
+static inline vu64 u16_max(vu64 a, vu64 b) { return u16_add(b, u16_excess(a, b)); }
 
 NOINLINE vu64 f16_of_f32(vf32 a, vf32 b) {
     float t[4 * LANES];
@@ -234,11 +186,5 @@ NOINLINE vf32 f16_load(const uint16_t *p) {
     for (int i = 0; i < 2 * LANES; i++) t[i] = float_of_half(p[i]);
     return f32_load(t);
 }
-
-/* In this file, a mask is 0 if all words have passed. */
-typedef vu64 mask16;
-static inline mask16 mask16_all(void) { return u64_set(0); }
-static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return m | u16_is_zero(x & bits); }
-static inline int mask16_is_all(mask16 m) { return u64_is_zero(m); }
 
 #endif

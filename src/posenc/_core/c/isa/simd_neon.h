@@ -7,63 +7,40 @@
 #define POSENC_SIMD_H
 
 #include <arm_neon.h>
-#include "exact/rounding.h"
 
 typedef float64x2_t vf64;
 typedef uint64x2_t vu64;
 typedef float32x4_t vf32;
-typedef uint16x8_t mask16;
 enum { LANES = 2, FUSED = 1, PASS_COLUMNS = 16 };
+#include "isa/operators.h"
 
 static inline vf64 f64_set(double x) { return vdupq_n_f64(x); }
-static inline vf64 f64_load(const double *p) { return vld1q_f64(p); }
-static inline void f64_store(double *p, vf64 v) { vst1q_f64(p, v); }
 static inline vu64 u64_set(uint64_t x) { return vdupq_n_u64(x); }
-static inline vu64 u64_load(const uint64_t *p) { return vld1q_u64(p); }
 static inline vu64 u64_load32(const uint32_t *p) { return vmovl_u32(vld1_u32(p)); }
-static inline vu64 u64_load_even32(const uint32_t *p) { return vreinterpretq_u64_u32(vld1q_u32(p)); }
 static inline vu64 u64_load_even(const uint64_t *p) { return vuzp1q_u64(u64_load(p), u64_load(p + 2)); }
-static inline vf64 f64_of_bits(vu64 u) { return vreinterpretq_f64_u64(u); }
-static inline vu64 bits_of_f64(vf64 v) { return vreinterpretq_u64_f64(v); }
 
-static inline vf64 f64_add(vf64 a, vf64 b) { return vaddq_f64(a, b); }
-static inline vf64 f64_add_fma(vf64 a, vf64 b) { return vaddq_f64(a, b); } /* fused and plain additions use the same pipes */
-static inline vf64 f64_sub(vf64 a, vf64 b) { return vsubq_f64(a, b); }
-static inline vf64 f64_mul(vf64 a, vf64 b) { return vmulq_f64(a, b); }
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(c, a, b); }
 /* without the negation, c would have to be copied, because the fused operation overwrites its addend */
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(vnegq_f64(c), a, b); }
 
-static inline vu64 u64_add(vu64 a, vu64 b) { return vaddq_u64(a, b); }
-static inline vu64 u64_sub(vu64 a, vu64 b) { return vsubq_u64(a, b); }
-static inline vu64 u64_and(vu64 a, vu64 b) { return vandq_u64(a, b); }
-static inline vu64 u64_or(vu64 a, vu64 b) { return vorrq_u64(a, b); }
-static inline vu64 u64_xor(vu64 a, vu64 b) { return veorq_u64(a, b); }
-/* operators, because the intrinsics that shift by a constant do not accept a function's argument */
-static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
-static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
-static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return vbslq_u64(mask, a, b); }
 static inline int u64_is_zero(vu64 a) { return vmaxvq_u32(vreinterpretq_u32_u64(a)) == 0; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
 #define DEFINE_U16(name, intrinsic) \
-    static inline vu64 name(vu64 a, vu64 b) { \
-        return vreinterpretq_u64_u16(intrinsic(vreinterpretq_u16_u64(a), vreinterpretq_u16_u64(b))); \
-    }
+    static inline vu64 name(vu64 a, vu64 b) { return (vu64)intrinsic((uint16x8_t)a, (uint16x8_t)b); }
 DEFINE_U16(u16_add, vaddq_u16)
 DEFINE_U16(u16_sub, vsubq_u16)
 DEFINE_U16(u16_excess, vqsubq_u16)
 DEFINE_U16(u16_min, vminq_u16)
 DEFINE_U16(u16_max, vmaxq_u16)
-DEFINE_U16(u16_odd, vuzp2q_u16)
+static inline vu64 u16_odd(vu64 a, vu64 b) { return (vu64)vtrn2q_u16((uint16x8_t)b, (uint16x8_t)a); }
+static inline vu64 u32_add(vu64 a, vu64 b) { return (vu64)((uint32x4_t)a + (uint32x4_t)b); }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((uint32x4_t)a - (uint32x4_t)b); }
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = vzip1q_f64(a, b);
     *high = vzip2q_f64(a, b);
 }
 
-static inline vu64 u32_sub(vu64 a, vu64 b) {
-    return vreinterpretq_u64_u32(vsubq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
-}
 
 static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
 static inline vf32 f32_load(const float *p) { return vld1q_f32(p); }
@@ -86,7 +63,6 @@ static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = vcvt_f64_f32(vget_low_f32(f));
     *high = vcvt_high_f64_f32(f);
 }
-static inline vu64 bits_of_f32(vf32 f) { return vreinterpretq_u64_f32(f); }
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
 static inline vu64 f16_of_f32(vf32 a, vf32 b) { return vreinterpretq_u64_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
 static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
@@ -94,28 +70,10 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     /* adds and keeps the upper half of each sum */
     return vreinterpretq_u64_u16(vaddhn_high_u32(vaddhn_u32(vreinterpretq_u32_f32(a), half), vreinterpretq_u32_f32(b), half));
 }
-
-static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
-    *even = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u64(x), 16));
-    *odd = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u64(x), vdupq_n_u32(0xffff0000)));
-}
-static inline vu64 bf16_join(vf32 even, vf32 odd) {
-    const uint32x4_t half = vdupq_n_u32(0x8000), low = vaddq_u32(vreinterpretq_u32_f32(even), half);
-    return vreinterpretq_u64_u32(vsriq_n_u32(vaddq_u32(vreinterpretq_u32_f32(odd), half), low, 16));
-}
-
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {
     (void)non_temporal;
     vst1q_u8(p, vreinterpretq_u8_u64(x));
 }
 static inline void flush_fence(void) {}
-
-/* In this file, a mask has an element for each word: the minimum of x & bits over all tests of this word, which is zero if a
- * test failed. */
-static inline mask16 mask16_all(void) { return vdupq_n_u16(UINT16_MAX); }
-static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) {
-    return vminq_u16(m, vreinterpretq_u16_u64(vandq_u64(x, bits)));
-}
-static inline int mask16_is_all(mask16 m) { return vminvq_u16(m) != 0; }
 
 #endif

@@ -10,7 +10,6 @@ static inline vf64 f64_load(const double *p) { return V(loadu_pd)(p); }
 static inline void f64_store(double *p, vf64 v) { V(storeu_pd)(p, v); }
 static inline vu64 u64_load(const uint64_t *p) { return VI(loadu_si)((const vu64 *)(const void *)p); }
 static inline vu64 u64_load32(const uint32_t *p) { return V(cvtepu32_epi64)(HI(loadu_si)((const half_t *)(const void *)p)); }
-static inline vu64 u64_load_even32(const uint32_t *p) { return VI(loadu_si)((const vu64 *)(const void *)p); }
 static inline vu64 bits_of_f64(vf64 v) { return VI(castpd_si)(v); }
 
 static inline vf64 f64_add(vf64 a, vf64 b) { return V(add_pd)(a, b); }
@@ -31,6 +30,7 @@ static inline vu64 u16_sub(vu64 a, vu64 b) { return V(sub_epi16)(a, b); }
 static inline vu64 u16_excess(vu64 a, vu64 b) { return V(subs_epu16)(a, b); }
 static inline vu64 u16_min(vu64 a, vu64 b) { return V(min_epu16)(a, b); }
 static inline vu64 u16_max(vu64 a, vu64 b) { return V(max_epu16)(a, b); }
+static inline vu64 u32_add(vu64 a, vu64 b) { return V(add_epi32)(a, b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return V(sub_epi32)(a, b); }
 
 static inline vu64 bits_of_f32(vf32 f) { return VI(castps_si)(f); }
