@@ -35,6 +35,8 @@ def conventions(draw):
         reals = {name: REALS[name] for name in WITH_FREQUENCIES}
     padding_idx = st.none() | st.integers(-2**63, 2**63 - 1)
     convention = draw(st.fixed_dictionaries({}, optional={**reals, **choices, "padding_idx": padding_idx}))
+    if convention.get("shift") is not None:
+        convention["shift"] = min(convention["shift"], d_model // 2 - 1)
     if how == "frequencies":
         each = convention.get("exponents") == "column"
         count = d_model if each else (d_model + (convention.get("odd") != "zero")) // 2

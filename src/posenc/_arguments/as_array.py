@@ -24,7 +24,7 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
     """Return ``np.asarray(value)``; raise an error for nulls, times, and integers that NumPy would round."""
     # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
     if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array without a mask")
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array or a list of numbers, without a mask")
     only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)

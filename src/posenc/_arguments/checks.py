@@ -157,14 +157,13 @@ def _bfloat16() -> np.dtype[Any]:
 # ---- arrays ---------------------------------------------------------------------------------------------------------
 
 
-def numbers(name: str, value: Any) -> NDArray[Any]:
-    """Return a value as an array; bfloat16 is converted to float32, because its dtype has kind "V", not "f"."""
-    array = as_array(name, value)
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+def widened(array: NDArray[Any]) -> NDArray[Any]:
+    """Convert bfloat16 to float32, because the dtype of bfloat16 has kind "V", not "f"."""
+    return array.astype(np.float32) if array.dtype.kind == "V" and array.dtype.name == "bfloat16" else array
 
 
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
-    array = numbers(name, value)
+    array = widened(as_array(name, value))
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
     return tuple(real(f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
@@ -204,15 +203,16 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
     if positions is None or isinstance(positions, (float, np.floating)):
         raise wrong_type(name, positions, "an integer, a range or an array")
     original = as_array(name, positions)
-    array = numbers(name, original)
-    for part, converted in columns(positions, array) or [(original, array)]:    # columns of different dtypes become float64
-        check_not_rounded(name, converted, np.asarray(part).dtype.name, '.astype("float64")')
+    array = widened(original)
     kind = array.dtype.kind
     if kind not in "iuf" or array.dtype.itemsize > 8:
         objects = [p for p in array.flat if not isinstance(p, (int, float))] if kind == "O" else []
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
         expected = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
         raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {expected}")
+    for part, converted in columns(positions, array) or [(original, array)]:    # columns of different dtypes become float64
+        dtype = np.asarray(part).dtype.str[1:]
+        check_not_rounded(name, converted, {"f2": "float16", "V2": "bfloat16"}.get(dtype, dtype), '.astype("float64")')
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
         if kind != "i" or offset:
             finite = array[np.isfinite(array)] if kind == "f" else array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments.dtypes import DTYPES
 
-BLOCK_BYTES = 1 << 21                   # size of the cells that are written at a time
+BLOCK_BYTES = 1 << 22                   # size of the cells that are written at a time, so that Python can handle signals
 
 
 class AxisColumns(NamedTuple):
@@ -32,54 +31,61 @@ def fill(
 ) -> None:
     """Write all columns of a table of shape (..., columns); those in the slice `zeros` are 0.
 
-    The positions on each axis broadcast to the shape of the cells.  bfloat16 is written as uint16.
+    ``positions[k]`` has the position of each cell on axis k.
     """
-    bits, shape = np.dtype(f"u{table.itemsize}"), table.shape[:-1]
-    parts: dict[int, NDArray[Any]] = {}             # whole rows for each axis with fewer positions than cells
-    for column in columns:
-        on_axis = positions[column.axis]
-        if on_axis.size != math.prod(shape):
-            # 0 in all other columns, because bitwise_or on whole rows is faster than a broadcast to some columns
-            part = parts.setdefault(column.axis, np.zeros((*on_axis.shape, table.shape[-1]), table.dtype))
-            _write(part, column, on_axis, dtype, threads)
-    sorted_parts = sorted((part.view(bits) for part in parts.values()), key=operator.attrgetter("size"))
     for block in _blocks(table):
         cells = table[block]
-        if parts:
-            rows = [part[tuple([slice(None) if n == 1 else axis for axis, n in zip(block, part.shape, strict=False)])]
-                    for part in sorted_parts]
-            np.bitwise_or(functools.reduce(np.bitwise_or, rows[:-1] or [bits.type(0)]), rows[-1], out=cells.view(bits))
-        for column in columns:
-            if column.axis not in parts:
-                _write(cells, column, positions[column.axis].reshape(shape)[*block, ...], dtype, threads)
+        for axis, encode, width, slices in columns:
+            coordinates, out = positions[axis][*block, ...], cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
+            if out.shape[-1] == width and out.strides[-1] == out.itemsize:
+                encode(coordinates, dtype=dtype, out=out, threads=threads)
+                continue
+            rows = encode(coordinates, dtype=dtype, out=np.empty((*cells.shape[:-1], width), cells.dtype), threads=threads)
+            for target, source in slices:
+                cells[..., target] = rows[..., source]
         cells[..., zeros] = 0
 
 
-def _write(cells: NDArray[Any], column: AxisColumns, coordinates: NDArray[Any], dtype: str, threads: int | None) -> None:
-    """Write the columns of an axis."""
-    _, encode, width, slices = column
-    out = cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
-    if out.shape[-1] == width and out.strides[-1] == out.itemsize:
-        encode(coordinates, dtype=dtype, out=out, threads=threads)
+def fill_grid(
+    table: NDArray[Any], columns: Sequence[AxisColumns], zeros: slice, positions: Sequence[NDArray[Any]], dtype: str,
+    threads: int | None,
+) -> None:
+    """Write all columns of a table of shape (*sizes, columns), where ``positions[k]`` has the ``sizes[k]`` positions on axis k.
+
+    The rows of each axis are encoded once, with 0 in the columns of other axes.  A cell is the bitwise OR of a row of each
+    axis, because this is faster than a broadcast of some columns.
+    """
+    if math.prod(table.shape[:-1]) in map(len, positions):      # the rows of this axis would take as much memory as the table
+        fill(table, columns, zeros, np.meshgrid(*positions, indexing="ij", copy=False), dtype, threads)
         return
-    rows = encode(coordinates, dtype=dtype, out=np.empty((*coordinates.shape, width), cells.dtype), threads=threads)
-    for target, source in slices:
-        cells[..., target] = rows[..., source]
+    bits, parts = np.dtype(f"u{table.itemsize}"), []
+    for axis, on_axis in enumerate(positions):
+        part = np.zeros((len(on_axis), table.shape[-1]), table.dtype)
+        fill(part, [column for column in columns if column.axis == axis], slice(0), positions, dtype, threads)
+        shape = [len(on_axis) if k == axis else 1 for k in range(len(positions))]
+        parts.append(part.view(bits).reshape(*shape, table.shape[-1]))
+    parts.sort(key=operator.attrgetter("size"))
+    for block in _blocks(table):
+        rows = [part[tuple([slice(None) if n == 1 else indices for indices, n in zip(block, part.shape, strict=False)])]
+                for part in parts]
+        np.bitwise_or(functools.reduce(np.bitwise_or, rows[:-1] or [bits.type(0)]), rows[-1], out=table[block].view(bits))
 
 
-def _blocks(table: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield indices that divide a table of shape (..., columns) into blocks of cells; on the first axis, they vary fastest."""
-    if 0 < table.nbytes <= BLOCK_BYTES:
-        yield (slice(None),) * (table.ndim - 1)
+def _blocks(table: NDArray[Any]) -> Iterator[tuple[slice, ...]]:
+    """Yield indices that divide a table of shape (..., columns) into blocks of at most BLOCK_BYTES, or single rows."""
+    row_bytes = max(1, table.shape[-1] * table.itemsize)
+    return _divided(table.shape[:-1], max(1, BLOCK_BYTES // row_bytes)) if table.size else iter(())
+
+
+def _divided(sizes: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+    """Yield indices that divide an array of these sizes into blocks of at most `most` elements."""
+    if math.prod(sizes) <= most:
+        yield (slice(None),) * len(sizes)
         return
-    most = BLOCK_BYTES // max(1, table.shape[-1] * table.itemsize)
-    sides: list[int] = []
-    for size in table.shape[-2::-1]:
-        sides.append(max(1, min(size, most)))
-        most //= sides[-1]
-    ranges = (range(0, size if table.size else 0, side) for size, side in zip(table.shape[-2::-1], sides, strict=True))
-    for corner in itertools.product(*ranges):
-        yield tuple(slice(begin, begin + side) for begin, side in zip(corner, sides, strict=True))[::-1]
+    step = max(1, most // math.prod(sizes[1:]))
+    for begin in range(0, sizes[0], step):
+        for indices in _divided(sizes[1:], most):
+            yield slice(begin, begin + step), *indices
 
 
 def slices_of(columns: Sequence[int]) -> tuple[tuple[slice, slice], ...]:
@@ -111,7 +117,7 @@ def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], t
         if dtype == "bfloat16":
             last_place = np.maximum(np.frexp(reals)[1] - DTYPES[dtype].precision, DTYPES[dtype].smallest)
             rounded = np.ldexp(np.rint(np.ldexp(reals, -last_place)), last_place)
-            out[..., 0] = rounded.astype(np.float32).view(np.uint32) >> 16
+            out.view(np.uint16)[..., 0] = rounded.astype(np.float32).view(np.uint32) >> 16
         else:
             out[..., 0] = reals
     return out

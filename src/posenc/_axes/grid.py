@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.types import AnyDType, Layout, Odd
-from posenc._axes.axis_columns import fill
+from posenc._axes.axis_columns import fill_grid
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
 from posenc._core import kernel
 
@@ -124,15 +124,12 @@ def grid(
         positions = []
         for k, (extent, first, offset) in enumerate(zip(extents, starts, offsets, strict=True)):
             extent = 0 if out.size == 0 and isinstance(extent, int) else extent         # another axis may be very long
-            on_axis = _coordinates(f"shape[{k}]", extent, first, coordinates, offset)
-            positions.append(on_axis.reshape([-1 if axis == k else 1 for axis in range(len(sizes))]))
-        table = out.view(np.uint16) if dtype_name == "bfloat16" else out
-        if channel_first:
-            table = np.moveaxis(table, 0, -1)
+            positions.append(_coordinates(f"shape[{k}]", extent, first, coordinates, offset))
+        table = np.moveaxis(out, 0, -1) if channel_first else out
         if extra_tokens:
             table[:extra_tokens] = 0
             table = table[extra_tokens:].reshape(*sizes, d_model)
-        fill(table, columns, zeros, positions, dtype_name, threads)
+        fill_grid(table, columns, zeros, positions, dtype_name, threads)
         return out
 
 

@@ -21,6 +21,9 @@ Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
 Group: TypeAlias = Literal["axis", "function", "frequency"]
 IncludeInput: TypeAlias = Literal["first", "last"]
 
+CHOICES = {name: get_args(kind) for name, kind in
+           {"group": Group, "odd": Odd, "layout": Layout, "include_input": IncludeInput}.items()}
+
 
 def lay_out(
     ndim: int, d_model: Any, axes: Integers, widths: Integers, group: str, layout: str | None, odd: str,
@@ -31,11 +34,9 @@ def lay_out(
     Return d_model, the position_offset of each axis, the columns of all axes, and the slice of all other columns.
     """
     checks.keywords(convention)
-    checks.choice("group", group, get_args(Group))
-    checks.choice("odd", odd, get_args(Odd))
-    for name, value, kind in (("layout", layout, Layout), ("include_input", include_input, IncludeInput)):
-        if value is not None:
-            checks.choice(name, value, get_args(kind))
+    for name, value in {"group": group, "odd": odd, "layout": layout, "include_input": include_input}.items():
+        if value is not None or name in ("group", "odd"):
+            checks.choice(name, value, CHOICES[name])
     order = list(range(ndim)) if axes is None else _integers("axes", axes, ndim)
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")

@@ -83,7 +83,7 @@ def points(
         for k, offset in enumerate(offsets):
             if offset:
                 checks.positions_of(array[..., k : k + 1], offset, f"coordinates[..., {k}]")
-        positions = list(np.moveaxis(array, -1, 0).copy())          # a copy, because the array may share memory with out
+        positions = [array[..., k].copy() for k in range(array.shape[-1])]      # copies, as they may share memory with out
         out = kernel.output_array(out, (*array.shape[:-1], d_model), element, dtype_name, "coordinates")
-        fill(out.view(np.uint16) if dtype_name == "bfloat16" else out, columns, zeros, positions, dtype_name, threads)
+        fill(out, columns, zeros, positions, dtype_name, threads)
         return out

@@ -80,11 +80,18 @@ def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> No
         group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.description, **values)
 
 
-def selected_encoding(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
-    """Return the encoding that the options select.  Without --preset, the defaults are those of `described`, if given."""
+def selected_encoding(
+    args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None, required: bool = False
+) -> posenc.Encoding:
+    """Return the encoding that the options select.  Without --preset, the defaults are those of `described`, if given.
+
+    If `required` and there is no default, an option must be given.
+    """
     keywords = {name: value for name, value in vars(args).items() if name in KEYWORDS}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
+    if required and not described and not keywords:
+        raise Failure(f"{args.file}: the metadata names no encoding, so name it, for example with --preset vaswani")
     return described.replace(d_model=d_model, **keywords) if described else posenc.Encoding(d_model, **keywords)
 
 

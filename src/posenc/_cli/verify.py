@@ -13,6 +13,7 @@ import argparse
 import time
 
 from posenc._cli import options
+from posenc._files.formats import format_of
 from posenc._files.specification import itemsize
 from posenc._files.verify import first_mismatch
 
@@ -23,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_range(parser, ", or as FILE states")
     parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows, spread over the file")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
-    options.add_convention(parser, f"those stored in the file, else {options.PAPER}")
+    options.add_convention(parser, f"those stored in FILE; for .npy, {options.PAPER}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     with options.table_of(args) as table:
         rows, d_model = table.shape
         stated, described, _ = table.specification or (range(0), None, None)
-        positions, encoding = options.positions_of(args, rows, stated), options.selected_encoding(args, d_model, described)
+        positions = options.positions_of(args, rows, stated)
+        encoding = options.selected_encoding(args, d_model, described, required=format_of(args.file) != ".npy")
         count = rows if args.samples is None else min(rows, args.samples)
         with options.progress_bar(count * d_model * itemsize(table.dtype)) as progress:
             mismatch = first_mismatch(table, encoding, positions, args.samples, args.threads, progress.update)

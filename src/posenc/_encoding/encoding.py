@@ -55,7 +55,7 @@ class Encoding(Specification):
         ``"paper"``: D = d_model / 2, rounded down with ``odd="zero"``.  ``"endpoint"``: the last frequency is exactly
         ``frequency_scale / base``.
     shift : float, optional
-        A number subtracted from D.  Excludes ``spacing="endpoint"``.
+        A number less than D, which is subtracted from D.  Excludes ``spacing="endpoint"``.
     exponents : {"pair", "column"}, optional
         ``"pair"``: two columns share a frequency.  ``"column"``: column j of the interleaved order has the exponent
         -j / (2 D), or -j / (d_model - 1) with ``spacing="endpoint"``.
@@ -220,7 +220,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
         return d_model
     if isinstance(d_model, str):
         raise checks.wrong_type("d_model", d_model, "an integer or an Encoding such as posenc.preset(name, d_model)")
-    if type(d_model) is int and d_model <= WIDEST_CACHED and CACHEABLE.issuperset(map(type, scalars(convention))):
+    if type(d_model) is int and d_model <= WIDEST_CACHED and all(map(_is_cacheable, convention.values())):
         return _cached(d_model, **convention)
     return Encoding(d_model, **convention)
 
@@ -235,10 +235,5 @@ def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any
     return cached_encoding(encoding, convention)
 
 
-def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the values of a convention; for a tuple, yield its elements instead."""
-    for value in convention.values():
-        if type(value) is tuple:
-            yield from value
-        else:
-            yield value
+def _is_cacheable(value: Any) -> bool:
+    return type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))

@@ -213,7 +213,8 @@ def verify(
     positions : int or range, optional
         The expected positions of all rows; by default those in the specification of the file, else ``range(n)``.
     encoding : Encoding, optional
-        The expected encoding; by default the one in the specification of the file, else ``Encoding(d_model)``.
+        The expected encoding; by default the one in the specification of the file.  The default for a .npy file, which has no
+        specification, is ``Encoding(d_model)``.
     key : str, optional
         As in `open`.
     samples : int, optional
@@ -277,6 +278,8 @@ def verify(
         if len(positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
         is_default = encoding is None and encoding_in_file is None
+        if is_default and formats.format_of(name) != ".npy":
+            raise ValueError(f"{name}: the metadata names no encoding, so pass encoding, such as posenc.Encoding({d_model})")
         encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the number of columns of {name}")

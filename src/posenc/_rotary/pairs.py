@@ -71,5 +71,5 @@ def encode_axes(columns: Sequence[AxisColumns], positions: Any, dtype: Any, out:
     table = kernel.output_array(out, (*array.shape[1:], sum(part.width for part in columns)), element, name, "positions")
     if np.may_share_memory(array, table):
         array = array.copy()
-    fill(table.view(np.uint16) if name == "bfloat16" else table, columns, slice(0), list(array), name, threads)
+    fill(table, columns, slice(0), list(array), name, threads)
     return table

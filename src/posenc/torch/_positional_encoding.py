@@ -222,7 +222,8 @@ class PositionalEncoding(PositionalTable):
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dropout : float, optional
-        The probability of dropout.  Similar classes take a length here; pass a length as `max_len`.
+        The probability of dropout, from 0.0 to 1.0.  A positive integer is refused, because similar classes take a length
+        here; pass a length as `max_len`.
     max_len : int, optional
         Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
@@ -275,9 +276,10 @@ class PositionalEncoding(PositionalTable):
         batch_first: bool = True, x_scale: SupportsFloat | None = None, learned_scale: SupportsFloat | None = None,
         **convention: Unpack[Convention],
     ) -> None:
+        is_length = checks.is_index(dropout)
         dropout = tensors.real("dropout", dropout)
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1; pass a length as max_len=")
+        if not 0 <= dropout <= 1 or is_length and dropout:
+            raise ValueError(f"dropout is {dropout}, expected a float from 0.0 to 1.0; pass a length as max_len=")
         if max_len is not None:
             max_len = tensors.integer("max_len", max_len, 0)
         checks.boolean("batch_first", batch_first)
