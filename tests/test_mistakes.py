@@ -5,11 +5,11 @@ misspelled name.
 """
 
 import contextlib
-import importlib
+import importlib.util
 import inspect
-import os
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +57,10 @@ FUNCTIONS = {           # valid arguments of each function, as functions of the 
     "torch.ChunkDataset": "positions=12, d_model=64",
     "dask.table": "positions=12, d_model=64",
     "dask.to_zarr": "path='a.zarr', positions=12, d_model=64",
+    "zarr.create": "store='a.zarr', positions=12, encoding=enc",
+    "zarr.write": "store='parts.zarr', part=0, parts=1",
+    "zarr.missing": "store='parts.zarr'",
+    "zarr.finish": "store='parts.zarr'",
     "plot.heatmap": "encoding=enc, positions=12",
     "plot.similarity": "encoding=enc, positions=12",
     "plot.waves": "encoding=enc, positions=12",
@@ -82,6 +86,7 @@ WRONG = {
     "scaling": ["yarn", {"rope_type": "ntk", "factor": 2}, {"factor": 2}], "axes": [[0, 2], "xy", [-1] * 32],
     "widths": [(100, 30), 4, (4.0, 4.0)], "group": ["axes", None], "include_input": [True, "middle"],
     "extra_tokens": [True, -1], "channel_first": ["first", 1], "dimensions": [[64], [0.5]], "length": [-1, 0.5],
+    "store": [3, ["pe.npy"]], "shard_rows": [0, 1.5, 10], "part": [-1, 1, 0.5], "parts": [0, -1, 1.5],
     "dropout": [-0.1, 2.0, "0.1"], "max_len": [-1, 2.5], "config": ["meta-llama/Llama-3", {"head_dim": 64}, 3],
     "document": [64, {"d_model": 64}],
 }
@@ -96,7 +101,7 @@ def scope_of(name):
     module = name.partition(".")[0]
     scope = {"posenc": posenc, "np": np, "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "CONFIG": CONFIG,
              "x": np.full((12, 64), 7, np.float32)}
-    if module in ("torch", "dask", "plot"):
+    if module in ("torch", "dask", "plot", "zarr"):
         for package in {"dask": ["dask.array", "zarr"], "plot": ["matplotlib"]}.get(module, [module]):
             pytest.importorskip(package)
         importlib.import_module(f"posenc.{module}")
@@ -109,6 +114,8 @@ def scope_of(name):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     posenc.save("pe.npy", 12, posenc.Encoding(64))
+    if importlib.util.find_spec("zarr"):
+        posenc.zarr.create("parts.zarr", 12, posenc.Encoding(64))
     return tmp_path
 
 
@@ -117,7 +124,7 @@ def refused(name, changes, named=""):
     scope = scope_of(name)
     function = eval(f"posenc.{name}", scope)
     arguments = eval(f"dict({FUNCTIONS[name]})", scope)
-    before = os.listdir()
+    before = sorted(Path().rglob("*"))
     try:
         function(**{**arguments, **changes})
     except REFUSALS as error:
@@ -126,7 +133,7 @@ def refused(name, changes, named=""):
     else:
         return f"{changes} is accepted"
     written = [array for array in (scope["x"], scope.get("t")) if array is not None and not bool((array == 7).all())]
-    return f"{changes}: written" if written or os.listdir() != before else None
+    return f"{changes}: written" if written or sorted(Path().rglob("*")) != before else None
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -160,7 +167,7 @@ def test_every_function_is_tried():
     tried = {name.partition("(")[0] for name in FUNCTIONS}
     results = {"Chunk", "File", "Preset", "RotaryAt"}
     assert set(posenc.__all__) - tried - results <= {"presets", "show_runtime"}
-    for module in ("torch", "dask", "plot"):
+    for module in ("torch", "dask", "plot", "zarr"):
         with contextlib.suppress(ImportError):
             names = set(importlib.import_module(f"posenc.{module}").__all__)
             assert {f"{module}.{name}" for name in names} - tried <= {"torch.rotate_", "dask.add_to"}

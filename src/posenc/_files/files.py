@@ -133,7 +133,7 @@ def save(
     if formats.suffix_of(name) != suffix:
         raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
     specification = checked(positions, encoding, dtype)
-    threads, overwrite, progress = checks.threads(threads), checks.boolean("overwrite", overwrite), _function(progress)
+    threads, overwrite, progress = checks.threads(threads), checks.boolean("overwrite", overwrite), table.callback(progress)
     if suffix == ".zarr":
         from posenc._files import zarr
 
@@ -270,7 +270,7 @@ def verify(
         check_encoding(encoding)
     positions = None if positions is None else checks.range_of(positions)
     samples = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
-    threads, progress = checks.threads(threads), _function(progress)
+    threads, progress = checks.threads(threads), table.callback(progress)
     with opened_table(name, key=key, storage_options=storage_options) as source:
         rows, d_model = source.shape
         positions_in_file, encoding_in_file, _ = source.specification or (range(rows), None, None)
@@ -303,9 +303,3 @@ def opened_table(
 
         return zarr.opened(places.place_of(path, storage_options))
     return table.opened(path, npy.read_header if suffix == ".npy" else partial(safetensors.read_header, key=key))
-
-
-def _function(progress: Any) -> Callable[[int], object]:
-    if progress is not None and not callable(progress):
-        raise checks.wrong_type("progress", progress, "a function")
-    return progress or (lambda size: None)

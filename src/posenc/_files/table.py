@@ -28,6 +28,13 @@ from posenc._files.specification import Specification, itemsize
 # On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are half as fast (measured for 2 GB).
 BUFFER_BYTES = 4 << 20
 
+
+def callback(progress: Any) -> Callable[[int], object]:
+    """Return the function that receives the number of bytes."""
+    if progress is not None and not callable(progress):
+        raise checks.wrong_type("progress", progress, "a function")
+    return progress or (lambda size: None)
+
 STORED = {name: row.stored for name, row in DTYPES.items()}
 # Limit for tables without rows, because a small file can state any width, and a new Encoding needs 200 bytes for each column.
 WIDEST_EMPTY = 2**16

@@ -287,7 +287,7 @@ def write(
     part = checks.integer("part", part, 0)
     if part >= parts:
         raise ValueError(f"part is {part}, expected less than parts, which is {parts}")
-    threads, place, count = checks.threads(threads), place_of(store, storage_options), 0
+    threads, progress, place, count = checks.threads(threads), table.callback(progress), place_of(store, storage_options), 0
     with atomic.naming(place.name):
         start = start_of(place)
         # with this option, zarr does not compare all values with the fill value
@@ -298,8 +298,7 @@ def write(
             values = start.encode(start.positions(unit), threads, buffer)
             _uninterrupted(_put, place, start, array, unit, values)
             count += 1
-            if progress is not None:
-                progress(values.nbytes)
+            progress(values.nbytes)
     return count
 
 
