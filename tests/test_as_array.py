@@ -10,6 +10,9 @@ from importlib.util import find_spec
 
 import ml_dtypes
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import posenc
@@ -19,10 +22,6 @@ if find_spec("dask"):
     import dask.array as da
 if find_spec("torch"):
     import torch
-
-pd = pytest.importorskip("pandas")
-pl = pytest.importorskip("polars")
-pa = pytest.importorskip("pyarrow")
 
 LARGE = [1_700_000_000_000_000_001, 2**62 + 1, 3, 0]
 COLUMNS = {

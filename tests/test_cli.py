@@ -197,7 +197,6 @@ def test_generate_and_verify_support_every_convention(call, tmp_path, options, k
 
 
 def test_a_preset_overrides_the_convention_in_the_file(call, tmp_path):
-    pytest.importorskip("safetensors")
     path = tmp_path / "pe.safetensors"
     assert call("generate", 50, 10, "-o", path, "--preset", "whisper")[0] == 0
     assert call("verify", path)[0] == call("verify", path, "--preset", "whisper")[0] == 0
@@ -381,7 +380,6 @@ def on_a_terminal(*command):
 
 @POSIX
 def test_progress_is_shown_only_on_a_terminal(tmp_path):
-    pytest.importorskip("tqdm")
     path = tmp_path / "pe.npy"
     for arguments in (["generate", "4000", "512", "-o", path], ["verify", path]):
         command = [sys.executable, "-m", "posenc", *arguments, "--json"]
@@ -457,7 +455,6 @@ def test_a_file_truncated_during_reading_is_reported(pe):
 
 
 def test_a_missing_storage_package_gives_a_one_line_error(call):
-    pytest.importorskip("zarr")
     if importlib.util.find_spec("gcsfs"):
         pytest.skip("needs an environment without gcsfs")
     for arguments in (("generate", "100", "8", "-o", "gs://bucket/pe.zarr"), ("verify", "gs://bucket/pe.zarr")):

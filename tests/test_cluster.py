@@ -15,20 +15,17 @@ import threading
 import time
 import urllib.request
 
+import dask
+import dask.array as da
+import distributed
 import numpy as np
 import pytest
+import zarr
 
-import posenc
+import posenc.dask
+import posenc.zarr
 from conftest import assert_same_bits, python
 from test_docs import ROOT, packages_of, programs
-
-dask = pytest.importorskip("dask")
-da = pytest.importorskip("dask.array")
-distributed = pytest.importorskip("distributed")
-zarr = pytest.importorskip("zarr")
-
-import posenc.dask  # noqa: E402
-import posenc.zarr  # noqa: E402
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="requires SIGKILL")
 

@@ -3,16 +3,13 @@
 import os
 import subprocess
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 
-import posenc
+import posenc.dask
 from conftest import DTYPES, assert_same_bits, python
-
-dask = pytest.importorskip("dask")
-da = pytest.importorskip("dask.array")
-
-import posenc.dask  # noqa: E402
 
 RNG = np.random.default_rng(0)
 PACKED = RNG.integers(0, 1000, (8, 1)) + np.arange(100)
@@ -186,7 +183,6 @@ def test_the_sum_of_an_array_and_a_table_has_the_bits_of_add_to(positions, dtype
 
 
 def test_a_store_holds_the_table_and_its_specification(tmp_path, dtype):
-    pytest.importorskip("zarr")
     positions, convention = range(1000, 0, -3), {"base": 77.0, "layout": "halves"}
     for overwrite in (False, True, False):          # the last call finds a complete store
         path = tmp_path / "pe.zarr"
@@ -206,7 +202,6 @@ def test_a_memory_store_is_written_in_place():
 
 @pytest.mark.parametrize("chunks", [((3, 4, 3),), ((3, 2, 5),), ((3, 4),)])
 def test_unequal_chunks_are_refused(tmp_path, chunks):
-    pytest.importorskip("zarr")
     n = sum(chunks[0])
     with pytest.raises(ValueError, match=r"chunks is \(\(3, .*\), expected equal chunks, except for a smaller last one"):
         posenc.dask.to_zarr(tmp_path / "pe.zarr", n, 8, chunks=chunks)

@@ -158,7 +158,6 @@ def test_torch_accepts_an_encoding():
 
 
 def test_dask_accepts_an_encoding():
-    pytest.importorskip("dask.array")
     np.testing.assert_array_equal(posenc.dask.table(7, EXPLICIT).compute(), EXPLICIT.encode(7))
 
 

@@ -101,12 +101,10 @@ def scope_of(name):
     module = name.partition(".")[0]
     scope = {"posenc": posenc, "np": np, "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "CONFIG": CONFIG,
              "x": np.full((12, 64), 7, np.float32)}
-    if module in ("torch", "dask", "plot", "zarr"):
-        for package in {"dask": ["dask.array", "zarr"], "plot": ["matplotlib"]}.get(module, [module]):
-            pytest.importorskip(package)
-        importlib.import_module(f"posenc.{module}")
     if module == "torch":
-        scope["t"] = importlib.import_module("torch").full((12, 64), 7.0)
+        scope["t"] = pytest.importorskip("torch").full((12, 64), 7.0)
+    if module in ("torch", "dask", "plot", "zarr"):
+        importlib.import_module(f"posenc.{module}")
     return scope
 
 

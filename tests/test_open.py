@@ -38,8 +38,6 @@ def test_the_values_and_the_specification(path, dtype):
 
 
 def test_chunks_and_keys(tmp_path):
-    pytest.importorskip("zarr")
-    pytest.importorskip("safetensors")
     for rows in (np.int64(7), 10**8):
         posenc.save(tmp_path / "pe.zarr", 100, ENCODING, chunk_rows=rows, overwrite=True)
         assert posenc.open(tmp_path / "pe.zarr").values.chunks == (min(rows, 100), 6)
@@ -83,7 +81,6 @@ def test_files_of_numpy(tmp_path, array):
 
 
 def test_unaligned_values(tmp_path):
-    pytest.importorskip("safetensors")
     tensors = {"a": tensor("I8", (3,), (0, 3)), "pe": tensor("F32", (10, 4), (3, 163))}
     write_safetensors(tmp_path / "pe.safetensors", json.dumps(tensors), bytes(3) + posenc.encode(10, 4).tobytes())
     assert_same_bits(posenc.open(tmp_path / "pe.safetensors").values, posenc.encode(10, 4))
@@ -99,7 +96,6 @@ def test_a_folder_without_a_suffix(tmp_path):
 
 def test_urls(dtype):
     """fsspec's ``memory://`` stands for any storage; its option has no effect."""
-    pytest.importorskip("zarr")
     url, options = f"memory://{dtype}/pe.zarr", {"use_listings_cache": False}
     posenc.save(url, range(3, 40), ENCODING, dtype=dtype, chunk_rows=10, storage_options=options)
     file = posenc.open(url, storage_options=options)
@@ -243,7 +239,7 @@ def test_a_duplicate_name_is_read_as_by_safetensors(tmp_path, text):
 
 
 def test_a_file_that_is_replaced_while_it_is_opened_is_refused(tmp_path, monkeypatch):
-    safetensors = pytest.importorskip("safetensors")
+    import safetensors
     path, safe_open = tmp_path / "pe.safetensors", safetensors.safe_open
     posenc.save(path, 4, Encoding(3))
     replace = lambda *arguments: posenc.save(path, 40, Encoding(3), overwrite=True) and safe_open(*arguments)   # noqa: E731
@@ -254,7 +250,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused(tmp_path, monkeyp
 
 def test_tensors_of_every_dtype_next_to_the_table(tmp_path):
     """The tensors are not in the order of their data, and some are empty; every dtype of the library is accepted."""
-    safetensors = pytest.importorskip("safetensors")
+    import safetensors
     by_bits = {
         4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ",
         16: "I16 U16 F16 BF16", 32: "I32 U32 F32", 64: "C64 F64 I64 U64",
@@ -278,23 +274,23 @@ def test_tensors_of_every_dtype_next_to_the_table(tmp_path):
 # ---- paths that are not tables ---------------------------------------------------------------------------------------
 
 
-def other_paths():
-    zarr = pytest.importorskip("zarr")
-    wrong = {"attributes": {"posenc": [1], "complete": True}}
-    yield "integers", lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"
-    yield "three axes", lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"
-    yield "too wide", lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"
-    yield "group", zarr.create_group, "not a Zarr array"
-    yield "folder", lambda path: path.mkdir(), "No Zarr array"
-    yield "file", lambda path: path.write_text("{}"), "Not a directory"
-    yield "absent", lambda path: None, "No Zarr array"
-    yield "damaged", lambda path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"
-    yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", **wrong), "not a posenc specification"
+WRONG = {"attributes": {"posenc": [1], "complete": True}}
+OTHER_PATHS = {         # how to make the path with the library zarr, and a fragment of the message
+    "integers": (lambda zarr, path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"),
+    "three axes": (lambda zarr, path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"),
+    "too wide": (lambda zarr, path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"),
+    "group": (lambda zarr, path: zarr.create_group(path), "not a Zarr array"),
+    "folder": (lambda zarr, path: path.mkdir(), "No Zarr array"),
+    "file": (lambda zarr, path: path.write_text("{}"), "Not a directory"),
+    "absent": (lambda zarr, path: None, "No Zarr array"),
+    "damaged": (lambda zarr, path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"),
+    "attribute": (lambda zarr, path: zarr.create_array(path, shape=(3, 3), dtype="f4", **WRONG), "not a posenc specification"),
+}
 
 
-@pytest.mark.parametrize("make, message", [pytest.param(*case, id=name) for name, *case in other_paths()])
+@pytest.mark.parametrize("make, message", OTHER_PATHS.values(), ids=OTHER_PATHS)
 def test_paths_without_a_table_are_refused(call, tmp_path, make, message):
-    make(tmp_path / "pe.zarr")
+    make(pytest.importorskip("zarr"), tmp_path / "pe.zarr")
     code, out, error = call("verify", tmp_path / "pe.zarr")
     assert (code, out) == (1, "") and message in error and str(tmp_path / "pe.zarr") in error
 

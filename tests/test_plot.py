@@ -5,20 +5,16 @@ import re
 import subprocess
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
-
-import posenc
-from conftest import python
-from posenc import Encoding, _cli
-
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 import posenc.plot
+from conftest import python
+from posenc import Encoding, _cli
 
 ROOT = Path(__file__).parent.parent
 PLOTS = [posenc.plot.heatmap, posenc.plot.waves, posenc.plot.similarity]

@@ -186,7 +186,7 @@ def test_files_created_during_the_write_are_kept(path, monkeypatch, links):
 
 
 def test_groups_created_during_the_write_are_kept(tmp_path):
-    zarr = pytest.importorskip("zarr")
+    import zarr
     for overwrite in (False, True):
         with pytest.raises((OSError, ValueError), match=r"File exists|(?i:not a zarr array)"):
             posenc.save(tmp_path / "pe.zarr", 10, ENCODING, overwrite=overwrite,
@@ -221,7 +221,6 @@ def test_overwrite_replaces_only_files(tmp_path):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.EIO, os.strerror(errno.EIO))])
 def test_a_failed_or_interrupted_rename_leaves_a_complete_store(tmp_path, monkeypatch, renames, error):
     """The old folder is moved away, then the new folder takes its name."""
-    pytest.importorskip("zarr")
     store, calls = tmp_path / "pe.zarr", []
     posenc.save(store, 10, ENCODING)
 

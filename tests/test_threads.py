@@ -34,7 +34,6 @@ def python(code, **variables):
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_several_threads_build_the_offset_table(threads):
     """With this many columns, the offset table is not cached; each call builds it in blocks."""
-    pytest.importorskip("gmpy2")
     from reference import Reference
 
     d_model = 9001

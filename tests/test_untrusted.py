@@ -187,7 +187,6 @@ def test_no_pickle_is_executed(outcomes, folder):
     "codec", [{"compressor": None, "filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}, "filters": None}]
 )
 def test_pickle_codecs_of_zarr_are_refused(tmp_path, codec):
-    pytest.importorskip("zarr")
     folder = tmp_path / "pe.zarr"
     folder.mkdir()
     array = {"zarr_format": 2, "shape": [3, 4], "chunks": [3, 4], "dtype": "<f4", "fill_value": 0, "order": "C"} | codec
@@ -198,7 +197,6 @@ def test_pickle_codecs_of_zarr_are_refused(tmp_path, codec):
 
 
 def test_a_wide_specification_takes_no_memory(tmp_path):
-    pytest.importorskip("safetensors")
     document = {"d_model": 2**24, "convention": {}, "positions": {"start": 0, "stop": 3, "step": 1}}
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
     text = json.dumps({"__metadata__": {"posenc": json.dumps(document)}, "pe": table}).encode()
@@ -238,7 +236,6 @@ def assert_refused(path, capsys):
     ids=[*INVALID_SPECIFICATIONS, "not text", "null", "deep", "truncated"],
 )
 def test_invalid_specifications_in_safetensors_are_refused(tmp_path, capsys, text):
-    pytest.importorskip("safetensors")
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
     head = json.dumps({"__metadata__": {"posenc": text}, "pe": table}).encode()
     (tmp_path / "pe.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(48))
@@ -248,7 +245,6 @@ def test_invalid_specifications_in_safetensors_are_refused(tmp_path, capsys, tex
 @pytest.fixture
 def zarr_array(tmp_path):
     """Return the folder of a Zarr array, and the metadata of the array."""
-    pytest.importorskip("zarr")
     _cli.main(["generate", "3", "4", "-o", str(tmp_path / "pe.zarr")])
     return tmp_path / "pe.zarr", json.loads((tmp_path / "pe.zarr" / "zarr.json").read_text())
 

@@ -68,7 +68,6 @@ def test_the_specification_is_used_unless_another_is_given(path):
 
 @pytest.mark.parametrize("suffix", ["safetensors", "zarr"])
 def test_options_override_conflicting_options_except_frequencies(call, tmp_path, suffix):
-    pytest.importorskip(suffix)
     path, frequencies = tmp_path / f"pe.{suffix}", "1,0.5,0.25,0.125"
     assert call("generate", 50, 8, "-o", path, "--base", 7, "--spacing", "endpoint")[0] == 0
     assert call("verify", path, "--frequencies", frequencies)[0] == call("verify", path, "--shift", 2)[0] == 1
@@ -93,7 +92,7 @@ def test_one_of_several_tensors(call, tmp_path):
 
 
 def other_store(path, **keywords):
-    zarr = pytest.importorskip("zarr")
+    import zarr
     array = zarr.create_array(path, shape=(100, 10), dtype="f8", **{"chunks": (7, 10)} | keywords)
     array[:] = posenc.encode(100, 10, dtype="float64")
     return array

@@ -14,17 +14,14 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import posenc
+import posenc.zarr
 from conftest import assert_same_bits, names, python
-
-zarr = pytest.importorskip("zarr")
-
-import posenc.zarr  # noqa: E402
-from posenc._files import formats  # noqa: E402
-from posenc._files import zarr as _zarr  # noqa: E402
+from posenc._files import formats
+from posenc._files import zarr as _zarr
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX only")
 ENCODING = posenc.Encoding(6, base=77.0)
@@ -539,8 +536,8 @@ def test_urls_are_recognized(path, expected):
 
 
 def test_a_url_with_options_and_old_listings():
-    fsspec = pytest.importorskip("fsspec")
-    memory = pytest.importorskip("fsspec.implementations.memory")
+    import fsspec
+    from fsspec.implementations import memory
 
     class Guarded(memory.MemoryFileSystem):
         protocol = "guarded"
