@@ -12,7 +12,7 @@ import pytest
 
 import posenc
 from conftest import DTYPES, assert_same_bits, bits_of
-from peers import installed_class, transformers
+from peers import transformers
 from reference import Reference, round_to
 from test_grid import GUIDE, SORTED_BY, HarmonicEmbedding, mantissa_and_exponent
 
@@ -174,30 +174,6 @@ def assert_close(table, expected, largest_angle, unit):
 def test_the_example_matches_pytorch3d():
     names = example("PyTorch3D")
     assert_close(names.table, HarmonicEmbedding(10)(names.xyz), 512, 2.0**-24)
-
-
-def add_timing_signals_given_positions():
-    """Return the function of tensor2tensor, with TensorFlow in float32 replaced by PyTorch in float64."""
-    torch = pytest.importorskip("torch")
-    tf = SimpleNamespace(
-        to_float=lambda x: torch.as_tensor(x, dtype=torch.float64), range=torch.arange, exp=torch.exp, sin=torch.sin,
-        cos=torch.cos, expand_dims=torch.unsqueeze, concat=torch.cat,
-        pad=lambda x, widths: torch.nn.functional.pad(x, [n for pair in reversed(widths) for n in pair]),
-    )
-    layers = SimpleNamespace(shape_list=lambda x: list(x.shape), cast_like=lambda x, y: x.to(y.dtype))
-    undecorated = SimpleNamespace(add_name_scope=lambda: lambda function: function)
-    return installed_class(
-        "tensor2tensor", "layers/common_attention.py", "add_timing_signals_given_positions", tf=tf, common_layers=layers,
-        expert_utils=undecorated,
-    )
-
-
-def test_the_example_matches_tensor2tensor():
-    theirs = add_timing_signals_given_positions()
-    torch = pytest.importorskip("torch")
-    names = example("tensor2tensor")
-    expected = theirs(torch.zeros(8, 20, 50, dtype=torch.float64), [*map(torch.from_numpy, (names.row, names.column))])
-    assert_close(names.x, expected.numpy(), 100, 2.0**-24)
 
 
 def test_the_example_matches_detr():

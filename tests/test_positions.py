@@ -186,25 +186,6 @@ def test_masks_match_transformers(padding_idx, past):
         assert_positions(positions, speech.create_position_ids_from_input_ids(None, tokens, padding_idx, past).numpy())
 
 
-@pytest.mark.parametrize("padding_idx", [0, 1])
-def test_a_padded_batch_matches_m2m100(padding_idx):
-    """Rows of tokens agree within the error of M2M100's float32 angles, and rows of padding agree exactly."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    peer = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding(80, 33, padding_idx)
-    mask = MASKS["random"]
-    expected = peer(torch.from_numpy(np.where(mask, 9, padding_idx))).numpy()
-    x = np.zeros((*mask.shape, 33), np.float32)
-    positions = posenc.positions_from_mask(mask, padding_idx=padding_idx)
-    posenc.add_to(x, positions, padding_idx=padding_idx, layout="halves", spacing="endpoint", odd="zero")
-    np.testing.assert_allclose(x, expected, rtol=0, atol=1e-5)
-    assert not x[~mask].any()
-    assert not expected[~mask].any()
-    assert x[mask].any(axis=-1).all()
-    wrong = posenc.encode(positions, 33, padding_idx=padding_idx, layout="halves", odd="zero")
-    assert abs(wrong - expected).max() > 1e-2
-
-
 def test_padding_at_minus_one_does_not_affect_position_zero(isa, dtype):
     mask = MASKS["left and right"]
     x = np.random.default_rng(0).standard_normal((*mask.shape, 20)).astype(posenc.encode(0, 0, dtype=dtype).dtype)
@@ -233,15 +214,6 @@ def test_positions_of_lengths(lengths):
         packed = posenc.encode(posenc.positions_from_lengths(lengths), 12, dtype=dtype)
         each = [posenc.encode(int(n), 12, dtype=dtype) for n in (*lengths, 0)]
         assert_same_bits(packed, np.concatenate(each))
-
-
-def test_transformers_recovers_the_lengths():
-    torch = pytest.importorskip("torch")
-    utils = pytest.importorskip("transformers.modeling_flash_attention_utils")
-    cu_seqlens = torch.tensor([0, 3, 4, 9, 20], dtype=torch.int32)
-    positions = posenc.positions_from_lengths(cu_seqlens.diff())
-    (recovered, _), _ = utils.prepare_fa_kwargs_from_position_ids(torch.from_numpy(positions)[None])
-    assert recovered.tolist() == cu_seqlens.tolist()
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 50])

@@ -8,7 +8,7 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits
-from peers import FLOAT32, FLOAT64, PEERS, POSITIONS, timestep, transformers
+from peers import FLOAT32, FLOAT64, PEERS, POSITIONS
 
 PRESETS = {p.name: p for p in posenc.presets()}
 CASES = [
@@ -112,33 +112,9 @@ def test_presets_work_where_libraries_give_nan(name):
 
 
 @ignore_warnings
-def test_gptj_adds_a_column_to_odd_widths():
-    assert transformers("gptj").create_sinusoidal_positions(64, 7).shape == (64, 8)
-    with pytest.raises(ValueError, match="d_model is 7, expected an even number"):
-        posenc.preset("gptj", 7)
-
-
-@ignore_warnings
 def test_timesfm_adds_a_row_to_odd_widths():
     assert next(p for p in PEERS if p.preset == "timesfm").table(7).shape == (65, 6)
     assert_same_bits(posenc.preset("timesfm", 7).encode(64), timing_signal(7))
-
-
-@ignore_warnings
-def test_diffusers_rounds_timestamps_to_float32():
-    now = np.array([1_700_000_000.0, 1_700_000_060.0])
-    first, second = timestep(64, now)
-    assert (first == second).all()
-    first, second = posenc.preset("diffusers-timestep", 64).encode(now)
-    assert np.abs(first - second).max() > 0.5
-
-
-@ignore_warnings
-def test_positional_encodings_truncates_its_table_for_integer_inputs():
-    torch = pytest.importorskip("torch")
-    module = pytest.importorskip("positional_encodings.torch_encodings").PositionalEncoding1D(8)
-    values = module(torch.zeros(1, 64, 8, dtype=torch.int64))[0]
-    assert set(values.unique().tolist()) <= {-1, 0, 1}
 
 
 # ---- names, changes, errors --------------------------------------------------------------------------------------------

@@ -58,8 +58,7 @@ def points(
 
     Notes
     -----
-    docs/grids.md has calls that replace PyTorch3D's ``HarmonicEmbedding``, tensor2tensor's
-    ``add_timing_signals_given_positions``, and DETR's embedding of padded images.
+    docs/grids.md has calls that replace PyTorch3D's ``HarmonicEmbedding`` and DETR's embedding of padded images.
 
     Examples
     --------
