@@ -264,7 +264,7 @@ def test_tensors_of_every_dtype_next_to_the_table(tmp_path):
     write_safetensors(path, json.dumps(tensors), bytes(end) + posenc.encode(4, 3).tobytes())
     with safetensors.safe_open(path, "np") as file:
         assert len(file.keys()) == len(tensors)
-    assert posenc.verify(path, key="pe") == 4
+    assert posenc.verify(path, encoding=Encoding(3), key="pe") == 4
     with pytest.raises(ValueError, match="no tensor 'x', expected key to be one of: 'empty of BF16', "):
         posenc.open(path, key="x")
     with pytest.raises(ValueError, match="dtype I8, expected F64, F32"):
