@@ -18,6 +18,10 @@ import posenc
 from posenc import _cli
 from posenc._core import kernel
 
+# The tests start hundreds of processes.  Without files of bytecode, each of them would compile NumPy and posenc again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 HERE = [name for name, runs in kernel.instruction_sets().items() if runs]
 PACKAGES = "ml_dtypes gmpy2 mpmath hypothesis pandas polars pyarrow dask matplotlib safetensors tqdm zarr threadpoolctl"
