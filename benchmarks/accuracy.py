@@ -32,7 +32,6 @@ import posenc
 import posenc.torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-import test_rotary_presets as presets
 from peers import installed_class
 from reference import Reference
 
@@ -204,21 +203,6 @@ def rotated(positions, angles):
             yield f"{name}, {str(dtype)[6:]}", float(f"{error:.3g}"), float(f"{right / len(values):.4g}")
 
 
-def model_differences():
-    """Return the code, the largest difference of its cosines and sines from ours, and the largest angle, of each preset."""
-    rows = {}
-    for model, (name, _) in presets.MODELS.items():
-        if model in presets.TRANSFORMERS:
-            continue
-        theirs, ours, angles = presets.tables_of(model)
-        difference = max(float(abs(a - b).max()) for a, b in zip(theirs, ours, strict=True))
-        package = "timm" if model is presets.eva02 else "diffusers"
-        before = rows.get(name, ("", 0.0, 0.0))
-        rows[name] = (f"{package} {version(package)}", max(before[1], float(f"{difference:.3g}")),
-                      max(before[2], float(f"{abs(angles).max():.4g}")))
-    return rows
-
-
 def main():
     reference, angles = Reference(WIDTH), Reference(HEAD_DIM, base=ROTARY_BASE, order="cos")
     errors, rotations, shares = {name: {} for name in CANDIDATES}, defaultdict(dict), defaultdict(dict)
@@ -230,8 +214,7 @@ def main():
         print(f"{last:.1e}", *(f"{name} {error[last]:.1e}" for name, error in errors.items()), sep="  ", flush=True)
         for name, error, share in rotated(positions, angles):
             rotations[name][last], shares[name][last] = error, share
-    document = {"versions": versions("torch"), "errors": errors, "rotation errors": rotations, "correctly rounded": shares,
-                "model differences": model_differences()}
+    document = {"versions": versions("torch"), "errors": errors, "rotation errors": rotations, "correctly rounded": shares}
     save("accuracy", document)
     pages.update()
     plots.draw(plots.accuracy)

@@ -70,7 +70,9 @@ def system():
 
 
 def proofs():
-    return table(["bound", "script", "constant in use", "proved", "slack"], *load("proofs"), left=2)
+    """Return the table of the constants of the program, without the bounds that only scripts use."""
+    rows = [row for row in load("proofs") if ".h`" in row[2]]
+    return table(["bound", "script", "constant in use", "proved", "slack"], *rows, left=2)
 
 
 RECIPES = ("torch recipe", "NumPy recipe", "transformers")
@@ -200,13 +202,6 @@ def rotation_errors():
     for name, errors in data["rotation errors"].items():
         rows.append([name, *(f"{errors[p]:.1e}" for p in shown), f"{data['correctly rounded'][name][share]:.0%}"])
     return table(*rows)
-
-
-def model_differences():
-    rows = [["model", "code", "largest difference", "largest angle"]]
-    for name, (code, difference, angle) in load("accuracy")["model differences"].items():
-        rows.append([f"`{name}`", code, f"{difference:.1e}", f"{angle:,.0f}"])
-    return table(*rows, left=2)
 
 
 # ---- signatures ---------------------------------------------------------------------------------------------------------
