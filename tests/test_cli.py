@@ -17,7 +17,6 @@ from conftest import main_without, python
 from posenc._core import kernel
 from posenc._encoding.encoding import KEYWORDS
 from posenc._files import table
-from posenc._files.atomic import quantity
 from posenc._files.files import opened_table
 from posenc._files.table import Table
 from posenc._files.verify import first_mismatch
@@ -155,15 +154,6 @@ def test_errors_are_not_written_to_stdout(tmp_path, arguments, code):
     command = f"exec {shlex.quote(sys.executable)} -m posenc {words} 2>&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert done.returncode == code and bool(done.stdout) == (code == 0)
-
-
-@pytest.mark.parametrize(
-    "size, text",
-    [(0, "0 bytes"), (448, "448 bytes"), (999, "999 bytes"), (1000, "1 kB"), (20_480_128, "20.5 MB"), (999_600_000, "1 GB"),
-     (2e15, "2 PB"), (2e21, "2e+03 EB")],
-)
-def test_quantities_have_three_digits_and_a_unit(size, text):
-    assert quantity(size) == text
 
 
 # ---- generate -------------------------------------------------------------------------------------------------------

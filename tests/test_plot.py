@@ -95,15 +95,6 @@ def test_default_waves_are_spread_over_the_columns(d_model, expected):
     assert [line.get_label() for line in ax.lines] == [str(dimension) for dimension in expected]
 
 
-def test_more_than_ten_waves_have_different_colours_and_a_colour_bar():
-    ax = posenc.plot.waves(Encoding(64), 5, dimensions=range(40, 62, 2))
-    drawn(ax)
-    assert len({tuple(np.round(matplotlib.colors.to_rgba(line.get_color()), 3)) for line in ax.lines}) == 11
-    _, bar = ax.figure.axes
-    assert ax.get_legend() is None and bar.get_ylabel() == "dimension" and set(ticks(bar.yaxis)) <= set(range(40, 61))
-    assert posenc.plot.waves(Encoding(64), 5, dimensions=range(10)).get_legend() is not None
-
-
 def test_similarity_shows_dot_products():
     ax = posenc.plot.similarity(ENCODING, range(3, 60, 3))
     image = ax.images[0].get_array()
