@@ -197,7 +197,8 @@ def test_the_environment_limits_the_threads():
 
 @openmp
 def test_threadpoolctl_limits_the_threads():
-    threadpoolctl = pytest.importorskip("threadpoolctl")
+    import threadpoolctl
+
     with threadpoolctl.threadpool_limits(1, user_api="openmp"):
         assert posenc.show_runtime()["threads"] == 1
 
