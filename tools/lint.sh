@@ -20,13 +20,14 @@ run() {
     echo "== $1"
     "$@" || failed=1
 }
+# shellcheck disable=SC2329      # `run` calls it by its name
 headers_alone() {
     local header failed=0
     for header in "${headers[@]}"; do
         gcc -std=gnu11 -march=x86-64-v4 -Wall -Wextra -Werror -Wno-unused-function -DISA=alone -DIS_SUPPORTED=posenc_always \
             -Isrc/posenc/_core/c -fsyntax-only -x c "$header" || failed=1
     done
-    return $failed
+    return "$failed"
 }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
