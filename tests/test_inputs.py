@@ -1,7 +1,6 @@
 """Every call returns the correct result, or raises an error that names the argument and leaves all arrays unchanged."""
 
 import os
-import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -18,15 +17,9 @@ from hypothesis import strategies as st
 import posenc
 from conftest import Tensor, assert_same_bits, bits_of
 from posenc import Encoding
-from posenc._arguments.as_array import shown
 from reference import NAN, Rotated, reference_of
 
 # ---- invalid arguments ----------------------------------------------------------------------------------------------
-
-
-def short(value):
-    """Return an identifier of a value for a test's name, without the addresses that differ from process to process."""
-    return re.sub(" at 0x[0-9a-f]+", "", value.__name__ if isinstance(value, type) else shown(value))[:30]
 
 
 def readonly(a):
@@ -34,41 +27,10 @@ def readonly(a):
     return a
 
 
-def misaligned(shape, dtype):
-    raw = np.zeros(np.prod(shape) * np.dtype(dtype).itemsize + 1, np.uint8)[1:]
-    return raw.view(dtype).reshape(shape)
-
-
-def strided(shape, strides):
-    return np.lib.stride_tricks.as_strided(np.zeros(np.prod(shape), np.float32), shape, strides)
-
-
 class Sub(np.ndarray):
     pass
 
 
-def valid(function):
-    """Return valid arguments for a function; each test replaces one of them."""
-    if function.endswith("add_to"):
-        return {"x": np.full((12, 64), 7, np.float32)} | ({"d_model": 64} if function.startswith("Encoding") else {})
-    if function == "Rotary.rotate":
-        return {"x": np.full((12, 64), 7, np.float32), "head_dim": 64}
-    return {"d_model": 64} | ({} if function == "Encoding" else {"positions": 12, "out": np.full((12, 64), 7, np.float32)})
-
-
-ENCODE, STREAM, ADD_TO = ((name, f"Encoding.{name}") for name in ("encode", "stream", "add_to"))
-ROTATE = ("Rotary.rotate",)
-# argument: functions that accept it
-FUNCTIONS_WITH = {
-    "positions": ENCODE + STREAM + ADD_TO + ROTATE,
-    "out": ENCODE + STREAM,
-    "dtype": ENCODE + STREAM,
-    "threads": ENCODE + STREAM + ADD_TO + ROTATE,
-    "chunk_rows": STREAM,
-    "x": ADD_TO + ROTATE,
-    "x_scale": ADD_TO,
-    "d_model": ("encode", "stream", "Encoding"),
-}
 METHOD_ARGUMENTS = ("positions", "dtype", "out", "threads", "chunk_rows", "x", "x_scale", "inverse")
 
 
@@ -82,50 +44,6 @@ def call(function, arguments):
     return getattr(function(**{k: v for k, v in arguments.items() if k not in METHOD_ARGUMENTS}), method)(**method_arguments)
 
 
-BAD_POSITIONS = {
-    TypeError: [
-        3.0, "3", b"3", True, np.bool_(True), np.float64(3), 1j, object(), {}, np.array([True, False]), np.array(["a"]),
-        np.array([b"a"]), np.array([1j]), np.array([object()]), np.array([1, 2], object), np.array(3, object), [0.5, 10**400],
-        np.array(["2020-01-01"], "M8[ns]"), np.array([1], "m8[s]"), np.array([(1, 2)], "i4,i4"), np.array([1.0], np.longdouble),
-        np.ma.array([1, 2], mask=[True, False]), np.zeros(2, ml_dtypes.float8_e4m3fn), [1, 2**70], [10**5000],
-    ],
-    ValueError: [
-        -1, np.int8(-1), 2**64, 2**70, np.array([None, 1]), [2**63], np.array([5, 2**63], np.uint64), [2**53 + 1, 0.5],
-        [[0.5, np.inf], [-1, np.int64(2**62 + 1)]], [np.uint64(2**62 + 1), np.int64(-1)], [np.array(2**53 + 1), np.array(0.5)],
-        [[np.array(2**62 + 1, np.uint64), np.array(-1)]], [0.0, 2.0**63], np.array([0.0, 2.0**63]), [0.0, -1e300],
-        range(2**63 - 5, 2**63 + 5), range(2**64, 2**64 + 3), range(-(2**63) + 1, -(2**63) - 3, -1),
-        range(-(2**63) - 5, -(2**63) + 5), range(10**5000, 10**5000 + 2), range(10**5000),
-    ],
-}
-
-F4, SHAPE = np.float32, (12, 64)
-BAD_ARRAYS = {
-    TypeError: [
-        np.zeros(SHAPE, np.int32), np.zeros(SHAPE, np.uint32), np.zeros(SHAPE, bool), np.zeros(SHAPE, np.complex64),
-        np.zeros(SHAPE, object), np.zeros(SHAPE, "f4,f4"), [[0.0] * 64] * 12, memoryview(bytearray(4 * 12 * 64)), 0.0,
-        np.ma.zeros(SHAPE, F4), np.zeros(SHAPE, F4).view(Sub), np.zeros(SHAPE, F4).view(np.matrix),
-    ],
-    ValueError: [
-        np.zeros((), F4), readonly(np.zeros(SHAPE, F4)), np.zeros(SHAPE, np.dtype(F4).newbyteorder()), misaligned(SHAPE, F4),
-        # not contiguous in the last dimension
-        np.zeros(SHAPE, F4, order="F"), np.zeros((12, 128), F4)[:, ::2], np.zeros(SHAPE, F4)[:, ::-1], strided(SHAPE, (0, 0)),
-        # overlapping rows
-        strided(SHAPE, (0, 4)), strided(SHAPE, (128, 4)), strided(SHAPE, (128, 4))[::-1],
-    ],
-}
-BAD = {         # argument: invalid values
-    "out": BAD_ARRAYS | {ValueError: [
-        *BAD_ARRAYS[ValueError], np.zeros((12, 65), F4), np.zeros(12 * 64, F4), np.zeros((4, 12, 64), F4)]},
-    "x": BAD_ARRAYS | {ValueError: [*BAD_ARRAYS[ValueError], np.zeros(64, F4), np.broadcast_to(np.zeros(64, F4), SHAPE)]},
-    "d_model": {TypeError: [4.0, True, "4", None, [4], Tensor("torch.bool", 1), Tensor("torch.int64", 4, ndim=1)],
-                ValueError: [-1, 2**24 + 1, 2**63, 2**70, 10**5000]},
-    "dtype": {TypeError: ["int32", "float128", "nonsense", "<0)", "complex64", object, 4, "f4,f4"], ValueError: [">f4"]},
-    "threads": {TypeError: [2.7, True, "2", Tensor("torch.bool", 1)], ValueError: [0, -1, -(2**70), -(10**5000)]},
-    "chunk_rows": {TypeError: [2.0, True, "1", Tensor("torch.bool", 1)], ValueError: [0, -1, 11]},       # `out` has 12 rows
-    "x_scale": {TypeError: ["2", True, None, np.ones(2), np.complex64(2 + 1j)],
-                ValueError: [np.nan, np.inf, 1e300, 10**400, 2**53 + 1]},
-}
-CASES = [(name, value, error) for name, kinds in BAD.items() for error, values in kinds.items() for value in values]
 BAD_TOGETHER = [
     ({"frequencies": [1.0, 2.0], "frequency_scale": 2.0}, "frequencies and frequency_scale"),
     ({"frequencies": [1.0, 2.0], "shift": 1.0}, "frequencies and shift"),
@@ -134,27 +52,6 @@ BAD_TOGETHER = [
     ({"d_model": 8, "shift": 4}, "shift is 4.0, expected less than 4.0"),
     ({"d_model": 8, "shift": 4.01, "exponents": "column"}, "shift is 4.01, expected less than 4.0"),
 ]
-
-
-def arrays_of(arguments):
-    return {k: np.array(v) for k, v in arguments.items() if k in ("out", "x", "positions") and not isinstance(v, range)}
-
-
-def assert_refused(function, arguments, error, message):
-    before = arrays_of(arguments)
-    with pytest.raises(error, match=message):
-        call(function, arguments)
-    for name, array in arrays_of(arguments).items():
-        assert array.tobytes() == before[name].tobytes()
-
-
-@pytest.mark.parametrize("positions, error", [(value, error) for error, values in BAD_POSITIONS.items() for value in values],
-                         ids=short)
-def test_invalid_positions_are_refused(positions, error):
-    for function in FUNCTIONS_WITH["positions"]:
-        if not function.endswith("encode"):         # streams refuse all arrays, and add_to checks the number of rows first
-            error = (TypeError, ValueError)
-        assert_refused(function, valid(function) | {"positions": positions}, error, "^positions ")
 
 
 @pytest.mark.parametrize("position, offset", [
@@ -194,18 +91,14 @@ def test_exact_numbers_of_every_type_are_accepted():
     assert repr(Encoding(4, layout=np.str_("halves"))) == "Encoding(4, layout='halves')"
 
 
-@pytest.mark.parametrize(
-    "function, argument, value, error",
-    [(function, *case) for case in CASES for function in FUNCTIONS_WITH[case[0]]], ids=short,
-)
-def test_invalid_arguments_are_refused(function, argument, value, error):
-    assert_refused(function, valid(function) | {argument: value}, error, argument)
-
-
 @pytest.mark.parametrize("arguments, message", BAD_TOGETHER, ids=str)
 def test_conflicting_arguments_are_refused(arguments, message):
-    out = np.full((2, arguments.get("d_model", 4)), 7, F4)
-    assert_refused("encode", {"positions": 2, "d_model": 4, "out": out} | arguments, ValueError, message)
+    out = np.full((2, arguments.get("d_model", 4)), 7, np.float32)
+    with pytest.raises(ValueError, match=message):
+        posenc.encode(**{"positions": 2, "d_model": 4, "out": out} | arguments)
+    with pytest.raises(ValueError, match="chunk_rows is 3"):
+        posenc.stream(2, out.shape[1], chunk_rows=3, out=out)
+    assert (out == 7).all()
 
 
 class Unconvertible:
