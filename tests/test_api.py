@@ -1,4 +1,4 @@
-"""Results for valid arguments, and a few errors; test_inputs.py tests most invalid arguments."""
+"""Results for valid arguments, and a few errors; test_mistakes.py tests most invalid arguments."""
 
 import copy
 import gc

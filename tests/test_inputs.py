@@ -1,4 +1,4 @@
-"""Every call returns the correct result, or raises an error that names the argument and leaves all arrays unchanged."""
+"""Random calls return the correct results; conflicts, conversions and settings are refused.  See also test_mistakes.py."""
 
 import os
 import subprocess
