@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _cli
 from posenc._cli.bench import angle_addition
 
 # Run the benchmark with small tables, in a separate process, because the benchmark sets the number of threads of torch.
@@ -73,9 +72,3 @@ def test_a_busy_process_causes_a_warning():
 @pytest.mark.parametrize("used", ["0.0", "None"])
 def test_an_idle_or_unknown_load_causes_no_warning(used):
     assert "warning" not in bench(before=f"{NO_TORCH}; bench.used_by_others = lambda: {used}")
-
-
-def test_invalid_numbers_of_threads_are_usage_errors(capsys):
-    for number in ("0", "some"):
-        assert _cli.main(["bench", "--threads", number]) == 2
-    assert "--threads" in capsys.readouterr().err

@@ -269,6 +269,7 @@ verify pe.npy --samples 0                               --samples
 verify pe.npy --step 0                                  --step
 verify pe.npy --base 0                                  base
 presets whisper                                         whisper
+bench --threads 0                                       --threads
 """
 
 

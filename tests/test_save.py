@@ -248,24 +248,6 @@ def test_a_failed_or_interrupted_rename_leaves_a_complete_store(tmp_path, monkey
 # ---- failures -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change, error", [
-    ({"dtype": "int32"}, TypeError),
-    ({"threads": 0}, ValueError),
-    ({"positions": range(2**63 - 1, 2**63 + 1)}, ValueError),
-    ({"positions": range(0, 2**63, 2**62)}, None),
-    ({"positions": range(0, 2**63 + 1, 2**62)}, ValueError),
-    ({"positions": range(-(2**63), 2**63)}, ValueError),
-])
-def test_invalid_arguments_are_refused_before_a_file_exists(path, monkeypatch, change, error):
-    arguments = {"positions": range(3), "encoding": Encoding(4)} | change
-    if error is None:
-        posenc.save(path, **arguments)
-    else:
-        monkeypatch.setattr(atomic, "TemporaryDirectory", None)
-        with pytest.raises(error):
-            posenc.save(path, **arguments)
-
-
 @pytest.mark.parametrize("key", ["__metadata__", os.fsdecode(b"\xff"), 5])
 def test_invalid_keys_are_refused(tmp_path, key):
     with pytest.raises(TypeError if key == 5 else ValueError, match="key is "):

@@ -19,8 +19,6 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
@@ -237,25 +235,6 @@ def test_add_to_a_leaf_that_requires_grad():
     with torch.no_grad():
         posenc.torch.add_to(leaf)
     assert_bits(leaf, 1 + posenc.encode(5, 6))
-
-
-@pytest.mark.parametrize("call", [
-    lambda: posenc.torch.encode(3, 4),
-    lambda: posenc.torch.encode(torch.arange(3), 4),
-    lambda: posenc.torch.add_to(torch.ones(3, 4)),
-], ids=["rows", "positions", "add_to"])
-def test_modes_and_graphs_see_operators(call):
-    names = []
-
-    class Recorder(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            names.append(str(function))
-            return function(*args, **kwargs or {})
-
-    with Recorder():
-        call()
-    assert "posenc.encode.default" in names
-    assert "posenc.encode.default" in {str(node.target) for node in make_fx(call)().graph.nodes}
 
 
 def test_fake_tensors():
