@@ -142,9 +142,10 @@ def test_neon_runs_on_arm64():
 
 
 def test_x_scale_is_rounded_once():
-    x = np.ones((1, 2), ml_dtypes.bfloat16)
-    posenc.add_to(x, x_scale=1 + 2**-8 + 2**-40)        # rounding this to float32 first would give a tie
-    assert x[0, 0] == 1 + 2**-7
+    for x_scale, expected in ((1 + 2**-8 + 2**-40, 1 + 2**-7), (1 + 2**-8, 1)):     # above a tie, but not in float32; a tie
+        x = np.ones((1, 2), ml_dtypes.bfloat16)
+        posenc.add_to(x, x_scale=x_scale)
+        assert x[0, 0] == expected
     x = np.ones((1, 2), np.float32)
     with np.errstate(all="raise"):
         posenc.add_to(x, x_scale=1e-46)
