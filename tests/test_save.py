@@ -371,7 +371,7 @@ def start_writing(path):
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     process = subprocess.Popen(python(WAITING_WRITER, "generate", 10_000, 512, "-o", path, "--force"), **pipes, text=True)
     deadline = time.monotonic() + 30
-    while not any(name.endswith(".tmp") for name in names(path.parent)):
+    while not any(path.parent.glob(".*.tmp/*")):        # not earlier: the folder is removed once Python knows of it
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.01)
     return process
