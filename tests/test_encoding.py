@@ -13,44 +13,17 @@ from hypothesis import strategies as st
 import posenc
 from conftest import python
 from posenc import Encoding
-from posenc._encoding.encoding import DEFAULTS, KEYWORDS
+from posenc._encoding.encoding import DEFAULTS
 from posenc._files.specification import Specification, described
+from test_inputs import conventions
 
-REALS = {
-    "base": st.floats(1.5, 1e6), "frequency_scale": st.floats(-1e3, 1e3), "position_offset": st.floats(-1e9, 1e9),
-    "position_scale": st.floats(-1e3, 1e3), "scale": st.floats(-1e3, 1e3), "shift": st.none() | st.floats(-3.3, 3.3),
-}
-WITH_FREQUENCIES = ("position_offset", "position_scale", "scale")       # frequencies exclude the other real-valued keywords
 EXPLICIT = Encoding(6, frequencies=(0.1, -2.0, 3e-300), order="cos")
 
 
-@st.composite
-def conventions(draw):
-    """Draw d_model and keywords of an Encoding."""
-    d_model, how = draw(st.integers(0, 40)), draw(st.sampled_from(["shift", "endpoint", "frequencies"]))
-    choices = {name: st.sampled_from(KEYWORDS[name].check) for name in ("exponents", "layout", "order")}
-    choices["odd"] = st.sampled_from(KEYWORDS["odd"].check[: 2 if d_model % 2 else 3])
-    reals = REALS if how == "shift" else {name: REALS[name] for name in REALS if name != "shift"}
-    if how == "frequencies":
-        reals = {name: REALS[name] for name in WITH_FREQUENCIES}
-    padding_idx = st.none() | st.integers(-2**63, 2**63 - 1)
-    convention = draw(st.fixed_dictionaries({}, optional={**reals, **choices, "padding_idx": padding_idx}))
-    if convention.get("shift") is not None:
-        convention["shift"] = min(convention["shift"], d_model // 2 - 1)
-    if how == "frequencies":
-        each = convention.get("exponents") == "column"
-        count = d_model if each else (d_model + (convention.get("odd") != "zero")) // 2
-        finite = st.floats(allow_nan=False, allow_infinity=False)
-        convention["frequencies"] = tuple(draw(st.lists(finite, min_size=count, max_size=count)))
-    elif how == "endpoint":
-        convention["spacing"] = "endpoint"
-    return d_model, convention
-
-
 @settings(deadline=None, max_examples=25)
-@given(conventions(), st.integers(-2**62, 2**62), st.integers(1, 9))
-def test_an_encoding_survives_json(case, start, step):
-    d_model, convention = case
+@given(st.data(), st.integers(0, 40), st.integers(-2**62, 2**62), st.integers(1, 9))
+def test_an_encoding_survives_json(data, d_model, start, step):
+    convention = data.draw(conventions(d_model))
     encoding, positions = Encoding(d_model, **convention), range(start, start + 10 * step, step)
     document = json.loads(json.dumps(encoding.to_dict()))
     assert document == encoding.to_dict() and Encoding.from_dict(document) == encoding
