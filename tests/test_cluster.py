@@ -47,45 +47,6 @@ def cluster():
 
 # ---- workers --------------------------------------------------------------------------------------------------------
 
-# Run a command with a separate file system mounted on a folder; the folder is the first argument.
-APART = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"', "sh"]
-
-
-@pytest.fixture
-def cluster_apart(tmp_path):
-    """Yield a client of two workers, and a folder that only one of the workers can access."""
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    try:
-        subprocess.run([*APART, shared, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("cannot mount a file system")
-    with local_cluster(1) as (local, client):
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address, "--nthreads", "1"]
-        command += ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--name", "apart"]
-        command += ["--local-directory", tmp_path / "scratch"]
-        with subprocess.Popen([*APART, shared, *command], stderr=subprocess.DEVNULL) as worker:
-            try:
-                client.wait_for_workers(2, timeout=60)
-                yield client, shared
-            finally:
-                worker.kill()
-
-
-@pytest.mark.long
-def test_a_worker_without_access_to_the_folder_causes_an_error(cluster_apart):
-    client, shared = cluster_apart
-    path = shared / "pe.zarr"
-    with pytest.raises(FileNotFoundError, match="No Zarr array is visible to this process") as caught:
-        posenc.dask.to_zarr(path, 1000, 8, chunks=50)
-    assert caught.value.filename == str(path)
-    with pytest.raises(ValueError, match="the store is not complete"):
-        posenc.open(path)
-    workers = client.scheduler_info()["workers"]
-    client.retire_workers([address for address, worker in workers.items() if worker["name"] == "apart"])
-    assert_same_bits(posenc.dask.to_zarr(path, 1000, 8, chunks=50)[:], posenc.encode(1000, 8))
-    assert [path.name for path in shared.iterdir()] == ["pe.zarr"]
-
 
 def test_a_killed_worker_loses_no_data(cluster, tmp_path):
     n, chunks, path, result = 150_000, 1000, tmp_path / "pe.zarr", []

@@ -130,18 +130,6 @@ def test_columns_have_the_same_outcome_as_in_encode(column_dtype, values):
         assert outcome(lambda: posenc.dask.table(positions, 4).compute()) == expected       # noqa: B023
 
 
-def test_a_column_converted_to_a_dask_array():
-    """The blocks are NumPy arrays, which have no nulls: a null becomes NaN, or the dtype is object, which is refused."""
-    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
-    column = frames.from_pandas(pandas.Series([1.0, None, 3.0]), npartitions=2).to_dask_array(lengths=True)
-    assert_same_bits(posenc.dask.table(column, 4).compute(), posenc.encode([1.0, np.nan, 3.0], 4))
-    column = frames.from_pandas(pandas.Series([1, None, 3], dtype="Int64"), npartitions=2)
-    with pytest.warns(UserWarning, match="object"):
-        column = column.to_dask_array(lengths=True)
-    with pytest.raises(TypeError, match="positions has dtype object"):
-        posenc.dask.table(column, 4)
-
-
 # ---- addition -------------------------------------------------------------------------------------------------------
 
 

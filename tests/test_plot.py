@@ -87,14 +87,6 @@ def test_waves_show_the_columns():
     assert ax.get_legend().get_title().get_text() == "dimension"
 
 
-@pytest.mark.parametrize(
-    "d_model, expected", [(1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (7, [0, 1, 2, 3]), (512, [0, 128, 256, 384])]
-)
-def test_default_waves_are_spread_over_the_columns(d_model, expected):
-    ax = posenc.plot.waves(Encoding(d_model), 5)
-    assert [line.get_label() for line in ax.lines] == [str(dimension) for dimension in expected]
-
-
 def test_similarity_shows_dot_products():
     ax = posenc.plot.similarity(ENCODING, range(3, 60, 3))
     image = ax.images[0].get_array()

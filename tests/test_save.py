@@ -75,14 +75,6 @@ def test_every_buffer_size_writes_the_same_file(npy, monkeypatch, size):
     assert_same_bits(np.load(npy), posenc.encode(range(1000, 0, -1), 30))
 
 
-def test_torch_reads_safetensors(tmp_path):
-    torch, library = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
-    posenc.save(tmp_path / "pe.safetensors", 100, Encoding(16), dtype="bfloat16")
-    tensor = library.load_file(tmp_path / "pe.safetensors")["pe"]
-    assert tensor.dtype == torch.bfloat16
-    assert_same_bits(tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16), posenc.encode(100, 16, dtype="bfloat16"))
-
-
 @pytest.mark.parametrize("key", ["pe", "p" * 30, "ё\n\"'", "embed.weight"])
 def test_rows_of_safetensors_are_aligned_to_cache_lines(tmp_path, key):
     safetensors, path = pytest.importorskip("safetensors"), tmp_path / "pe.safetensors"
