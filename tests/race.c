@@ -20,12 +20,6 @@ static uint64_t sign[PITCH], quarter[PITCH + 1];
 static int64_t integers[ROWS];
 static double reals[ROWS];
 
-/* The tally of a thread, padded to a cache line. */
-typedef struct {
-    tally_t tally;
-    char padding[48];
-} slot_t;
-
 /* A job that threads share: an encoding or, if `rotation` is not NULL, a rotation of heads. */
 typedef struct {
     const kernel_t *kernel;
@@ -34,7 +28,7 @@ typedef struct {
     const rotation_t *rotation;
     ptrdiff_t rows, heads;
     char *panels;
-    slot_t slots[MEMBERS];
+    tally_t tallies[MEMBERS];
 } share_t;
 
 typedef struct {
@@ -53,7 +47,7 @@ static void *checked(void *memory) {
 static void run_block(share_t *share, ptrdiff_t block, int member) {
     const ptrdiff_t first = block / share->heads * BLOCK_ROWS, rest = share->rows - first;
     const ptrdiff_t count = rest < BLOCK_ROWS ? rest : BLOCK_ROWS;
-    tally_t *tally = &share->slots[member].tally;
+    tally_t *tally = &share->tallies[member];
     char *panel = share->panels + (size_t)member * share->job.panel;
     if (share->rotation) share->kernel->rotate(share->rotation, first, count, block % share->heads, 1, panel, tally);
     else share->kernel->rows(share->spec, &share->job, first, count, panel, tally);

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from itertools import product
 
 import numpy as np
 import pytest
@@ -89,14 +90,17 @@ def test_pi(bits):
     assert abs(arithmetic(bits + 100).sub(arithmetic(bits + 100).mul_2exp(exact, bits), pi(bits))) < 1.001
 
 
-@pytest.mark.parametrize("end", ["largest", "smallest"])
+# float64 arguments cannot give a value close enough to the largest float64
+@pytest.mark.parametrize(
+    "dtype, end", [("float64", "smallest"), *product(["float32", "float16", "bfloat16"], ["smallest", "largest"])]
+)
 def test_ties_at_the_limits_of_a_dtype(isa, dtype, end, evaluations):
     """Values on both sides of the ties between the largest number and infinity, and between the smallest number and 0."""
     precision, smallest, _ = FORMATS[dtype]
-    largest = 2 ** (precision + 1) - 1, {"float32": 103, "float16": 4, "bfloat16": 119}.get(dtype)
-    odd, unit = largest if end == "largest" else (1, smallest - 1)
-    if unit is None:
-        pytest.skip("float64 arguments cannot give a value close enough to the limit of float64")
+    if end == "largest":
+        odd, unit = 2 ** (precision + 1) - 1, {"float32": 103, "float16": 4, "bfloat16": 119}[dtype]
+    else:
+        odd, unit = 1, smallest - 1
     position = np.ldexp(float(odd), -200)
     for sign in (1, -1):
         for offset, away in ((0.0, 0), (position**3 / 3, 1)):

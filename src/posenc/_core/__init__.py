@@ -9,30 +9,19 @@ effect if another library has already loaded the same runtime."""
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 # GNU: iterations of the spin loop, each 3 to 40 ns depending on the processor's `pause` instruction; LLVM: milliseconds
 SETTINGS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
-
-
-@contextmanager
-def short_wait() -> Iterator[None]:
-    """Set the variables in `SETTINGS` within the context, unless one of them or OMP_WAIT_POLICY is already set."""
-    if not os.environ.keys().isdisjoint({"OMP_WAIT_POLICY", *SETTINGS}):
-        yield
-        return
-    os.environ.update(SETTINGS)
-    try:
-        yield
-    finally:
-        for name in SETTINGS:
-            del os.environ[name]
-
 
 if sys.platform == "darwin":
     # Other libraries may also bundle LLVM's runtime.  Without this variable, the second copy of the runtime aborts the process
     # when it is loaded.  The variable stays set, as in scikit-learn, because a library may load this copy later.
     os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "TRUE")
-with short_wait():
+set_by_user = {"OMP_WAIT_POLICY", *SETTINGS} & os.environ.keys()
+if not set_by_user:
+    os.environ.update(SETTINGS)
+try:
     import posenc._core.kernel  # noqa: F401
+finally:
+    for name in SETTINGS.keys() - set_by_user:
+        os.environ.pop(name, None)

@@ -59,7 +59,7 @@ cdef object new_rows(tuple shape, double values, Element element, str name):
     If the array is too large, the error states the argument `name`, which determines its size.
     """
     cdef Py_buffer view
-    cdef double size = values * itemsize_of(element.code)
+    cdef double size = values * size_of(element.code)
     cdef ptrdiff_t past
     if element.code == BFLOAT16 and element.dtype == uint16:
         raise checks.bfloat16_error()
@@ -68,7 +68,7 @@ cdef object new_rows(tuple shape, double values, Element element, str name):
             return empty(shape, element.dtype)
         memory = empty(<ptrdiff_t>size + LINE, uint8)
         PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
-        past = <char *>on_cache_line(view.buf) - <char *>view.buf
+        past = on_cache_line(<char *>view.buf) - <char *>view.buf
         PyBuffer_Release(&view)
         return ndarray(shape, element.dtype, memory, past)
     except (MemoryError, ValueError) as error:
@@ -100,7 +100,7 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
 
     If `written`, it must be writeable and its rows must not overlap.  The caller releases the buffer, also after an error.
     """
-    cdef ptrdiff_t itemsize = itemsize_of(element.code)
+    cdef ptrdiff_t itemsize = size_of(element.code)
     cdef uintptr_t addresses
     cdef int last_axis, axis
     cdef bint is_aligned
@@ -198,12 +198,12 @@ cdef bint read_range(positions_t *p, object positions, double offset) except -1:
     return is_inside(min(start, end), max(start, end), offset)
 
 
-cdef bint read_array(positions_t *p, object positions) except -1:
-    """Hold the buffer of a contiguous int64 or float64 array; return False for other arrays."""
+cdef bint read_array(positions_t *p, object positions, int flags=PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) except -1:
+    """Hold the buffer of an int64 or float64 array, which is contiguous by default; return False for other arrays."""
     cdef Py_buffer *view = &p.view
     cdef int i
     try:
-        PyObject_GetBuffer(positions, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        PyObject_GetBuffer(positions, view, flags)
     except (BufferError, ValueError):
         return False
     p.start = p.step = 0
@@ -250,6 +250,14 @@ cdef void use_integers(positions_t *p) noexcept:
         if p.whole != NULL:
             p.integers = p.whole
             p.reals = NULL
+
+
+cdef void set_positions(job_t *job, const positions_t *p, ptrdiff_t first) noexcept:
+    """Set the positions of a job: those of an array from `first` on, or evenly spaced ones."""
+    job.start = p.start
+    job.step = p.step
+    job.integers = p.integers + first if p.integers != NULL else NULL
+    job.reals = p.reals + first if p.reals != NULL else NULL
 
 
 cdef void hold_nothing(positions_t *p, Py_buffer *array) noexcept:

@@ -22,12 +22,11 @@ cdef extern from "kernel.h" nogil:
         FLOAT64
         BFLOAT16
 
+    ptrdiff_t size_of(dtype_t dtype)
+
     ctypedef enum output_t:
         STORE
         ADD
-
-    ctypedef enum order_t:
-        pass
 
     ctypedef struct position_t:
         int negative, limbs, exponent
@@ -39,7 +38,7 @@ cdef extern from "kernel.h" nogil:
         const uint32_t *turns
         const uint64_t *sign
         const uint64_t *quarter
-        order_t order
+        int order
         double scale, position_offset, padding_real
         int64_t padding, zero
         int has_padding, has_zero, has_fast_path, fast_test
@@ -70,6 +69,11 @@ cdef extern from "kernel.h" nogil:
         int axes
         ptrdiff_t shape[MOST_DIMENSIONS]
         ptrdiff_t out_strides[MOST_DIMENSIONS]
+
+    ctypedef struct offset_t:
+        ptrdiff_t out
+
+    offset_t offset_at(const extent_t *extent, ptrdiff_t index)
 
     ctypedef struct rotary_axis_t:
         const spec_t *spec
@@ -172,15 +176,13 @@ cdef extern from "strides.h" nogil:
     bint spans_overlap(span_t a, span_t b)
     void merge_axes(extent_t *extent, layout_t out)
     bint divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_strides, layout_t positions, int several)
-    ptrdiff_t size_of(const extent_t *extent)
-    ptrdiff_t out_offset(const extent_t *extent, ptrdiff_t index)
+    ptrdiff_t elements_of(const extent_t *extent)
 
 
 cdef extern from "plan.h" nogil:
     ctypedef struct plan_t:
-        ptrdiff_t values, per_thread, most_threads, per_check, rows, entries, row_blocks, blocks
+        ptrdiff_t values, per_thread, most_threads, rows, entries, row_blocks, blocks
 
-    ptrdiff_t itemsize_of(dtype_t dtype)
     ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
     void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows)
     void divide_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads)

@@ -1,15 +1,15 @@
-# Runs the blocks of a call: run_call -> run_blocks -> run_pieces, which contains the parallel loop.
+# Runs the blocks of a call: run_call -> run_pieces, which contains the parallel loop.
 
 cdef enum:
     SMALL = 32                          # a job is small if it has fewer values than SMALL times the values for another thread
     LONGEST_PAUSE = 256                 # largest value of `single_jobs`
     MOST_UNDECIDED = 1 << 12            # a thread with more undecided values takes no block before they are evaluated
 
-cdef double PIECE_SECONDS = 0.05
+cdef double PIECE_SECONDS = 0.05        # a piece ends with the blocks that run at this time
 
 cdef object lock = object()             # guards the following numbers and `counted`
 cdef int threads_in_use = 0             # threads of all calls that use more than one thread
-cdef int single_jobs = 0                # number of small jobs that run in one thread after an uneven team: see run_blocks
+cdef int single_jobs = 0                # number of small jobs that run in one thread after an uneven team: see run_call
 cdef int single_jobs_left = 0           # number of these jobs that are still to run
 
 OPENMP = POSENC_OPENMP
@@ -19,8 +19,9 @@ cdef struct piece_t:
     # blocks that a team runs
     block_t block
     run_t *run
+    ptrdiff_t blocks                    # number of blocks of the call
     counter_t next                      # the first block that no thread has taken
-    ptrdiff_t last                      # the block after the last one
+    double start                        # time in seconds
     ptrdiff_t by_caller                 # number of blocks that the calling thread has run
     affinity_t affinity
 
@@ -29,36 +30,40 @@ openmp_loaded(default_threads.stack_size())
 
 
 cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
-    """Take the next block and run it, until none is left or many values are undecided.  Each thread calls this function."""
-    cdef tally_t *tally = &piece.run.slots[thread].tally
+    """Take the next block and run it, until the piece ends.  Each thread calls this function."""
+    cdef tally_t *tally = &piece.run.tallies[thread]
+    cdef char *memory = piece.run.memory + thread * piece.run.bytes
     cdef ptrdiff_t which
     if thread:
         thread_started(&piece.affinity)
-    while tally.count < MOST_UNDECIDED:
+    while True:
         which = next_block(&piece.next)
-        if which >= piece.last:
+        if which >= piece.blocks:
             break
-        piece.block(piece.run, which, thread)
+        piece.block(piece.run, which, memory, tally)
         if not thread:
             piece.by_caller += 1
+        # if the clock is reset, the piece ends, too
+        if which + 1 < piece.blocks and (tally.count >= MOST_UNDECIDED or abs(seconds() - piece.start) > PIECE_SECONDS):
+            break
     if not thread:
         fetch_late_thread(&piece.affinity)
 
 
 cdef ptrdiff_t run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team) except -1 nogil:
-    """Run blocks in pieces of at most about 50 ms; return the number of blocks that the calling thread ran in a team.
+    """Run blocks in pieces; return the number of blocks that the calling thread ran.
 
     Between pieces, undecided values are evaluated and signals are checked; a handler may raise or fork.
     """
     cdef piece_t piece
-    cdef ptrdiff_t first = 0, size = run.plan.per_check * team
-    cdef double start = seconds() if size < blocks else 0, checked = start, end
+    cdef ptrdiff_t first = 0
     piece.block = block
     piece.run = run
+    piece.blocks = blocks
     piece.by_caller = 0
     while True:
-        piece.last = min(first + size, blocks)
         set_counter(&piece.next, first)
+        piece.start = seconds() if blocks > 1 else 0
         leave_processor(&piece.affinity, team)
         if team == 1:
             take_blocks(&piece, 0)
@@ -69,20 +74,12 @@ cdef ptrdiff_t run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team)
                 take_blocks(&piece, openmp_thread_number())
         restore_mask(&piece.affinity)
         evaluate_undecided(run)
-        first = min(next_block(&piece.next), piece.last)
-        if first == blocks:
-            return piece.by_caller if team > 1 else 0
-        end = seconds()
-        if end - start < PIECE_SECONDS / 2:
-            size *= 16 if end - start < PIECE_SECONDS / 32 else 2
-        elif end - start > PIECE_SECONDS:
-            size = max(<ptrdiff_t>team, size // 2)
-        if abs(end - checked) >= PIECE_SECONDS / 2:
-            # does nothing outside the main thread; only Python can reliably detect which thread this is
-            with gil:
-                PyErr_CheckSignals()
-            checked = end = seconds()
-        start = end
+        first = next_block(&piece.next)
+        if first >= blocks:
+            return piece.by_caller
+        # does nothing outside the main thread; only Python can reliably detect which thread this is
+        with gil:
+            PyErr_CheckSignals()
         if team > 1 and openmp_is_forked():
             team = 1
 
@@ -93,9 +90,9 @@ cdef int evaluate_undecided(run_t *run) except -1 nogil:
     """Evaluate and write the values that the blocks of a piece have left undecided."""
     cdef int i
     for i in range(run.threads):
-        if run.slots[i].tally.count or run.slots[i].tally.is_full:
+        if run.tallies[i].count or run.tallies[i].is_full:
             with gil:
-                evaluate_in_python(run.kernel, &run.slots[i].tally)
+                evaluate_in_python(run.kernel, &run.tallies[i])
     return 0
 
 
@@ -122,8 +119,11 @@ cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
 
 # ---- calls -----------------------------------------------------------------------------------------------------------------
 
-cdef int run_blocks(block_t block, run_t *run, ptrdiff_t blocks) except -1:
-    """Run blocks on `run.threads` threads, minus those that other calls use and those that the system refuses.
+cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str purpose) except -1:
+    """Run the blocks of the call that begins with `run` on `threads` threads.
+
+    Threads that other calls use, and those that the system refuses, are not available.  Each thread has `run.bytes` of memory
+    and a tally.  If the memory is not available, the error states its `purpose`.
 
     If other processes use the processors, or if the system runs two threads on one processor, the threads of a team may wait
     for each other longer than a small job takes.  A team is uneven if the calling thread ran more than 3/4 of all blocks,
@@ -131,9 +131,16 @@ cdef int run_blocks(block_t block, run_t *run, ptrdiff_t blocks) except -1:
     after the next one, then 4, ..., until a team shares its blocks evenly.
     """
     global threads_in_use, single_jobs, single_jobs_left
-    cdef int threads = run.threads, reserved = 1, team = 1
+    cdef tally_t tallies[MAX_THREADS]
+    cdef bytes memory = allocate(<double>threads * run.bytes, purpose) if run.bytes else b""
+    cdef int i, reserved = 1, team = 1
     cdef ptrdiff_t by_caller = 0
     cdef bint uneven
+    run.kernel = active
+    run.memory = on_cache_line(<char *>memory)
+    run.threads = threads
+    run.tallies = tallies
+    memset(tallies, 0, threads * sizeof(tally_t))
     if threads > 1:
         with cython.critical_section(lock):
             reserved = max(1, threads - threads_in_use)
@@ -144,63 +151,31 @@ cdef int run_blocks(block_t block, run_t *run, ptrdiff_t blocks) except -1:
                 team = openmp_team(reserved)
             by_caller = run_pieces(block, run, blocks, team)
     finally:
-        if threads > 1:
-            with cython.critical_section(lock):
-                threads_in_use -= reserved
-                if team > 1:
-                    uneven = 4 * by_caller > 3 * blocks or 4 * team * by_caller < blocks
-                    single_jobs = min(max(1, 2 * single_jobs), LONGEST_PAUSE) if uneven else 0
-                    single_jobs_left = single_jobs
-    return 0
-
-
-cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str purpose) except -1:
-    """Run the blocks of the call whose context begins with `run`.
-
-    Each thread has `run.bytes` of memory and a tally.  If the memory is not available, the error states its `purpose`.
-    """
-    cdef slot_t slots[MAX_THREADS]
-    cdef Memory memory = None
-    cdef int i
-    if run.bytes:
-        memory = Memory.__new__(Memory)
-        allocate(memory, <double>threads * run.bytes, purpose)
-        run.memory = memory.first
-    run.kernel = active
-    run.threads = threads
-    run.slots = slots
-    memset(slots, 0, threads * sizeof(slot_t))
-    try:
-        run_blocks(block, run, blocks)
-    finally:
         with cython.critical_section(lock):
+            if threads > 1:
+                threads_in_use -= reserved
+            if team > 1:
+                uneven = 4 * by_caller > 3 * blocks or 4 * team * by_caller < blocks
+                single_jobs = min(max(1, 2 * single_jobs), LONGEST_PAUSE) if uneven else 0
+                single_jobs_left = single_jobs
             for i in range(threads):
-                counted.uncertain += slots[i].tally.uncertain
-                counted.exact += slots[i].tally.exact
-                free(slots[i].tally.undecided)
+                counted.uncertain += tallies[i].uncertain
+                counted.exact += tallies[i].exact
+                free(tallies[i].undecided)
     return 0
 
 
-cdef class Memory:
-    """Memory that begins on a cache line."""
-
-    def __dealloc__(self):
-        free(self.allocated)
-
-
-cdef int allocate(Memory memory, double size, str purpose) except -1:
-    """Allocate memory.  If it is not available, the error states its `purpose`."""
-    if size < 2.0**62:
-        memory.allocated = malloc(<size_t>size + LINE)
-    if memory.allocated == NULL:
-        raise MemoryError(f"Unable to allocate {size:.0f} bytes for {purpose}")
-    memory.first = <char *>on_cache_line(memory.allocated)
-    return 0
+cdef bytes allocate(double size, str purpose):
+    """Return memory with `size` bytes from a cache line on.  If it is not available, the error states its `purpose`."""
+    try:
+        return PyBytes_FromStringAndSize(NULL, <ptrdiff_t>min(size, 2.0**62) + LINE)
+    except MemoryError:
+        raise MemoryError(f"Unable to allocate {size:.0f} bytes for {purpose}") from None
 
 
-cdef void *on_cache_line(void *memory) noexcept nogil:
+cdef char *on_cache_line(char *memory) noexcept nogil:
     """Return the first address in `memory` at which a cache line starts; at most LINE - 1 bytes are lost."""
-    return <char *>memory + -<uintptr_t>memory % LINE
+    return memory + -<uintptr_t>memory % LINE
 
 
 # ---- number of threads ----------------------------------------------------------------------------------------------------

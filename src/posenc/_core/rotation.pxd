@@ -6,23 +6,22 @@ cdef class Rotation:
     cdef bint interleaved
 
 
-cdef class Numbers(Memory):
-    cdef double direct_scale            # see rotation_t
-
-
 cdef class Factors:
     cdef Rotation rotation
     cdef readonly bint inverse
     cdef readonly object positions
     cdef positions_t p
     cdef ptrdiff_t rows, row_bytes
-    cdef dict forms                     # {dtype_t: Numbers}, for the dtypes computed so far
+    cdef dict forms                     # {dtype_t: (memory, direct_scale of rotation_t)}, for the dtypes computed so far
 
 
 cdef struct rotation_call_t:
+    run_t run
     positions_t positions               # or the rows of factors
     Py_buffer x                         # not held if x is rotated in place
     Py_buffer out
-    rotation_t rotation                 # execute_rotation sets its axes of positions
-    ptrdiff_t rows, heads
+    rotation_t rotation                 # prepared, except for its axes of positions
+    rotary_axis_t axes[MOST_POSITION_AXES]
+    ptrdiff_t rows, heads, factor_rows
     int threads
+    double *factors                     # those to compute, at factor_rows positions

@@ -9,9 +9,10 @@ cdef class Rotation:
     Parameters
     ----------
     axes : sequence of (Columns, bytes or None)
-        The pairs of each axis of positions.  Columns 2 j and 2 j + 1 of each must be the cosine and the sine of one frequency,
-        without an offset or a padding position.  All axes must have the same scale.  The bytes are an intp array; element j is
-        the index of the pair with this frequency.  None, allowed only for a single axis, means that this index is j.
+        The pairs of each axis of positions, at most `MOST_AXES` axes.  Columns 2 j and 2 j + 1 of each must be the cosine and
+        the sine of one frequency, without an offset or a padding position.  All axes must have the same scale.  The bytes are
+        an intp array; element j is the index of the pair with this frequency.  None, allowed only for a single axis, means
+        that this index is j.
     head_dim : int
         Number of columns of an array.
     pairs : int
@@ -21,16 +22,10 @@ cdef class Rotation:
     """
 
     def __cinit__(self, object axes, ptrdiff_t head_dim, ptrdiff_t pairs, bint interleaved):
-        if not 0 < len(axes) <= MOST_POSITION_AXES:
-            raise ValueError(f"{len(axes)} axes of positions, expected 1 to {MOST_POSITION_AXES}")
         self.axes = list(axes)
         self.head_dim = head_dim
         self.pairs = pairs
         self.interleaved = interleaved
-
-
-cdef class Numbers(Memory):
-    """Immutable factors."""
 
 
 cdef class Factors:
@@ -102,7 +97,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     # Conversions may run user code that changes x, so x is checked after all of them.
     call.threads = threads_of(threads)
     if has_factors:
-        hold_view(p, positions)
+        read_array(p, positions, PyBUF_STRIDES | PyBUF_FORMAT)      # of its numbers, the kernel reads only the first
     elif positions is not None:
         read_positions(p, positions, 0)
     if x.ndim == 0 or x.shape[x.ndim - 1] != rotation.head_dim:
@@ -136,20 +131,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     if not has_factors:
         settle_positions(p, &call.out)
     elif p.view.len:
-        r.first_position = (<const int64_t *>p.view.buf)[0]
-    return 0
-
-
-cdef int hold_view(positions_t *p, object rows) except -1:
-    """Hold the buffer of a view of 0, 1, 2 ...: of the first number and the strides, the kernel computes all others."""
-    cdef int i
-    PyObject_GetBuffer(rows, &p.view, PyBUF_STRIDES)
-    p.is_array = True
-    p.integers = NULL
-    p.reals = NULL
-    p.axes = p.view.ndim
-    for i in range(p.axes):
-        p.shape[i] = p.view.shape[i]
+        r.first_position = p.integers[0]
     return 0
 
 
@@ -177,113 +159,100 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
     if not divide_axes(r, layout_of(source, axes), <const ptrdiff_t *>call.out.strides, layout_of_positions, several):
         checks.check_broadcast(p.view.obj.shape, x.shape[:x.ndim - 1], several)
         raise ValueError("x changed its shape during the call")
-    call.rows = size_of(&r.rows)
-    call.heads = size_of(&r.heads)
+    call.rows = elements_of(&r.rows)
+    call.heads = elements_of(&r.heads)
     return 0
 
 
 # ---- execution ---------------------------------------------------------------------------------------------------------------
 
-cdef struct rotation_run_t:
-    run_t run
-    const rotation_t *rotation
-    rotary_axis_t axes[MOST_POSITION_AXES]
-    ptrdiff_t rows, heads
-    double *factors                     # the factors to compute
-
 
 cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors factors) except -1:
     """Rotate in blocks of rows and heads.  If `factors` is not None, use its cosines and sines."""
     cdef rotation_t *r = &call.rotation
-    cdef rotation_run_t run
-    cdef plan_t *plan = &run.run.plan
-    cdef Numbers numbers = None
+    cdef plan_t *plan = &call.run.plan
+    cdef tuple form = None
     cdef list tables
     cdef int threads
     if call.out.len == 0:
         return 0
     if factors is not None:
-        numbers = <Numbers>factors.forms.get(<int>r.dtype)
-    tables = set_axes(r, &run, rotation, &call.positions if factors is None else &factors.p, numbers is None, call.threads)
+        form = factors.forms.get(<int>r.dtype)
+    tables = set_axes(call, rotation, &call.positions if factors is None else &factors.p, form is None)
     if factors is not None:
-        if numbers is None:             # two threads may compute the same factors: see `advance`
-            numbers = new_numbers(factors, r, &run, call.threads)
-            factors.forms[<int>r.dtype] = numbers
-        r.factors = <double *>numbers.first
-        r.direct_scale = numbers.direct_scale
+        if form is None:                # two threads may compute the same factors: see `advance`
+            form = new_form(call, factors)
+            factors.forms[<int>r.dtype] = form
+        r.factors = <double *>on_cache_line(<char *><bytes>form[0])
+        r.direct_scale = form[1]
     plan[0] = plan_rotation(r, call.rows, call.heads)
     threads = thread_count(plan, call.threads)
     divide_rotation(plan, r, call.rows, call.heads, threads)
     r.most_rows = plan.rows
-    run.rows = call.rows
-    run.heads = call.heads
-    run.run.bytes = (active.rotation_memory(r) + LINE - 1) // LINE * LINE
-    run_call(rotation_block, &run.run, plan.blocks, threads, "cosines and sines")
+    call.run.bytes = (active.rotation_memory(r) + LINE - 1) // LINE * LINE
+    run_call(rotation_block, &call.run, plan.blocks, threads, "cosines and sines")
     return 0
 
 
-cdef list set_axes(rotation_t *r, rotation_run_t *run, Rotation rotation, const positions_t *p, bint evaluated, int threads):
+cdef list set_axes(rotation_call_t *call, Rotation rotation, const positions_t *p, bint evaluated):
     """Set the axes of positions of a rotation.  Return the offset tables, which the caller must keep alive.
 
     If `evaluated`, cosines and sines are computed; choose how.
     """
     cdef Columns columns
+    cdef rotation_t *r = &call.rotation
     cdef job_t *job
     cdef list tables = []
     cdef ptrdiff_t rows = p.rows // len(rotation.axes)
     cdef int i
     r.has_fast_path = True
     r.position_axes = len(rotation.axes)
-    r.axis = run.axes
+    r.axis = call.axes
     for i in range(r.position_axes):
         columns, pair = rotation.axes[i]
-        run.axes[i].spec = &columns.spec
-        run.axes[i].pair = NULL
+        call.axes[i].spec = &columns.spec
+        call.axes[i].pair = NULL
         if pair is not None:
-            run.axes[i].pair = <const ptrdiff_t *><const char *>(<bytes>pair)
-        job = &run.axes[i].table
+            call.axes[i].pair = <const ptrdiff_t *><const char *>(<bytes>pair)
+        job = &call.axes[i].table
         memset(job, 0, sizeof(job_t))
         job.dtype = FLOAT64
         job.output = STORE
         job.batch = 1
-        job.start = p.start
-        job.step = p.step
-        job.integers = p.integers + i * rows if p.integers != NULL else NULL
-        job.reals = p.reals + i * rows if p.reals != NULL else NULL
+        set_positions(job, p, i * rows)
         if not 2.0**-64 <= abs(columns.spec.scale) <= 2.0**64:
             r.has_fast_path = False
         if evaluated:
-            tables.append(advance(job, rows, columns, ROWS_FOR_TABLE, threads))
+            tables.append(advance(job, rows, columns, ROWS_FOR_TABLE, call.threads))
             if job.offsets == NULL and job.reals == NULL:
                 r.direct_scale = abs(columns.spec.scale)
-    run.rotation = r
     return tables
 
 
-cdef void rotation_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
-    cdef rotation_run_t *run = <rotation_run_t *>context
+cdef void rotation_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
+    cdef rotation_call_t *call = <rotation_call_t *>context
     cdef plan_t *plan = &context.plan
     cdef ptrdiff_t row = which % plan.row_blocks * plan.rows, head = which // plan.row_blocks * plan.entries
-    context.kernel.rotate(run.rotation, row, min(plan.rows, run.rows - row), head, min(plan.entries, run.heads - head),
-                          context.memory + thread * context.bytes, &context.slots[thread].tally)
+    context.kernel.rotate(&call.rotation, row, min(plan.rows, call.rows - row), head, min(plan.entries, call.heads - head),
+                          memory, tally)
 
 
-cdef Numbers new_numbers(Factors factors, const rotation_t *r, rotation_run_t *run, int threads):
-    """Compute the factors of a rotation at all positions."""
-    cdef Numbers result = Numbers.__new__(Numbers)
-    cdef plan_t *plan = &run.run.plan
-    allocate(result, <double>factors.rows * factors.row_bytes, f"the cosines and sines of {factors.rows} positions")
-    run.factors = <double *>result.first
-    result.direct_scale = r.direct_scale
-    plan[0] = plan_factors(r, factors.rows)
-    run.rows = factors.rows
-    run.run.bytes = plan.rows * factors.row_bytes if r.position_axes > 1 else 0
-    run_call(factors_block, &run.run, plan.blocks, thread_count(plan, threads), "cosines and sines")
-    return result
+cdef tuple new_form(rotation_call_t *call, Factors factors):
+    """Compute the factors at all positions of `factors` for the dtype of a rotation."""
+    cdef plan_t *plan = &call.run.plan
+    cdef bytes memory
+    cdef double size = <double>factors.rows * factors.row_bytes
+    memory = allocate(size, f"the cosines and sines of {factors.rows} positions")
+    call.factors = <double *>on_cache_line(<char *>memory)
+    call.factor_rows = factors.rows
+    plan[0] = plan_factors(&call.rotation, factors.rows)
+    call.run.bytes = plan.rows * factors.row_bytes if call.rotation.position_axes > 1 else 0
+    run_call(factors_block, &call.run, plan.blocks, thread_count(plan, call.threads), "cosines and sines")
+    return memory, call.rotation.direct_scale
 
 
-cdef void factors_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
-    cdef rotation_run_t *run = <rotation_run_t *>context
-    cdef ptrdiff_t row = which * context.plan.rows, pitch = factor_pitch(run.rotation.pairs)
-    context.kernel.factors(run.rotation, row, min(context.plan.rows, run.rows - row), run.factors + row * pitch,
-                           context.memory + thread * context.bytes)
+cdef void factors_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
+    cdef rotation_call_t *call = <rotation_call_t *>context
+    cdef ptrdiff_t row = which * context.plan.rows, pitch = factor_pitch(call.rotation.pairs)
+    context.kernel.factors(&call.rotation, row, min(context.plan.rows, call.factor_rows - row), call.factors + row * pitch,
+                           memory)

@@ -1,7 +1,8 @@
 # Types of tables.pxi.
 
-cdef class Offsets(Memory):
+cdef class Offsets:
     cdef offsets_t table
+    cdef bytes memory
 
 
 cdef class Columns:
@@ -12,11 +13,15 @@ cdef class Columns:
 
 cdef struct table_call_t:
     # encode or add_to
+    run_t run
     positions_t positions
     Py_buffer out                       # the array to which rows are stored or added
-    job_t job                           # dtype, output (STORE or ADD) and x_scale
+    const spec_t *spec
+    job_t job                           # prepared: dtype, output (STORE or ADD) and x_scale
     bint is_table                       # whether batch entries share positions; if not, there is a position for each row
     int threads                         # 0 for the default
+    ptrdiff_t all_rows
+    ptrdiff_t ranges                    # number of contiguous ranges of blocks, one for each thread
 
 
 cdef enum:

@@ -5,7 +5,7 @@ cdef enum:
     KEPT_COLUMNS = 1 << 13              # most columns of a kept table; a column takes 1.3 kB
 
 
-cdef class Offsets(Memory):
+cdef class Offsets:
     """An immutable offset table for positions that are `step` apart, with the columns from `first` on."""
 
 
@@ -47,7 +47,7 @@ cdef class Columns:
         self.spec.turns = <const uint32_t *><const char *>turns
         self.spec.sign = <const uint64_t *><const char *>sign
         self.spec.quarter = <const uint64_t *><const char *>quarter
-        self.spec.order = <order_t>order
+        self.spec.order = order
         self.spec.scale = scale
         self.spec.position_offset = position_offset
         self.spec.has_padding = padding_idx is not None
@@ -124,8 +124,9 @@ cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t leas
 cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int threads):
     cdef Offsets result = Offsets.__new__(Offsets)
     cdef offsets_run_t run
-    allocate(result, <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double), f"the offset table of d_model {spec.d_model}")
-    result.table = offsets_in(<double *>result.first, spec.columns, step, first)
+    cdef double size = <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double)
+    result.memory = allocate(size, f"the offset table of d_model {spec.d_model}")
+    result.table = offsets_in(<double *>on_cache_line(<char *>result.memory), spec.columns, step, first)
     run.run.bytes = 0
     run.spec = spec
     run.offsets = &result.table
@@ -134,7 +135,7 @@ cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int
     return result
 
 
-cdef void offsets_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
+cdef void offsets_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
     cdef offsets_run_t *run = <offsets_run_t *>context
     cdef ptrdiff_t first = which * context.plan.rows
     context.kernel.tabulate(run.spec, run.offsets, first, min(first + context.plan.rows, run.spec.columns // TILE))
@@ -219,78 +220,66 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
 
 # ---- execution ---------------------------------------------------------------------------------------------------------------
 
-cdef struct table_run_t:
-    run_t run
-    const spec_t *spec
-    job_t job
-    ptrdiff_t all_rows
-    ptrdiff_t ranges                    # number of contiguous ranges of blocks, one for each thread
 
-
-cdef int execute_table(const table_call_t *call, Columns columns) except -1:
+cdef int execute_table(table_call_t *call, Columns columns) except -1:
     """Merge the axes of `out`, and run one job for each index into all merged axes but the last."""
     cdef const positions_t *p = &call.positions
     cdef const Py_buffer *out = &call.out
     cdef extent_t axes
-    cdef table_run_t run
-    cdef job_t *job = &run.job
-    cdef ptrdiff_t which, first
+    cdef job_t *job = &call.job
+    cdef output_t output = job.output
+    cdef ptrdiff_t which, first, length
     cdef int last_axis
     if out.len == 0:
         return 0
-    run.spec = &columns.spec
-    job[0] = call.job
+    call.spec = &columns.spec
     job.batch = 1
     job.batch_stride = 0
     merge_axes(&axes, layout_of(out, out.ndim - 1 - call.is_table))
     last_axis = axes.axes - 1
+    length = axes.shape[last_axis]
     if call.is_table:
-        job.batch = axes.shape[last_axis]
+        job.batch = length
         job.batch_stride = axes.out_strides[last_axis]
-        run.all_rows = out.shape[out.ndim - 2]
+        call.all_rows = out.shape[out.ndim - 2]
         job.row_stride = out.strides[out.ndim - 2]
     else:
-        run.all_rows = axes.shape[last_axis]
+        call.all_rows = length
         job.row_stride = axes.out_strides[last_axis]
-    for which in range(size_of(&axes) // axes.shape[last_axis]):
-        first = 0 if call.is_table else which * run.all_rows
-        job.out = <char *>out.buf + out_offset(&axes, which)
-        job.output = call.job.output
-        job.start = p.start
-        job.step = p.step
-        job.integers = p.integers + first if p.integers != NULL else NULL
-        job.reals = p.reals + first if p.reals != NULL else NULL
-        execute_job(&run, columns, call.threads)
+    for which in range(0, elements_of(&axes), length):
+        first = 0 if call.is_table else which
+        job.out = <char *>out.buf + offset_at(&axes, which).out
+        job.output = output
+        set_positions(job, p, first)
+        execute_job(call, columns, call.threads)
     return 0
 
 
-cdef int execute_job(table_run_t *run, Columns columns, int threads) except -1:
+cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1:
     """Plan a job and run it in blocks of rows and of batch entries."""
-    cdef job_t *job = &run.job
-    cdef plan_t *plan = &run.run.plan
-    cdef ptrdiff_t rows = run.all_rows
+    cdef job_t *job = &call.job
+    cdef plan_t *plan = &call.run.plan
     cdef ptrdiff_t least_rows = ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE
-    cdef Offsets table = advance(job, rows, columns, least_rows, threads)
-    plan_job(plan, run.spec, job, rows)
+    cdef Offsets table = advance(job, call.all_rows, columns, least_rows, threads)
+    plan_job(plan, call.spec, job, call.all_rows)
     threads = thread_count(plan, threads)
-    divide_job(plan, run.spec, job, rows, threads)
-    run.run.bytes = job.panel
-    run.ranges = threads
-    run_call(table_block, &run.run, (plan.blocks + threads - 1) // threads * threads, threads, "panels of rows")
+    divide_job(plan, call.spec, job, call.all_rows, threads)
+    call.run.bytes = job.panel
+    call.ranges = threads
+    run_call(table_block, &call.run, (plan.blocks + threads - 1) // threads * threads, threads, "panels of rows")
     return 0
 
 
-cdef void table_block(run_t *context, ptrdiff_t which, int thread) noexcept nogil:
+cdef void table_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
     """Run a block.  Successive blocks come from different ranges, so that threads do not wait for the same new huge page."""
-    cdef table_run_t *run = <table_run_t *>context
+    cdef table_call_t *call = <table_call_t *>context
     cdef plan_t *plan = &context.plan
-    cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
-    cdef ptrdiff_t block = which % run.ranges * range_blocks + which // run.ranges
+    cdef ptrdiff_t range_blocks = (plan.blocks + call.ranges - 1) // call.ranges
+    cdef ptrdiff_t block = which % call.ranges * range_blocks + which // call.ranges
     cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries
-    cdef job_t job = run.job
+    cdef job_t job = call.job
     if block >= plan.blocks:
         return                          # past the end of the last range
     job.out += entry * job.batch_stride
     job.batch = min(plan.entries, job.batch - entry)
-    context.kernel.rows(run.spec, &job, row, min(plan.rows, run.all_rows - row), context.memory + thread * context.bytes,
-                        &context.slots[thread].tally)
+    context.kernel.rows(call.spec, &job, row, min(plan.rows, call.all_rows - row), memory, tally)

@@ -15,16 +15,6 @@ static inline environment_t environment_enter(void) {
 }
 static inline void environment_leave(environment_t host) { _mm_setcsr(host); }
 
-#elif defined(__aarch64__) && defined(__GNUC__)
-typedef uint64_t environment_t;
-static inline environment_t environment_enter(void) {
-    environment_t host;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(host));
-    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
-    return host;
-}
-static inline void environment_leave(environment_t host) { __asm__ volatile("msr fpcr, %0" : : "r"(host)); }
-
 #else
 #include <fenv.h>
 typedef fenv_t environment_t;

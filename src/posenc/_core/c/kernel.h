@@ -32,6 +32,8 @@ enum {
 };
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
+static inline ptrdiff_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
+
 /* STORE stores values, STREAM stores whole cache lines with non-temporal stores, ADD adds values to x. */
 typedef enum { STORE, STREAM, ADD } output_t;
 /* Columns 2 i and 2 i + 1 are sin and cos (SIN_FIRST), or cos and sin (COS_FIRST), of one frequency. */
@@ -122,6 +124,23 @@ typedef struct {
     ptrdiff_t position_strides[MOST_DIMENSIONS];
 } extent_t;
 
+/* The offset of a row or a head: in bytes for x and `out`, as an index for the positions. */
+typedef struct {
+    ptrdiff_t x, out, position;
+} offset_t;
+
+static inline offset_t offset_at(const extent_t *e, ptrdiff_t index) {
+    offset_t at = {0, 0, 0};
+    for (int axis = e->axes - 1; axis >= 0; axis--) {
+        const ptrdiff_t i = index % e->shape[axis];
+        index /= e->shape[axis];
+        at.x += i * e->x_strides[axis];
+        at.out += i * e->out_strides[axis];
+        at.position += i * e->position_strides[axis];
+    }
+    return at;
+}
+
 /* The pairs whose angles depend on one axis of positions: columns 2 j and 2 j + 1 of `spec` are the cosine and the sine of
  * pair[j], or of pair j if `pair` is NULL.  The job `table` gives the positions of the rows; its dtype is FLOAT64. */
 typedef struct {
@@ -181,6 +200,7 @@ typedef struct {
     ptrdiff_t count, capacity; /* of `undecided` */
     int is_full; /* whether there was no memory for a further value */
     int is_approximate; /* whether undecided values are approximated instead: see decide.h */
+    char padding[LINE]; /* so that threads do not write to the same cache line */
 } tally_t;
 
 typedef struct {

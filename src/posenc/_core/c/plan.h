@@ -9,11 +9,11 @@
 #include "kernel.h"
 
 enum {
-    /* PER_THREAD: values that justify another thread.  PER_CHECK: values that a thread computes before time is first measured. */
+    /* PER_THREAD: values that justify another thread.  IN_BLOCK: most values in a block, after which time is measured. */
     ADVANCED_PER_THREAD = 1 << 18,
-    ADVANCED_PER_CHECK = 1 << 24,
+    ADVANCED_IN_BLOCK = 1 << 24,
     DIRECT_PER_THREAD = 1 << 14,
-    DIRECT_PER_CHECK = 1 << 13,
+    DIRECT_IN_BLOCK = 1 << 13,
     MIN_ENTRIES = 64, /* fewest batch entries in a block, because each block computes its rows again */
     STREAM_BYTES = 1 << 23, /* outputs of at least this size exceed the caches and use non-temporal stores */
     TILES_PER_BLOCK = 16, /* tiles of an offset table in a block; a tile takes 20 us */
@@ -22,14 +22,14 @@ enum {
     FEWEST_HEADS = 8, /* fewest heads in a block, if a rotation is divided among threads */
     DIRECT_HEADS = 6, /* heads that are rotated in the time that the cosines and sines of a row take directly */
     MOST_LIMBS = 20, /* of frequencies above 2**-320 */
-    MOST_IN_BLOCK = 1 << 20 /* most values in a block of a rotation, to limit its time if all are evaluated exactly */
+    ROTATED_IN_BLOCK = 1 << 20 /* to limit the time of a block if all values are evaluated exactly */
 };
 
 typedef struct {
     ptrdiff_t values; /* work of the call */
     ptrdiff_t per_thread; /* values that justify another thread */
     ptrdiff_t most_threads; /* largest number of threads that can share the work */
-    ptrdiff_t per_check; /* first values that a thread computes, later blocks: see run_blocks in parallel.pxi */
+    ptrdiff_t in_block; /* most values in a block of a table */
     ptrdiff_t rows, entries; /* rows, and batch entries or heads, in a block */
     ptrdiff_t row_blocks, blocks; /* number of blocks for one batch entry, and for the whole batch */
 } plan_t;
@@ -37,8 +37,6 @@ typedef struct {
 static inline ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 static inline ptrdiff_t largest(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
-
-static inline ptrdiff_t itemsize_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 
 /* Divides `rows` and `entries` into blocks; plan->rows and plan->entries are set. */
 static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
@@ -51,7 +49,7 @@ static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
 /* Chooses the output mode of a job with an offset table, and a panel or a first column with which whole cache lines are written.
  * The job of a rotation has no `out`.  Returns the first column of the offset table. */
 static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
-    const ptrdiff_t itemsize = itemsize_of(job->dtype), row_bytes = spec->d_model * itemsize;
+    const ptrdiff_t itemsize = size_of(job->dtype), row_bytes = spec->d_model * itemsize;
     const ptrdiff_t pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
     const ptrdiff_t past = (ptrdiff_t)((uintptr_t)job->out % LINE);
     ptrdiff_t panel = 0, first = 0;
@@ -75,26 +73,25 @@ static inline void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, 
         job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) && spec->fraction_limbs <= MOST_LIMBS;
     plan->values = rows * spec->columns * job->batch;
     plan->per_thread = advanced ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
-    plan->per_check = advanced ? ADVANCED_PER_CHECK : DIRECT_PER_CHECK;
+    plan->in_block = advanced ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;
     /* without a fast path, Python evaluates the values, in one thread at a time */
     plan->most_threads = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
-    plan->rows = advanced ? BLOCK : largest(1, least(BLOCK, DIRECT_PER_CHECK / spec->columns));
+    plan->rows = advanced ? BLOCK : largest(1, least(BLOCK, DIRECT_IN_BLOCK / spec->columns));
 }
 
 /* Ends the plan of a job: its blocks. */
 static inline void divide_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads) {
     const ptrdiff_t columns = spec->columns, entries = least(job->batch, MIN_ENTRIES);
     while (plan->rows > FINE &&
-           ((threads > 1 && rows < 4 * threads * plan->rows) || plan->rows * columns * entries > plan->per_check))
+           ((threads > 1 && rows < 4 * threads * plan->rows) || plan->rows * columns * entries > plan->in_block))
         plan->rows /= 2;
-    plan->entries = least(job->batch, largest(MIN_ENTRIES, plan->per_check / (plan->rows * columns)));
+    plan->entries = least(job->batch, largest(MIN_ENTRIES, plan->in_block / (plan->rows * columns)));
     divide(plan, rows, job->batch);
-    plan->per_check = largest(1, plan->per_check / (plan->rows * columns * plan->entries));
 }
 
 /* Plans an offset table; a block is a number of tiles. */
 static inline plan_t plan_offsets(const spec_t *spec) {
-    plan_t plan = {.rows = TILES_PER_BLOCK, .entries = 1, .per_thread = DIRECT_PER_THREAD, .per_check = 1};
+    plan_t plan = {.rows = TILES_PER_BLOCK, .entries = 1, .per_thread = DIRECT_PER_THREAD};
     divide(&plan, spec->columns / TILE, 1);
     plan.values = (HALF + COARSE) * spec->columns;
     plan.most_threads = plan.blocks;
@@ -113,11 +110,10 @@ static inline void set_rotation_work(plan_t *plan, const rotation_t *r, ptrdiff_
 
 /* Plans the factors of a rotation at `rows` positions. */
 static inline plan_t plan_factors(const rotation_t *r, ptrdiff_t rows) {
-    const ptrdiff_t columns = 2 * largest(1, r->pairs), per_check = r->has_fast_path ? ADVANCED_PER_CHECK : DIRECT_PER_CHECK;
-    plan_t plan = {.rows = largest(1, least(FINE, per_check / columns)), .entries = 1};
+    const ptrdiff_t columns = 2 * largest(1, r->pairs), in_block = r->has_fast_path ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;
+    plan_t plan = {.rows = largest(1, least(FINE, in_block / columns)), .entries = 1};
     divide(&plan, rows, 1);
     set_rotation_work(&plan, r, rows * columns, plan.blocks);
-    plan.per_check = largest(1, per_check / (plan.rows * columns));
     return plan;
 }
 
@@ -131,16 +127,15 @@ static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_
 
 /* Ends the plan of a rotation: its blocks. */
 static inline void divide_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) {
-    const ptrdiff_t columns = 2 * r->pairs + r->rest, per_check = r->has_fast_path ? MOST_IN_BLOCK : DIRECT_PER_CHECK / 2;
+    const ptrdiff_t columns = 2 * r->pairs + r->rest, in_block = r->has_fast_path ? ROTATED_IN_BLOCK : DIRECT_IN_BLOCK / 2;
     plan->rows = least(rows, largest(FEWEST_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))));
-    plan->entries = least(heads, largest(1, per_check / (plan->rows * columns)));
+    plan->entries = least(heads, largest(1, in_block / (plan->rows * columns)));
     if (threads > 1) {
         while (plan->rows > FEWEST_TABLE_ROWS && divided_up(rows, plan->rows) < 4 * threads) plan->rows /= 2;
         const ptrdiff_t head_blocks = divided_up(4 * threads * plan->rows, rows); /* the fewest */
         plan->entries = least(plan->entries, largest(FEWEST_HEADS, divided_up(heads, head_blocks)));
     }
     divide(plan, rows, heads);
-    plan->per_check = largest(1, per_check / (4 * plan->rows * plan->entries * columns));
 }
 
 #endif

@@ -67,17 +67,7 @@ static inline void merge_axes(extent_t *extent, layout_t out) {
     if (extent->axes) return;
     extent->axes = 1;
     extent->shape[0] = 1;
-    extent->out_strides[0] = 0;
-}
-
-/* Returns the offset in bytes of element `index` of `out`, without the last axis. */
-static inline ptrdiff_t out_offset(const extent_t *extent, ptrdiff_t index) {
-    ptrdiff_t offset = 0;
-    for (int axis = extent->axes - 2; axis >= 0; axis--) {
-        offset += index % extent->shape[axis] * extent->out_strides[axis];
-        index /= extent->shape[axis];
-    }
-    return offset;
+    extent->out_strides[0] = extent->x_strides[0] = extent->position_strides[0] = 0;
 }
 
 static inline int has_shape(layout_t array, int axes, const ptrdiff_t *shape) {
@@ -108,7 +98,7 @@ static inline int divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_st
     return fit;
 }
 
-static inline ptrdiff_t size_of(const extent_t *extent) {
+static inline ptrdiff_t elements_of(const extent_t *extent) {
     ptrdiff_t size = 1;
     for (int i = 0; i < extent->axes; i++) size *= extent->shape[i];
     return size;

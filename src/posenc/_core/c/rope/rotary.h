@@ -79,27 +79,6 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
 
 /* ---- rows of all heads --------------------------------------------------------------------------------------------------- */
 
-/* The offsets of a row or a head: in bytes for x and `out`, as an index for the positions. */
-typedef struct {
-    ptrdiff_t x, out, position;
-} offset_t;
-
-/* Computes the offsets of the indices first .. first + count - 1 of an extent. */
-static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, offset_t *offsets) {
-    for (ptrdiff_t i = 0; i < count; i++) {
-        ptrdiff_t rest = first + i;
-        offset_t at = {0, 0, 0};
-        for (int axis = e->axes - 1; axis >= 0; axis--) {
-            const ptrdiff_t index = rest % e->shape[axis];
-            rest /= e->shape[axis];
-            at.x += index * e->x_strides[axis];
-            at.out += index * e->out_strides[axis];
-            at.position += index * e->position_strides[axis];
-        }
-        offsets[i] = at;
-    }
-}
-
 /* A group of rows and heads.  `factors` has `pitch` numbers for each position, from the index `first_position` on. */
 typedef struct {
     head_row_t shared; /* without the members that depend on the row */
@@ -158,8 +137,10 @@ static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdif
     double *const own = (double *)(void *)memory, *const part = own + (r->factors ? 0 : pitch * r->most_rows);
     offset_t *const row_offsets = (offset_t *)(void *)(part + (r->factors ? 0 : factors_memory(r, r->most_rows)));
     if (!r->factors) factors_of(r, row, count, own, (char *)part);
-    offsets_of(&r->rows, row, count, row_offsets);
-    for (ptrdiff_t i = 0; i < count; i++) row_offsets[i].position += r->first_position;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        row_offsets[i] = offset_at(&r->rows, row + i);
+        row_offsets[i].position += r->first_position;
+    }
     for (ptrdiff_t first = 0; first < count; first += ROWS_TOGETHER) {
         patch_t p = {.shared = {.rotation = r, .limits = &limits, .tally = tally},
                      .rows = minimum(count - first, ROWS_TOGETHER),
@@ -169,7 +150,7 @@ static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdif
                      .factors = r->factors ? r->factors : own};
         for (ptrdiff_t h = head; h < end; h += HEADS_TOGETHER) {
             p.heads = minimum(end - h, HEADS_TOGETHER);
-            offsets_of(&r->heads, h, p.heads, p.head);
+            for (ptrdiff_t i = 0; i < p.heads; i++) p.head[i] = offset_at(&r->heads, h + i);
             patch_of_order(&p);
         }
     }

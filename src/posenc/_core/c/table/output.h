@@ -21,7 +21,6 @@ enum { TILE_VECTORS = TILE / LANES };
         statement; \
     } break;
 
-INLINE ptrdiff_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 INLINE int minimum(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
 
 /* Copies bytes, with non-temporal stores for whole cache lines. */
