@@ -247,7 +247,7 @@ FAULTS = {
     "unexpected scaling": (ROTARY.replace(scaling=LLAMA3).frequencies, ROTARY,
                            ("the scaling llama3 with factor 8 is applied, expected none",)),
     "unexpected linear": (INV_FREQ / 4, ROTARY,
-                          ("the frequencies are multiplied by 0.25, as by linear scaling with factor 4",)),
+                          ("the frequencies are divided by 4, as by linear scaling",)),
     "i / d": (powers(64), ROTARY, ("the exponents are i / 64, expected 2 i / 64",)),
     "endpoint": (powers(31), ROTARY, ("the exponents are i / 31, expected i / 32",)),
     "width of the model": (powers(2048), ROTARY, ("the exponents are 2 i / 4096, expected 2 i / 64",)),

@@ -45,7 +45,13 @@ def cost_of(encoding: Encoding, names: Names) -> float:
     if names:
         return limits.PRESET_BITS
     numbers = [v for v in changes_of(encoding).values() if isinstance(v, float)]
-    return limits.FIT_BITS + limits.DIGIT_BITS * sum(len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
+    usual = *TURNS, *_scales(encoding.d_model)
+    digits = (1 if v in usual else len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
+    return limits.FIT_BITS + limits.DIGIT_BITS * sum(digits)
+
+
+def _scales(d_model: int) -> tuple[float, ...]:
+    return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
 
 
 def key_of(encoding: Encoding) -> tuple[bytes, float]:
@@ -134,18 +140,14 @@ def _namings(
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > limits.WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
-    scales = 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
     for errors, least in limits.FITTED_DIGITS:
-        common = structure | {
-            "frequency_scale": short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4),
-            "scale": short(size, errors * size_error + least, scales, 4000),
-        }
+        scale = short(size, errors * size_error + least, _scales(d_model), 4000)
+        common = structure | {"frequency_scale": line.multiple(errors, least), "scale": scale}
         if count == 1:
             yield common
             continue
         for spacing, divisor in (("paper", half), ("endpoint", count - 1)):
-            if abs(line.slope * divisor) < limits.WIDEST_RATIO:
-                base = short(math.exp(line.slope * divisor), errors * divisor * line.slope_error + least)
+            if (base := line.base(divisor, errors, least)) is not None:
                 yield common | {"spacing": spacing, "base": base}
         if line.slope:
             divisor = math.log(10000.0) / line.slope

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from posenc import Rotary
 from posenc.check.arithmetic import FORMATS, PRECISION, narrowest, size_of
 from posenc.check.fits import Phases, phases_of, short, wrapped
-from posenc.check.limits import FARTHEST, FLOAT32, MOST_PHASES, SIGMAS
+from posenc.check.limits import FLOAT32, MOST_PHASES, OFFSETS, SIGMAS
 from posenc.check.mistakes import ORIENTATIONS, Estimate, number, pairs
 
 
 class Evidence(NamedTuple):
     """The cosines and sines of a sample, as cos + i sin of angles with the expected sign, and what they show at once."""
 
-    positions: NDArray[Any]             # shape (n,) or (axes, n), including the shift
+    positions: NDArray[Any]             # including the shift
     values: NDArray[np.complex128]
     dtype: str                          # the narrowest dtype that holds all values
     estimate: Estimate
@@ -45,10 +45,9 @@ class Evidence(NamedTuple):
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
         """Yield a rotation with its own scale, if the values agree with this scale, then with each possible scale."""
-        size = size_of(rotary)
+        size, scaling = size_of(rotary), rotary.scaling or {}
         as_given = [size] if abs(abs(size) - self.scales[0]) <= 2 * self.scale_error else []
         for scale in dict.fromkeys((*as_given, *self.scales)):
-            scaling = rotary.scaling or {}
             if scale == size:
                 yield rotary
             elif scaling.get("rope_type") in ("yarn", "longrope") and "short_mscale" not in scaling:
@@ -67,14 +66,18 @@ def evidence_of(
     """
     stored = narrowest(np.stack([values.real, values.imag]), dtype)
     smallest = 2.0 ** max(FORMATS[stored][1], FORMATS[dtype][1])
+    gaps = np.diff(np.unique(positions))
+    # the estimates of frequencies are ambiguous if a pair may turn by more than half a turn between two positions
+    fastest = 0.0 if target is None or not len(gaps) else float(gaps.min() * np.abs(target.frequencies).max(initial=0))
     sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
     views = []
     for index, (_, turn) in enumerate(ORIENTATIONS if target is None or size_of(target) > 0 else ORIENTATIONS[:3]):
-        phases = _phases(positions, turn(values), PRECISION[stored], smallest, target)
+        guess = target.frequencies if target is not None and fastest >= math.pi else None
+        phases = phases_of(positions, turn(values), PRECISION[stored], smallest, guess)
         if phases is None:
             return None
         offset = _offset(phases, sign)
-        views.append((0 if offset == 0 else 1 if offset else 2, index, offset or 0.0, phases))
+        views.append((2 if offset is None else min(1, abs(offset)), index, offset or 0.0, phases))
     _, orientation, offset, phases = min(views, key=lambda view: view[:2])
     used = phases.amplitude > 0
     scales, error = _scales(values, phases, stored, target)
@@ -86,25 +89,18 @@ def evidence_of(
 
 
 def _offset(phases: Phases, sign: int) -> float | None:
-    """Return the offset of the positions that explains most phases; None if there is none, or if angles have another sign."""
-    w, used = phases.frequency, np.flatnonzero((phases.amplitude > 0) & np.isfinite(phases.error))
-    used = used[np.argsort(np.abs(w[used]), kind="stable")]
-    turning = used[np.abs(w[used]) > SIGMAS * phases.error[used]]
-    slow = turning[: max(1, len(turning) // 2)]
-    if not len(used) or np.sum(w[slow] * sign < 0) > len(slow) / 2:
+    """Return the first of `OFFSETS` that explains most phases; None if there is none, or if angles have another sign."""
+    used = (phases.amplitude > 0) & np.isfinite(phases.error)
+    w, error = phases.frequency[used], phases.error[used]
+    signs = np.sign(w[np.abs(w) > SIGMAS * error])[np.argsort(np.abs(w[np.abs(w) > SIGMAS * error]), kind="stable")]
+    if np.sum(signs[: max(1, len(signs) // 2)]) * sign < 0:         # of the slower half: fast pairs are ambiguous
         return None
-    offset, error = 0.0, math.inf
-    for k in turning:
-        rest = float(wrapped(phases.phase[k] - w[k] * offset))
-        if abs(w[k]) * error < 1 or math.isinf(error):
-            offset += rest / w[k]
-            error = float(phases.phase_error[k] / abs(w[k]))
-    half_integer = round(2 * offset) / 2
-    if abs(offset - half_integer) <= SIGMAS * error + 1e-6:
-        offset = half_integer
-    left = np.abs(wrapped(phases.phase - w * offset)[used])
-    bound = SIGMAS * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(w[used] * offset)
-    return offset if abs(offset) <= FARTHEST and (left <= bound).mean() > MOST_PHASES else None
+    for offset in OFFSETS:
+        rest = np.abs(wrapped(phases.phase[used] - w * offset))
+        bound = SIGMAS * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(w * offset)
+        if (rest <= bound).mean() > MOST_PHASES:
+            return float(offset)
+    return None
 
 
 def _scales(
@@ -114,30 +110,10 @@ def _scales(
     used = phases.amplitude > 0
     scale = float(np.median(phases.amplitude[used]))
     error = scale * 2.0 ** (1 - PRECISION[dtype])
-    wanted = (1.0,) if target is None else (abs(size_of(target)), 1.0)
+    expected = (1.0,) if target is None else (abs(size_of(target)), 1.0)
     # the values of slow pairs are all rounded in the same direction
     turning = used & (np.abs(phases.frequency) * phases.reach > 2 * math.tau)
     mean = np.abs(values[:, turning if turning.any() else used])
     fine = max(SIGMAS / math.sqrt(mean.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
-    return tuple(dict.fromkeys((*(x for x in wanted if abs(x - scale) <= error), short(scale, error / scale),
+    return tuple(dict.fromkeys((*(x for x in expected if abs(x - scale) <= error), short(scale, error / scale),
                                 short(float(mean.mean()), fine), short(float(mean.mean()), fine / 8)))), error
-
-
-def _phases(
-    positions: NDArray[Any], values: NDArray[np.complex128], bits: int, smallest: float, target: Rotary | None
-) -> Phases | None:
-    """Estimate the phases, separately for each axis of positions."""
-    guess = None if target is None else target.frequencies
-    axes = np.zeros(values.shape[1], int) if positions.ndim == 1 or target is None else np.array(target.axes)
-    columns = np.empty((len(Phases._fields), values.shape[1]))
-    for axis in range(int(axes.max(initial=0)) + 1):
-        at = positions if positions.ndim == 1 else positions[axis]
-        gaps = np.diff(np.unique(at))
-        expected = None
-        if guess is not None and len(gaps) and gaps.min() * np.abs(guess).max(initial=0) >= math.pi:
-            expected = guess[axes == axis]          # a frequency is ambiguous
-        phases = phases_of(at, values[:, axes == axis], bits, smallest, expected)
-        if phases is None:
-            return None
-        columns[:, axes == axis] = phases
-    return Phases(*columns)

@@ -39,6 +39,19 @@ class Line(NamedTuple):
     intercept_error: float
     slope_error: float
 
+    def multiple(self, errors: float, least: float) -> float:
+        """Return frequency 0 with as few digits as so many standard errors allow."""
+        return short(math.exp(self.intercept), errors * self.intercept_error + least, TURNS, 4)
+
+    def base(self, divisor: float, errors: float, least: float, usual: Sequence[float] = ()) -> float | None:
+        """Return the base for exponents k / divisor with as few digits as so many standard errors allow.
+
+        Return None if the base would be extreme.
+        """
+        if abs(self.slope * divisor) > limits.WIDEST_RATIO:
+            return None
+        return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual, 4)
+
 
 def line_through(numbers: NDArray[np.intp], values: NDArray[np.float64], relative: NDArray[np.float64]) -> Line:
     """Fit the line to positive values with relative errors; a single value has the slope 0."""

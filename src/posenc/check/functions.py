@@ -21,14 +21,17 @@ class ResultError(ValueError):
 
 
 class Called(NamedTuple):
-    """A function with the form of its arguments."""
+    """A function with the form of its arguments, and the number of axes of its positions."""
 
     function: Callable[..., Any]
     form: Callable[[int, int], tuple[int, ...]]
+    axes: int
 
     def __call__(self, x: NDArray[np.float32], positions: NDArray[Any]) -> list[NDArray[Any]]:
         """Return one or two arrays: rotated vectors, in the shape of x, or tables."""
         vectors = x.reshape(self.form(*x.shape))
+        if self.axes > 1 and positions.ndim == 1:
+            positions = np.tile(positions, (self.axes, 1))
         at = np.ascontiguousarray(positions if vectors.ndim == 2 else positions[..., None, :])
         result = self.function(vectors, at)
         parts = list(result) if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
@@ -60,10 +63,10 @@ def read_function(
         raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
     axes = axes_of(expected)
     most = REACHES[0] if expected is None else valid_positions(expected) or REACHES[0]
-    choices = [_positions(reach, axes) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
+    choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     if positions is not None:
         choices = [positions_of(positions, axes)]
-    call = _in_a_form(function, choices[-1], head_dim)
+    call = _in_a_form(function, choices[-1], head_dim, axes)
     ends: tuple[str, ...] = ()
     for at in choices:
         try:
@@ -102,19 +105,13 @@ def valid_positions(expected: Rotary) -> int | None:
     return max(scaling[key], scaling.get("length", 0)) if key else None
 
 
-def _positions(reach: int, axes: int) -> NDArray[np.int64]:
-    """Return positions below `reach`: the first ones, those near powers of two, and some others; different on each axis."""
-    chosen = spread(reach, 64, 64)
-    return chosen if axes == 1 else np.stack([(chosen * (2 * k + 1)) % reach for k in range(axes)])
-
-
-def _in_a_form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) -> Called:
+def _in_a_form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int, axes: int) -> Called:
     """Find the form of the arguments with which a call at the smallest position succeeds."""
     at = np.broadcast_to(positions.min(axis=-1, keepdims=True), positions.shape)
     errors: dict[str, Exception] = {}
     for variant in _variants(function):
         for form in CALL_FORMS:
-            call = Called(variant, form)
+            call = Called(variant, form, axes)
             try:
                 call(np.zeros((at.shape[-1], head_dim), np.float32), at)
                 return call

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import Encoding, Rotary
+from posenc import Encoding
 from posenc.check import conventions, limits
 from posenc.check.arithmetic import NARROW, PRECISION, float64_of, growth_of
 from posenc.check.conventions import Candidate, Names
@@ -115,7 +115,7 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         raise ValueError(f"table has {d_model} columns, expected at most {limits.WIDEST}")
     if not isinstance(nearest, bool):
         raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
-    known = None if positions is None else _checked(positions, rows)
+    known = None if positions is None else _given_positions(positions, rows)
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
@@ -128,18 +128,11 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     return matches
 
 
-def _checked(positions: Any, rows: int) -> range | NDArray[Any]:
+def _given_positions(positions: Any, rows: int) -> range | NDArray[Any]:
     if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
         positions = range(positions)
-    if isinstance(positions, range):
-        positions_of([positions[0], positions[-1]] if positions else [0], rows=None)
-    else:
-        positions = np.asarray(Rotary(2).at(positions).positions)
-    known: range | NDArray[Any] = positions
-    shape = (len(known),) if isinstance(known, range) else known.shape
-    if shape != (rows,):
-        raise ValueError(f"positions has shape {shape}, expected ({rows},), one for each row of the table")
-    return known
+    array = positions_of(positions, rows=rows)
+    return positions if isinstance(positions, range) else array
 
 
 # ---- candidates on a sample -----------------------------------------------------------------------------------------
@@ -161,16 +154,18 @@ class Result(NamedTuple):
 def _best(sample: Sample) -> list[Result]:
     """Return the results of the candidates that explain the table, best first."""
     results: list[Result] = []
-    for kind in conventions.KINDS:
-        reasons = {result.reason for result in results}
-        # a later candidate with the same reason adds nothing: large errors of the arithmetic may have changed a fit
-        if "rounding" not in reasons:
-            results += [r for r in _results(kind(sample), sample, limits.NEAR) if r.reason not in reasons]
-    for kind in conventions.KINDS if sample.positions is None else ():
-        # far away, large errors of angles would allow for wrong parameters
-        results += [r for r in _results(kind(sample), sample, limits.REACH) if r.reason == "rounding"] if not results else []
+    for reach in (limits.NEAR, limits.REACH) if sample.positions is None else (limits.NEAR,):
+        if results:
+            break
+        for kind in conventions.KINDS:
+            # a later candidate with the same reason adds nothing: large errors of the arithmetic may have changed a fit
+            reasons = {result.reason for result in results}
+            if "rounding" not in reasons:
+                results += [r for r in _results(kind(sample), sample, reach) if r.reason not in reasons]
+        if reach == limits.REACH:       # far away, large errors of angles would allow for wrong parameters
+            results = [result for result in results if result.reason == "rounding"]
     best = max((result.score for result in results), default=0)
-    results = sorted((r for r in results if r.score > max(limits.ENOUGH, best - limits.TIE)), key=lambda r: -r.score)
+    results = sorted((result for result in results if result.score > best - limits.TIE), key=lambda result: -result.score)
     first: dict[Any, Result] = {}
     for result in results:          # the same table may have several encodings
         where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
@@ -188,7 +183,7 @@ def _results(proposed: Iterable[Candidate], sample: Sample, reach: int) -> Itera
             positions = conventions.placed(encoding, sample, reach) if positions is None else positions
         if positions is not None:
             similar = [_evaluated(encoding, names, sample, positions) for encoding in encodings]
-            yield from sorted((r for r in similar if r is not None), key=lambda r: r.score)[-1:]
+            yield from sorted(filter(None, similar), key=lambda r: r.score)[-1:]
 
 
 def _named(result: Result) -> Result:
@@ -204,10 +199,9 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
     encoding = _padded(encoding, positions, sample.zero_rows)
     rough = conventions.approximation_of(encoding)
     size, fastest = abs(rough.scale), np.abs(rough.frequency)
-    at = sample.positions_in(positions)
-    error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
+    error, distance = _errors(encoding, sample, positions)
     growth = growth_of(fastest)
-    angles = growth * np.abs(at.astype(np.float64) + rough.offset)[:, None] * fastest
+    angles = growth * distance * fastest
     # values may also be rounded before they are multiplied by the scale
     rounding = (1 if size == 1 else 2) * size * 2.0 ** -PRECISION[sample.stored]
     typical = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a row; near `size` for an unrelated table
@@ -222,17 +216,29 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
             break
     else:
         noise = np.sqrt(np.mean(error**2))
-        if min(len(at), 5 * len(fastest)) < limits.NOISE_ROWS or not noise < limits.NOISE * size or not error.max() < 8 * noise:
+        is_noise = noise < limits.NOISE * size and error.max() < 8 * noise
+        if not is_noise or min(len(error), 5 * len(fastest)) < limits.NOISE_ROWS:
             return None
         bound, least, slope, reason = np.full_like(error, 4 * noise), 8 * noise, 0.0, f"noise of {noise:.1g}"
     inside = bound < size
     # if the errors are far below their bounds, the match explains more bits of the table
-    usual = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
-    bits = np.log2(size / bound).sum() - inside.sum() * math.log2(max(2.0**-6, 4 * usual))
+    ratio = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
+    bits = np.log2(size / bound).sum() - inside.sum() * math.log2(max(2.0**-6, 4 * ratio))
     cost = conventions.cost_of(encoding, names)
     if sample.positions is None and isinstance(positions, range):
         cost += math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
+    # a table of arbitrary angles has such sines and cosines, too, so those of an angle are evidence only once
+    evidence = bits * len(encoding.frequencies) / encoding.d_model
+    if evidence < cost + limits.ENOUGH:
+        return None
     return Result(encoding, names, positions, reason, sample.stored, least, slope, bits - cost)
+
+
+def _errors(encoding: Encoding, sample: Sample, positions: range | NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the absolute errors of an encoding on the sample, and the distances of its positions from 0, as a column."""
+    at = sample.positions_in(positions)
+    error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
+    return error, np.abs(at.astype(np.float64) + encoding.position_offset)[:, None]
 
 
 def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list[int]) -> Encoding:
@@ -250,41 +256,31 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
 
 def _compared(table: NDArray[Any], dtype: str, result: Result) -> Match | None:
     """Compare a result with all rows; return the match, or None if too many rows differ."""
-    rows, d_model = table.shape
-    encoding, positions = result.encoding, result.positions
-    largest, zeros, differing, first_differing, equal = 0.0, 0, 0, None, True
-    most = max(1, limits.CHUNK // d_model)
-    for first in range(0, rows, most):
-        part = positions[first : first + most]
-        values, expected = float64_of(table[first : first + most], dtype), _encoded(encoding, part, dtype)
-        difference = np.abs(values - expected)
-        difference[np.isnan(values) & np.isnan(expected)] = 0
-        difference = np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1)
-        zero = ~values.any(axis=1) & (difference > 0)
-        zeros += int(zero.sum())
-        difference[zero] = 0
-        equal &= bool((np.signbit(values) == np.signbit(expected))[~zero].all())         # distinguishes 0 from -0
-        largest = max(largest, difference.max())
-        distance = np.abs(np.asarray(part, np.float64) + encoding.position_offset)
-        beyond = np.flatnonzero(difference > 2 * (result.least + result.slope * distance))
-        if len(beyond) and first_differing is None:
-            first_differing = first + int(beyond[0])
-        differing += len(beyond)
-    if differing > limits.MOST_OTHER_ROWS * (rows - zeros):
+    encoding, positions, parts = result.encoding, result.positions, []
+    step = max(1, limits.CHUNK // encoding.d_model)
+    out = np.empty((step, encoding.d_model), np.uint16 if dtype == "bfloat16" else dtype)
+    for first in range(0, len(table), step):
+        rows = slice(first, first + step)
+        values, at = float64_of(table[rows], dtype), positions[rows]
+        expected = float64_of(encoding.encode(at, dtype=dtype, out=out[: len(values)]), dtype)
+        difference = np.where(np.isnan(values) & np.isnan(expected), 0.0, np.abs(values - expected))
+        parts.append((np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1), ~values.any(axis=1),
+                      (np.signbit(values) == np.signbit(expected)).all(axis=1)))        # distinguishes 0 from -0
+    differences, zero, has_signs = map(np.concatenate, zip(*parts, strict=True))
+    zero &= differences > 0
+    differences[zero] = 0
+    distance = np.abs(np.asarray(positions, np.float64) + encoding.position_offset)
+    differing = np.flatnonzero(differences > 2 * (result.least + result.slope * distance))
+    if len(differing) > limits.MOST_OTHER_ROWS * (len(table) - zero.sum()):
         return None
     reason = "every value correctly rounded"
-    if not equal or largest:
+    if differences.any() or not has_signs[~zero].all():
         reason = result.reason + ("" if result.stored == dtype else f", stored as {result.stored}")
-    if zeros:
-        reason += f"; rows of zeros: {zeros}"
-    if differing:
-        reason += f"; rows with unexplained differences: {differing}, the first is {first_differing}"
-    return Match(encoding, positions, tuple(name for name, _ in result.names), float(largest), reason)
-
-
-def _encoded(encoding: Encoding, positions: range | NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    out = np.empty((len(positions), encoding.d_model), np.uint16 if dtype == "bfloat16" else dtype)
-    return float64_of(encoding.encode(positions, dtype=dtype, out=out), dtype)
+    if zero.any():
+        reason += f"; rows of zeros: {zero.sum()}"
+    if len(differing):
+        reason += f"; rows with unexplained differences: {len(differing)}, the first is {differing[0]}"
+    return Match(encoding, positions, tuple(name for name, _ in result.names), float(differences.max()), reason)
 
 
 # ---- the nearest convention -----------------------------------------------------------------------------------------
@@ -296,23 +292,18 @@ def _nearest(sample: Sample) -> Match | None:
     If the positions are unknown, ranges from 0 and from 1 are tried.
     """
     starts = (range(sample.total), range(1, sample.total + 1)) if sample.positions is None else (sample.positions,)
-    best, least = None, limits.MOST_COLUMNS
-    for kind in conventions.KINDS:
-        for candidate in kind(sample):
-            encoding = candidate.encodings[-1]
-            size = abs(encoding.scale)
-            for positions in starts:
-                at = sample.positions_in(positions)
-                error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
-                angles = np.abs(at.astype(np.float64)[:, None]) * np.max(np.abs(encoding.frequencies), initial=0.0)
-                bound = size * (40 * limits.FLOAT32 * angles + 2.0 ** -min(PRECISION[sample.stored], 20))
-                good = ((error <= bound) & (bound < size)).mean(axis=0) > limits.GOOD_COLUMN
-                if good.mean() > least:
-                    least, best = float(good.mean()), (encoding, positions, candidate.names, error, np.flatnonzero(~good))
-    if best is None:
-        return None
-    encoding, positions, names, error, columns = best
-    largest = float(np.nan_to_num(error[:, columns], nan=math.inf).max(initial=0.0))
-    which = f"column {columns[0]} differs" if len(columns) == 1 else f"columns {numbers(columns)} differ"
-    presets = tuple(name for name, _ in names)
-    return Match(encoding, positions, presets, largest, f"no match: {which} by up to {largest:.2g}")
+    best, share = None, limits.MOST_COLUMNS
+    for encodings, names in (candidate for kind in conventions.KINDS for candidate in kind(sample)):
+        encoding = encodings[-1]
+        size, fastest = abs(encoding.scale), np.max(np.abs(encoding.frequencies), initial=0.0)
+        for positions in starts:
+            error, distance = _errors(encoding, sample, positions)
+            bound = size * (40 * limits.FLOAT32 * distance * fastest + 2.0 ** -min(PRECISION[sample.stored], 20))
+            agrees = ((error <= bound) & (bound < size)).mean(axis=0) > limits.GOOD_COLUMN
+            if agrees.mean() > share:
+                share, columns = float(agrees.mean()), np.flatnonzero(~agrees)
+                largest = float(np.nan_to_num(error[:, columns], nan=math.inf).max(initial=0.0))
+                which = f"column {columns[0]} differs" if len(columns) == 1 else f"columns {numbers(columns)} differ"
+                reason = f"no match: {which} by up to {largest:.2g}"
+                best = Match(encoding, positions, tuple(name for name, _ in names), largest, reason)
+    return best

@@ -16,24 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check import mistakes
-from posenc.check.arithmetic import (
-    NARROW,
-    PRECISION,
-    Arithmetic,
-    axes_of,
-    both_rounded,
-    computed,
-    difference,
-    exact,
-    explained,
-    narrowest,
-    positions_near,
-    size_of,
-    unexplained,
-)
+from posenc.check import arithmetic, mistakes
+from posenc.check.arithmetic import NARROW, PRECISION, Arithmetic, axes_of, difference, exact, size_of
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.limits import CHUNK, ERRORS_AT, MOST_COLUMNS, NOT_KNOWN, SIGMAS
+from posenc.check.limits import ALIKE, CHUNK, ERRORS_AT, MOST_COLUMNS, NOT_KNOWN, SIGMAS
 from posenc.check.mistakes import Candidate, changed, pairs
 from posenc.check.reading import Reading
 
@@ -58,11 +44,9 @@ class Explanation(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is compared: a reading, of which the rows of the sample are given, and the expected rotation."""
+    """What is compared: a reading and the expected rotation."""
 
     reading: Reading
-    positions: NDArray[Any]
-    values: NDArray[np.complex128]
     target: Rotary | None
     source: str             # the text that precedes an expected value
     size: int               # number of columns
@@ -78,25 +62,22 @@ def judged(
         faults, finite = reading.faults, np.isfinite(values).all(axis=1)
         if not values.size:
             is_unrotated = not faults and expected is not None and not expected.rotary_dim
-            rotary, distance = (expected, 0.0) if is_unrotated else (None, math.inf)
-            return Result(rotary, distance, faults, ("there are no values",))
-        given, least = values[finite], 2 * values.shape[1]
+            return Result(*((expected, 0.0) if is_unrotated else (None, math.inf)), faults, ("there are no values",))
         if not finite.any():
             return Result(None, math.inf, (*faults, "no value is finite"))
         if not finite.all():
             faults += (f"some values are not finite, the first at position {positions[..., ~finite].min():,}",)
-        if not np.median(np.abs(given), axis=0).any():
-            return Result(None, math.inf, (*faults, f"{'most' if given.any() else 'all'} values are 0"))
-        positions, size = positions[..., finite], head_dim or reading.head_dim or least
+        positions, values = positions[..., finite], values[finite]
+        if not np.median(np.abs(values), axis=0).any():
+            return Result(None, math.inf, (*faults, f"{'most' if values.any() else 'all'} values are 0"))
+        least = 2 * values.shape[1]
+        size = head_dim or reading.head_dim or least
         if size < least:
             raise ValueError(f"head_dim is {size}, expected at least {least}, the number of columns that are rotated")
         results = []
         for target, of_width in _targets(expected, values.shape[1], source):
-            narrowed, at = reading, positions
-            if positions.ndim > 1 and axes_of(target) != len(positions):            # `_targets` removed the axes
-                chosen: Any = 0 if axes_of(target) == 1 else slice(axes_of(target))
-                narrowed, at = reading._replace(positions=reading.positions[chosen], call=None), positions[chosen]
-            result = _answer(Question(narrowed, at, given, target, source, size, computes_in))
+            question = Question(reading, target, source, size, computes_in)
+            result = _directly(question, positions, values) or _answer(question, positions, values)
             results.append(result._replace(
                 faults=(*faults, *of_width, *result.faults), remarks=(*result.remarks, *reading.remarks)))
         return min(results, key=lambda result: (result.rotary is None, len(result.faults)))
@@ -109,14 +90,27 @@ def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple
         return
     changes: dict[str, Any] = {"rotary_dim": 2 * count, "head_dim": max(expected.head_dim, 2 * count), "axes": None}
     widths = (changed(expected, **changes, **more) for more in ({}, {"scaling": None}, {"frequencies": None}))
-    if (other := next(filter(None, widths), None)) is not None:
-        yield other, (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
-    wanted = expected.rotary_dim // 2
-    if count < wanted:
+    if (rotary := next(filter(None, widths), None)) is not None:
+        yield rotary, (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
+    if count < (wanted := expected.rotary_dim // 2):
         changes["axes"] = expected.axes and expected.axes[:count]
-        other = changed(expected, **changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
-        if other is not None:
-            yield other, (mistakes.not_rotated(range(count, wanted)),)
+        rotary = changed(expected, **changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
+        if rotary is not None:
+            yield rotary, (mistakes.not_rotated(range(count, wanted)),)
+
+
+def _directly(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result | None:
+    """Compare values with the expected rotation only, if the positions differ on several axes, or are all equal."""
+    target = question.target
+    if positions.ndim == 1 and np.ptp(positions):
+        return None
+    remark = "a single position does not determine the rotation" if positions.ndim == 1 else "the positions have several axes"
+    if target is None or axes_of(target) != (1 if positions.ndim == 1 else len(positions)):
+        return Result(None, math.inf, (), (remark,))
+    distance = float(difference(values, exact(target, positions)).max())
+    if arithmetic.explained(target, positions, values, question.reading.dtype) is not None:
+        return Result(target, distance, (), (remark,))
+    return Result(None, distance, (f"the values differ from the expected ones by {distance:.2g}",), (remark,))
 
 
 # ---- the rule -------------------------------------------------------------------------------------------------------
@@ -127,21 +121,19 @@ def _explanations(
 ) -> Iterator[tuple[Evidence, Candidate, bool]]:
     """Yield evidence, a candidate, and whether its arithmetic must round to 16 bits, in the order of their cost.
 
-    It costs least to believe the positions as given; then an arithmetic in 16 bits, or an offset of the positions; most, that
+    It costs least to believe the positions as given; then an offset of the positions, or an arithmetic in 16 bits; most, that
     the frequencies follow no formula.
     """
     target = question.target
-    views = [(evidence, False)] + ([] if evidence.offset or first_rows else [(evidence, True)])
-    if evidence.offset:
-        shifted = evidence.shifted()
-        views += [(shifted, False)] + ([] if first_rows else [(shifted, True), (evidence, True)])
-    for view, narrow in views:
-        estimate = view.estimate.loose() if narrow else view.estimate
-        proposed = mistakes.candidates(estimate, target, question.size)
-        for candidate in proposed if target is None else [Candidate(mistakes.NOTHING, target, ()), *proposed]:
-            yield view, candidate, narrow
+    views = [evidence, evidence.shifted()] if evidence.offset else [evidence]
+    for narrow in (False,) if first_rows else (False, True):
+        for view in views:
+            estimate = view.estimate.loose() if narrow else view.estimate
+            proposed = mistakes.candidates(estimate, target, question.size)
+            for candidate in proposed if target is None else [Candidate(mistakes.NOTHING, target, ()), *proposed]:
+                yield view, candidate, narrow
     if not first_rows:
-        yield evidence, mistakes.explicit(evidence.estimate, question.size, None if target is None else target.axes), False
+        yield evidence, mistakes.explicit(evidence.estimate, question.size), False
 
 
 def _first(question: Question, evidence: Evidence, first_rows: bool = False) -> Explanation | None:
@@ -154,97 +146,95 @@ def _first(question: Question, evidence: Evidence, first_rows: bool = False) -> 
     for view, candidate, narrow in _explanations(question, evidence, first_rows):
         if best is not None and (narrow or candidate.cost == mistakes.EVERY_FREQUENCY):
             return best
-        for sized in view.sized(candidate.rotary):
-            arithmetic = explained(sized, view.positions, view.values, view.dtype, narrow, ~view.zero)
-            if arithmetic is not None:
-                named = candidate.faults
-                if named is None:
-                    target = question.target
-                    named = () if target is None else mistakes.differences(candidate.rotary, target, question.source)
-                explanation = Explanation(sized, arithmetic, (*named, *view.faults), view)
-                if not arithmetic.angles or best is None and (narrow or candidate.faults is not None):
+        for rotary in view.sized(candidate.rotary):
+            how = arithmetic.explained(rotary, view.positions, view.values, view.dtype, narrow, ~view.zero)
+            if how is not None:
+                faults = candidate.faults
+                if faults is None and question.target is not None:
+                    faults = mistakes.differences(candidate.rotary, question.target, question.source)
+                explanation = Explanation(rotary, how, (*(faults or ()), *view.faults), view)
+                if not how.angles or best is None and (narrow or candidate.faults is not None):
                     return explanation
                 best = best or explanation
                 break
     return best
 
 
-def _answer(question: Question) -> Result:
-    positions, values, target = question.positions, question.values, question.target
-    evidence = evidence_of(positions, values, question.reading.dtype, target)
-    if evidence is None:
-        remark = "a single position does not determine the rotation"
-        if target is None:
-            return Result(None, math.inf, (), (remark,))
-        distance = float(difference(values, exact(target, positions)).max())
-        is_right = explained(target, positions, values, question.reading.dtype) is not None
-        faults = () if is_right else (f"the values differ from the expected ones by {distance:.2g}",)
-        return Result(target if is_right else None, distance, faults, (remark,))
-    best, is_whole = _first(question, evidence), True
-    if best is None:                    # perhaps only the first rows follow a rotation
-        is_whole = False
-        farthest = np.abs(positions).max(axis=0) if positions.ndim > 1 else np.abs(positions)
-        reach = min(float(farthest.max()) / 2, evidence.reach)
-        while best is None and reach >= 8:
-            within = farthest <= reach
-            nearby = evidence._replace(positions=positions[..., within], values=evidence.values[within])
-            best = _first(question, nearby, first_rows=True)
-            reach /= 2
+def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result:
+    """Return the result for values at positions of one axis."""
+    axes = None if question.target is None else question.target.axes
+    one_axis = question if axes is None else question._replace(target=question.target.replace(axes=None))
+    evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target)
+    assert evidence is not None         # the positions are not all equal
+    best, is_whole = _first(one_axis, evidence), True
+    reach = min(float(np.abs(positions).max()) / 2, evidence.reach)
+    while best is None and reach >= 8:          # perhaps only the first rows follow a rotation
+        is_whole, within = False, np.abs(positions) <= reach
+        nearby = evidence._replace(positions=positions[within], values=evidence.values[within])
+        best = _first(one_axis, nearby, first_rows=True)
+        reach /= 2
     if best is None:
-        return _nearest(question, evidence)
-    return _described(question, best, *_rest(question.reading, best, is_whole))
+        return _nearest(one_axis, evidence)
+    result = _described(one_axis, best, *_rest(question.reading, best, is_whole))
+    if axes is None or result.rotary is None:
+        return result
+    rotary = result.rotary.replace(axes=axes)
+    mixed = np.arange(16) * np.arange(1, 1 + max(axes) + 1)[:, None] % 61
+    call = question.reading.call
+    is_right = call is None or difference(call(mixed), exact(rotary, mixed)).max() <= ALIKE * abs(size_of(rotary))
+    faults = () if is_right or result.faults else ("the pairs have the positions of other axes than expected",)
+    return result._replace(rotary=rotary, faults=(*result.faults, *faults))
 
 
 def _described(question: Question, best: Explanation, end: str, last: float) -> Result:
     """Return the result for an explanation, with all its faults and remarks; `end` is the fault of rows that differ."""
-    reading, target, evidence, arithmetic = question.reading, question.target, best.evidence, best.arithmetic
-    of_layout, remarks, layout = _layout(reading, target, question.source)
+    reading, target, evidence, how = question.reading, question.target, best.evidence, best.arithmetic
+    layout, of_layout, remarks = _layout(reading, target, question.source)
     rotary = best.rotary.replace(layout=layout)
-    distance = np.nan_to_num(difference(
-        reading.read(reading.rows), exact(rotary, reading.positions[..., reading.rows])), nan=math.inf)
+    distance = difference(reading.read(reading.rows), exact(rotary, reading.positions[reading.rows]))
     errors = _errors(best, target, last if reading.call else min(last, float(np.abs(reading.positions).max())))
-    right = exact(rotary, evidence.positions)
-    of_arithmetic = _of_arithmetic(arithmetic, right, reading.dtype, question.computes_in)
-    if arithmetic.angles == "float32" and not of_arithmetic and not best.faults:
+    reference = exact(rotary, evidence.positions)
+    of_arithmetic = _of_arithmetic(how, reference, reading.dtype, question.computes_in)
+    if how.angles == "float32" and not of_arithmetic and not best.faults:
         position, error = max(errors.items())
         remarks = (f"float32 angles: the error is {error:.1g} at position {position:,}", *remarks)
     elif not of_arithmetic:
-        exactly = not end and bool((evidence.values == both_rounded(right, evidence.dtype)).all())
+        exactly = not end and bool((evidence.values == arithmetic.both_rounded(reference, evidence.dtype)).all())
         rounding = "every value correctly rounded" if exactly else "rounding"
-        remarks = (f"{arithmetic.angles} angles" if arithmetic.angles else rounding, *remarks)
+        remarks = (f"{how.angles} angles" if how.angles else rounding, *remarks)
     unknown = np.flatnonzero(SIGMAS * evidence.estimate.error > NOT_KNOWN * np.abs(rotary.frequencies))
     unknown = unknown[rotary.frequencies[unknown] != 0]
     if len(unknown):
         remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
     faults = (*of_layout, *best.faults, *mistakes.of_scale(rotary, target, question.source), *of_arithmetic, end)
-    return Result(rotary, float(distance.max()), tuple(filter(None, faults)), remarks, errors)
+    largest = float(np.nan_to_num(distance, nan=math.inf).max())
+    return Result(rotary, largest, tuple(filter(None, faults)), remarks, errors)
 
 
-def _layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[tuple[str, ...], tuple[str, ...], Any]:
-    """Return the faults, the remarks and the layout of a rotation."""
-    if expected is None:
-        return (), (), reading.layout or reading.repeated or "halves"
-    wanted = expected.layout
-    if reading.layout not in (None, wanted):
-        return (f"layout is {reading.layout}, {source} {wanted}",), (), reading.layout
-    if reading.layout is None and reading.repeated not in (None, wanted):
-        if reading.repeated == "interleaved":
-            text = "the tables have each column twice in succession, as for layout interleaved"
-            return (f"{text}, {source} {wanted}",), (), wanted
-        return (), ("the tables have their columns twice, as halves, and do not show the layout of the rotation",), wanted
-    return (), (), wanted
+def _layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
+    """Return the layout of a rotation, its faults, and its remarks."""
+    shown = reading.layout or reading.repeated
+    wanted = (shown or "halves") if expected is None else expected.layout
+    if shown in (None, wanted):
+        return wanted, (), ()
+    if reading.layout:
+        return shown, (f"layout is {shown}, {source} {wanted}",), ()
+    if shown == "halves":
+        return wanted, (), ("the tables have their columns twice, as halves, and do not show the layout of the rotation",)
+    twice = "the tables have each column twice in succession, as for layout interleaved"
+    return wanted, (f"{twice}, {source} {wanted}",), ()
 
 
-def _of_arithmetic(arithmetic: Arithmetic, right: NDArray[np.complex128], dtype: str, computes_in: str) -> tuple[str, ...]:
+def _of_arithmetic(how: Arithmetic, reference: NDArray[np.complex128], dtype: str, computes_in: str) -> tuple[str, ...]:
     """Return the faults of an arithmetic; the right values may need no more bits than the table has."""
-    table = arithmetic.table if PRECISION[arithmetic.table] < PRECISION[dtype] and arithmetic.table != computes_in else ""
-    needed = both_rounded(right, dtype)
-    if table and PRECISION[narrowest(np.stack([needed.real, needed.imag]), dtype)] <= PRECISION[table]:
+    table = how.table if PRECISION[how.table] < PRECISION[dtype] and how.table != computes_in else ""
+    needed = arithmetic.both_rounded(reference, dtype)
+    if table and PRECISION[arithmetic.narrowest(np.stack([needed.real, needed.imag]), dtype)] <= PRECISION[table]:
         table = ""
-    above = f" above {2 ** PRECISION.get(arithmetic.positions, 0):,}"
-    rounded = (("inv_freq was", arithmetic.frequencies, ""), ("positions were", arithmetic.positions, above),
-               ("angles were", arithmetic.angles, ""), ("tables were", table, ""))
-    return tuple(f"{what} rounded to {name}{where}" for what, name, where in rounded if name in NARROW)
+    above = f" above {2 ** PRECISION.get(how.positions, 0):,}"
+    roundings = (("inv_freq was", how.frequencies, ""), ("positions were", how.positions, above),
+                 ("angles were", how.angles, ""), ("tables were", table, ""))
+    return tuple(f"{what} rounded to {name}{where}" for what, name, where in roundings if name in NARROW)
 
 
 def _errors(best: Explanation, target: Rotary | None, last: float) -> dict[int, float]:
@@ -252,14 +242,14 @@ def _errors(best: Explanation, target: Rotary | None, last: float) -> dict[int, 
 
     If no rotation is expected, return the differences from the rotation that was found.
     """
-    arithmetic, wanted = best.arithmetic, target or best.rotary
-    if arithmetic.angles == "float32" and not arithmetic.frequencies:
-        arithmetic = arithmetic._replace(frequencies="float32")
+    how, reference = best.arithmetic, target or best.rotary
+    if how.angles == "float32" and not how.frequencies:
+        how = how._replace(frequencies="float32")
     errors = {}
     for position in [*(p for p in ERRORS_AT if p < last), *([] if last > ERRORS_AT[-1] else [int(last)])]:
-        at = positions_near(position, axes_of(wanted))
-        values = best.evidence.turned(computed(best.rotary, at + best.evidence.shift, arithmetic))
-        errors[position] = float(difference(values, exact(wanted, at)).max(initial=0))
+        at = arithmetic.positions_near(position)
+        values = best.evidence.turned(arithmetic.computed(best.rotary, at + best.evidence.shift, how))
+        errors[position] = float(difference(values, exact(reference, at)).max(initial=0))
     return errors
 
 
@@ -268,34 +258,34 @@ def _rest(reading: Reading, best: Explanation, is_whole: bool) -> tuple[str, flo
 
     Return the fault of the rows that differ, and the last position before them.
     """
-    total, evidence = reading.positions.shape[-1], best.evidence
+    total, evidence = len(reading.positions), best.evidence
     if is_whole and (len(reading.rows) == total or best.arithmetic.is_narrow):
         return "", math.inf
     float32 = best.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
-    differing: list[int] = []
+
+    def differs(positions: NDArray[Any], values: NDArray[np.complex128]) -> NDArray[np.bool_]:
+        at, values = positions + evidence.shift, evidence.turned(values)
+        wrong = arithmetic.unexplained(best.rotary, at, values, best.arithmetic)
+        if wrong.any() and is_whole:
+            wrong &= arithmetic.unexplained(best.rotary, at, values, float32)
+        return np.asarray((wrong | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))
+
     step = max(1, CHUNK // len(best.rotary.frequencies))
-    for begin in range(0, total, step):
-        rows = slice(begin, begin + step)
-        at, values = reading.positions[..., rows] + evidence.shift, evidence.turned(reading.read(rows))
-        differs = unexplained(best.rotary, at, values, best.arithmetic)
-        if differs.any() and is_whole:
-            differs &= unexplained(best.rotary, at, values, float32)
-        differing += (begin + np.flatnonzero((differs | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))).tolist()
-    if not differing:
+    parts = [slice(first, first + step) for first in range(0, total, step)]
+    differing = np.flatnonzero(np.concatenate([differs(reading.positions[rows], reading.read(rows)) for rows in parts]))
+    if not len(differing):
         return "" if is_whole else "the values at some positions differ", math.inf
-    row, farthest = differing[0], np.abs(reading.positions).reshape(-1, total).max(axis=0)
-    last, first = int(farthest[max(row - 1, 0)]), int(farthest[row])
+    row = int(differing[0])
+    last, first = (int(abs(reading.positions[k])) for k in (max(row - 1, 0), row))
     if len(differing) < total - row or row == 0 or total - row == 1:
         which = "1 row differs, at" if len(differing) == 1 else f"{len(differing)} rows differ, the first at"
         return f"{which} position {first:,}", last
-    shown: Any = reading.read([row, row - 1, 0])
-    while reading.call is not None and first - last > 1:
-        middle = np.full((*reading.positions.shape[:-1], 1), (first + last) // 2)
-        values = evidence.turned(reading.call(middle))
-        is_wrong = bool(unexplained(best.rotary, middle + evidence.shift, values, best.arithmetic).any())
-        last, first = (last, int(middle.flat[0])) if is_wrong else (int(middle.flat[0]), first)
-    if reading.call is not None:
-        shown = np.concatenate([reading.call(np.full((*reading.positions.shape[:-1], 1), p)) for p in (first, last, 0)])
+    call, shown = reading.call, reading.read([row, row - 1, 0])
+    while call is not None and first - last > 1:
+        middle = np.array([(first + last) // 2])
+        last, first = (last, int(middle[0])) if differs(middle, call(middle))[0] else (int(middle[0]), first)
+    if call is not None:
+        shown = np.concatenate([call(np.array([position])) for position in (first, last, 0)])
     if np.array_equal(shown[0], shown[2]):
         return f"the table ends at {first:,} and repeats", last
     ends = f"the table ends at {first:,} and its last row is repeated"
@@ -309,9 +299,9 @@ def _nearest(question: Question, evidence: Evidence) -> Result:
     proposed += [] if target is None else [target]
     if not proposed:
         return Result(None, math.inf, (NO_ROTATION,))
-    sized = next(evidence.sized(max(proposed, key=lambda rotary: evidence.estimate.share_near(rotary.frequencies))))
-    error = difference(evidence.values, exact(sized, evidence.positions))
-    differs = unexplained(sized, evidence.positions, evidence.values, Arithmetic(evidence.dtype, "float32"))
+    rotary = next(evidence.sized(max(proposed, key=lambda rotary: evidence.estimate.share_near(rotary.frequencies))))
+    error = difference(evidence.values, exact(rotary, evidence.positions))
+    differs = arithmetic.unexplained(rotary, evidence.positions, evidence.values, Arithmetic(evidence.dtype, "float32"))
     which = pairs(np.flatnonzero(differs.any(axis=0)))
     return Result(None, float(error.max()), (
-        f"{NO_ROTATION}; the nearest one, {sized!r}, differs in {which} by up to {error.max():.2g}",))
+        f"{NO_ROTATION}; the nearest one, {rotary!r}, differs in {which} by up to {error.max():.2g}",))

@@ -1,10 +1,9 @@
 """Mistakes: the candidates for a rotation, each with what it costs to believe it.
 
-To add a kind of mistake, add a row to one of three tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
-those of frequencies, with their sentences, and `KEYWORDS` the keywords that may have another value.  Then add the first words
-of its sentence to `GUIDE` in report.py, a line to the guide in docs/check.md, and a model with the mistake to
-tests/rotary_faults.py.  Mistakes in the columns of a function are in functions.py, the precisions in arithmetic.py, and tables
-that end or repeat in match_rotary.py.
+To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
+those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in report.py, a line to the guide in
+docs/check.md, and a model with the mistake to tests/rotary_faults.py.  Mistakes in the columns of a function are in
+functions.py, the precisions in arithmetic.py, and tables that end or repeat in match_rotary.py.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ from posenc.check.limits import EXTREME_BASE, FITTED_DIGITS, LOOSE, SIGMAS, TIGH
 from posenc.check.reading import numbers
 
 BASES = (10000.0, 500000.0, 1000000.0, 5000000.0, 10000000.0, 100.0, 150000.0, 160000.0, 250000.0, 256.0, 2000.0)
+LLAMA3 = [{"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+           "original_max_position_embeddings": 8192} for factor in (8.0, 32.0)]
 LENGTHS = (2048, 4096, 8192, 16384, 32768, 65536, 131072, 1024, 512)
 
 # What it costs to believe a candidate; those of equal cost are tried in the order of the tables.
@@ -58,7 +59,7 @@ class Candidate(NamedTuple):
     """A rotation with its cost and its faults; `faults` is None if the keywords of the rotation show the differences."""
 
     cost: int
-    rotary: Rotary
+    rotary: Any             # a Rotary, or None if the mistake is impossible
     faults: tuple[str, ...] | None = None
 
 
@@ -77,7 +78,7 @@ class Situation(NamedTuple):
         return np.flatnonzero(self.estimate.known & (frequencies * self.estimate.frequency > 0))
 
     def powers(self, divisor: float) -> Rotary | None:
-        """Return the rotation with the exponents i / divisor, if there is no scaling."""
+        """Return the rotation whose exponents are i / divisor; None if the expected rotation has a scaling or axes."""
         count = self.expected.rotary_dim // 2
         if self.scaling or self.expected.axes is not None or count < 2:
             return None
@@ -86,65 +87,62 @@ class Situation(NamedTuple):
     def explicit(self, frequencies: NDArray[np.float64]) -> Rotary | None:
         return changed(self.expected, frequencies=frequencies, scale=size_of(self.expected))
 
-    def width(self) -> float:
-        """Return the even number n for which the exponents are 2 i / n, or 0."""
-        used = self.turning(self.plain.frequencies)
-        if len(used) < 2 or self.plain.base <= 1:
-            return 0
-        w, error = self.estimate.frequency[used], self.estimate.error[used]
-        slope = line_through(used, np.abs(w), error / np.abs(w)).slope
-        n = 2 * math.log(self.plain.base) / slope if slope > 1e-9 else 0.0
-        even = 2 * round(n / 2)
-        return even if even != self.expected.rotary_dim and abs(n - even) < 0.25 else 0
+    def scaled(self, types: str, **keywords: Any) -> Rotary | None:
+        """Return the rotation with other keywords of its scaling, if this has one of the types."""
+        is_type = self.scaling.get("rope_type", "") in types.split()
+        return changed(self.expected, scaling=self.scaling | keywords) if is_type else None
 
-    def multiple(self) -> float:
-        """Return the number by which the frequencies are multiplied, from the pair that shows it best, or 0."""
-        used = self.turning(self.expected.frequencies)
-        if len(used) < 2:
-            return 0
-        w = self.estimate.frequency[used]
-        errors = self.estimate.error[used] / np.abs(w)
-        best = np.argmin(errors)
-        factor = short(float(w[best] / self.expected.frequencies[used][best]), float(SIGMAS * errors[best]) + TIGHT, TURNS, 8)
-        return factor if factor != 1 else 0
+    def quotients(self, frequencies: NDArray[np.float64], first: int = 0) -> Iterator[float]:
+        """Yield the quotient of frequencies and their estimates, from the pair that shows it best, from `first` on."""
+        used = self.turning(frequencies)[first:]
+        if len(used):
+            errors = self.estimate.error[used] / np.abs(self.estimate.frequency[used])
+            k = used[np.argmin(errors)]
+            yield short(float(frequencies[k] / self.estimate.frequency[k]), float(SIGMAS * errors.min()) + TIGHT, TURNS, 8)
 
-    def bases(self) -> Iterator[float]:
-        """Yield usual bases, then a fitted one, for the first pairs, which yarn and llama3 keep, then for all pairs."""
-        turning = self.turning(self.expected.frequencies)
+    def factors(self) -> Iterator[float]:
+        """Yield the factor of a scaling that divides the last frequencies."""
+        return self.quotients(self.plain.frequencies, -1)
+
+    def bases(self, usual: bool) -> Iterator[float]:
+        """Yield the usual bases near the estimate, or the estimate: first from the pairs that yarn and llama3 keep."""
+        turning, half = self.turning(self.expected.frequencies), self.expected.rotary_dim / 2
         for used in (turning[: max(3, len(turning) // 4)], turning):
             if len(used) > 1:
                 w, f = self.estimate.frequency[used], self.expected.frequencies[used]
                 line = line_through(used, w / f, self.estimate.error[used] / np.abs(w))
-                half = self.expected.rotary_dim / 2
                 error = 4 * half * line.slope_error + TIGHT
-                if abs(line.slope * half) < EXTREME_BASE:
-                    base = self.expected.base * math.exp(line.slope * half)
-                    yield from (b for b in BASES if abs(math.log(b / base)) < error + 0.02)
-                    yield short(base, error)
+                base = self.expected.base * math.exp(np.clip(line.slope * half, -EXTREME_BASE, EXTREME_BASE))
+                yield from (b for b in BASES if abs(math.log(b / base)) < error + 0.02) if usual else (short(base, error),)
 
-    def factors(self) -> Iterator[float]:
-        """Yield the factor of a scaling that divides the last frequencies."""
-        if len(turning := self.turning(self.plain.frequencies)):
-            w, error = self.estimate.frequency[turning[-1]], self.estimate.error[turning[-1]]
-            yield short(float(self.plain.frequencies[turning[-1]] / w), float(SIGMAS * error / abs(w)) + TIGHT)
+    def widths(self) -> Iterator[int]:
+        """Yield the even numbers n for which exponents 2 i / n give the estimates."""
+        for base in self.bases(usual=False) if self.plain.base > 1 else ():
+            n = self.expected.rotary_dim * math.log(self.plain.base) / math.log(base) if base > 1 + TIGHT else 0
+            if 0 < 2 * round(n / 2) != self.expected.rotary_dim and abs(n - 2 * round(n / 2)) < 0.25:
+                yield 2 * round(n / 2)
 
-    def length(self) -> int:
-        """Return a length for which a scaling of type dynamic or longrope has other frequencies, or 0."""
+    def lengths(self) -> Iterator[int]:
+        """Yield a length for which a scaling of type dynamic or longrope has other frequencies."""
         kind, scaling = self.scaling.get("rope_type"), self.scaling
         if kind == "dynamic" and (growth := next(self.factors(), 0)) > 1:
             factor = float(scaling["factor"])
-            return round(int(scaling["max_position_embeddings"]) * (growth + factor - 1) / factor)
-        trained = int(scaling["original_max_position_embeddings"]) if kind == "longrope" else 0
-        return trained + int(scaling.get("length", 0) <= trained) if trained else 0
+            yield round(int(scaling["max_position_embeddings"]) * (growth + factor - 1) / factor)
+        elif kind == "longrope":
+            trained = int(scaling["original_max_position_embeddings"])
+            yield trained + int(scaling.get("length", 0) <= trained)
 
 
 class Mistake(NamedTuple):
-    """A sentence, and the rotation that a mistake makes of the expected one, with the number {x} in the sentence, if any."""
+    """A sentence, and the rotation that a mistake makes of the expected one, for each of some values.
+
+    The sentence may contain the value as {x}.  If it is empty, the keywords that differ are named.
+    """
 
     cost: int
     sentence: str
     change: Callable[[Situation, Any], Rotary | None]
-    number: Callable[[Situation], float] | None = None      # 0 if there is no number
+    values: Callable[[Situation], Iterable[Any]] = lambda s: (0,)
 
 
 def _twice(s: Situation) -> NDArray[np.float64]:
@@ -152,16 +150,11 @@ def _twice(s: Situation) -> NDArray[np.float64]:
     return f * np.divide(f, plain, out=np.zeros_like(f), where=plain != 0)
 
 
-def _exchanged_betas(s: Situation) -> Rotary:
-    fast, slow = s.scaling.get("beta_fast", 32.0), s.scaling.get("beta_slow", 1.0)
-    return s.expected.replace(scaling=s.scaling | {"beta_fast": slow, "beta_slow": fast})
-
-
 MISTAKES = (
     Mistake(LOST, "the scaling {type} is not applied", lambda s, _: s.plain if s.scaling else None),
     Mistake(KNOWN_SLIP, "the scaling {type} is applied twice", lambda s, _: s.explicit(_twice(s)) if s.scaling else None),
-    Mistake(KNOWN_SLIP, "beta_fast and beta_slow of the scaling yarn are exchanged",
-            lambda s, _: _exchanged_betas(s) if s.scaling.get("rope_type") == "yarn" else None),
+    Mistake(KNOWN_SLIP, "beta_fast and beta_slow of the scaling yarn are exchanged", lambda s, _: s.scaled(
+        "yarn", beta_fast=s.scaling.get("beta_slow", 1.0), beta_slow=s.scaling.get("beta_fast", 32.0))),
     Mistake(KNOWN_SLIP, "the exponents are i / {dim}, expected 2 i / {dim}", lambda s, _: s.powers(s.expected.rotary_dim)),
     Mistake(KNOWN_SLIP, "the exponents are 4 i / {dim}, expected 2 i / {dim}",
             lambda s, _: s.powers(s.expected.rotary_dim / 4)),
@@ -171,27 +164,25 @@ MISTAKES = (
             lambda s, _: s.explicit(1 / s.expected.frequencies) if s.expected.frequencies.all() else None),
     Mistake(KNOWN_SLIP, "the frequencies are in reverse order", lambda s, _: s.explicit(s.expected.frequencies[::-1])),
     Mistake(USUAL_NUMBER, "the frequencies of the scaling {type} are those for sequences of {x} positions",
-            lambda s, x: changed(s.expected, scaling=s.scaling | {"length": int(x)}), Situation.length),
-    Mistake(ONE_NUMBER, "the exponents are 2 i / {x}, expected 2 i / {dim}", lambda s, x: s.powers(x / 2), Situation.width),
-    Mistake(ONE_NUMBER, "the frequencies are multiplied by {x}, as by linear scaling with factor {inverse}",
-            lambda s, x: s.explicit(s.expected.frequencies * x) if 0 < x < 1 else None, Situation.multiple),
-    Mistake(ONE_NUMBER, "the frequencies are multiplied by {x}",
-            lambda s, x: s.explicit(s.expected.frequencies * x), Situation.multiple),
-)
-
-# the scaling type that has a keyword ("" is Rotary itself, which has others with and without a scaling), and other values
-KEYWORDS: tuple[tuple[str, str, Callable[[Situation], Iterable[Any]]], ...] = (
-    ("yarn", "truncate", lambda s: (not s.scaling.get("truncate", True),)),
-    ("linear", "factor", Situation.factors), ("yarn", "factor", Situation.factors), ("llama3", "factor", Situation.factors),
-    ("ntk_alpha", "alpha", Situation.factors),
-    *((name, "original_max_position_embeddings", lambda s: (
-        round(s.scaling["original_max_position_embeddings"] * s.scaling.get("factor", 1)), *LENGTHS))
-      for name in ("yarn", "llama3")),
-    ("yarn", "beta_fast", lambda s: (1, 2, 4, 8, 16, 24, 48, 64, 96, 128)), ("yarn", "beta_slow", lambda s: (2, 4, 8, 16, 32)),
-    ("", "base", Situation.bases),
-    ("", "scaling", lambda s: () if s.scaling else [
-        {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-         "original_max_position_embeddings": 8192} for factor in (8.0, 32.0)]),
+            lambda s, x: s.scaled("dynamic longrope", length=int(x)), Situation.lengths),
+    Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("yarn", truncate=x), lambda s: (not s.scaling.get("truncate", True),)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("linear yarn llama3", factor=x), Situation.factors),
+    Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("ntk_alpha", alpha=x), Situation.factors),
+    Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("yarn llama3", original_max_position_embeddings=x), lambda s: (
+        round(s.scaling.get("original_max_position_embeddings", 0) * s.scaling.get("factor", 1)), *LENGTHS)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("yarn", beta_fast=x), lambda s: (1, 2, 4, 8, 16, 24, 48, 64, 96, 128)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("yarn", beta_slow=x), lambda s: (2, 4, 8, 16, 32)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: changed(s.expected, base=x), lambda s: s.bases(usual=True)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: changed(s.plain, base=x), lambda s: s.bases(usual=True)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: None if s.scaling else changed(s.expected, scaling=x), lambda s: LLAMA3),
+    Mistake(ONE_NUMBER, "the exponents are 2 i / {x}, expected 2 i / {dim}", lambda s, x: s.powers(x / 2), Situation.widths),
+    Mistake(ONE_NUMBER, "the frequencies are divided by {x}, as by linear scaling",
+            lambda s, x: s.explicit(s.expected.frequencies / x) if x > 1 else None,
+            lambda s: s.quotients(s.expected.frequencies)),
+    Mistake(ONE_NUMBER, "the frequencies are multiplied by {x}", lambda s, x: s.explicit(s.expected.frequencies * x),
+            lambda s: (1 / x for x in s.quotients(s.expected.frequencies))),
+    Mistake(ONE_NUMBER, "", lambda s, x: changed(s.expected, base=x), lambda s: s.bases(usual=False)),
+    Mistake(ONE_NUMBER, "", lambda s, x: changed(s.plain, base=x), lambda s: s.bases(usual=False)),
 )
 
 # the sentence, and the transformation, which is its own inverse
@@ -205,31 +196,22 @@ ORIENTATIONS: tuple[tuple[str, Callable[[NDArray[np.complex128]], NDArray[np.com
 
 def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least: float = 1.0) -> list[Candidate]:
     """Return the candidates that have at least a share of their frequencies near the estimates, the cheapest first."""
-    proposed: list[tuple[int, Rotary | None, tuple[str, ...] | None]] = []
+    proposed = [Candidate(FORMULA, rotary) for rotary in _formulas(estimate, head_dim, expected)]
     if expected is not None:
-        proposed.append((NOTHING, expected, ()))
+        proposed.append(Candidate(NOTHING, expected, ()))
         s = Situation(expected, changed(expected, scaling=None) or expected, expected.scaling or {}, estimate)
-        kind, count = s.scaling.get("rope_type", ""), expected.rotary_dim // 2
-        for cost, sentence, change, find in MISTAKES:
-            x = 0.0 if find is None else find(s)
-            if find is None or x:
-                text = sentence.format(type=kind, dim=2 * count, count=count, last=count - 1, x=number(x),
-                                       inverse=number(1 / x) if x else "")
-                proposed.append((cost, change(s, x), (text,)))
-        for scaling_type, key, values in KEYWORDS:
-            for value in values(s) if scaling_type in ("", kind) else ():
-                cost = ONE_NUMBER if key == "base" and value not in BASES else USUAL_NUMBER
-                if scaling_type:
-                    proposed.append((cost, changed(expected, scaling=s.scaling | {key: value}), None))
-                else:
-                    proposed += [(cost, changed(rotary, **{key: value}), None) for rotary in dict.fromkeys((expected, s.plain))]
-    proposed += [(FORMULA, rotary, None) for rotary in _formulas(estimate, head_dim, expected)]
-    return [Candidate(cost, rotary, faults) for cost, rotary, faults in sorted(proposed, key=lambda one: one[0])
-            if rotary is not None and estimate.share_near(rotary.frequencies) >= least]
+        count = expected.rotary_dim // 2
+        words = {"type": s.scaling.get("rope_type", ""), "dim": 2 * count, "count": count, "last": count - 1}
+        for mistake in MISTAKES:
+            for x in mistake.values(s):
+                text = (mistake.sentence.format(**words, x=number(x)),) if mistake.sentence else None
+                proposed.append(Candidate(mistake.cost, mistake.change(s, x), text))
+    return sorted((candidate for candidate in proposed if candidate.rotary is not None
+                   and estimate.share_near(candidate.rotary.frequencies) >= least), key=lambda candidate: candidate.cost)
 
 
 def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Iterator[Rotary | None]:
-    """Yield rotations with geometric frequencies: with a base from `BASES`, then with bases of more and more digits."""
+    """Yield rotations with geometric frequencies, whose base and scale have more and more digits."""
     w, count = estimate.frequency, len(estimate.frequency)
     turning = np.flatnonzero(estimate.known & (w > 0))
     if not len(turning):
@@ -238,19 +220,12 @@ def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Ite
     if expected is None and turning[-1] + 1 < count:
         blank = blank.replace(scaling={"rope_type": "proportional", "partial_rotary_factor": (turning[-1] + 1) / count})
     line = line_through(turning, w[turning], estimate.error[turning] / w[turning])
-    scale, scale_error = math.exp(line.intercept), line.intercept_error
-    if len(turning) == 1:
-        yield changed(blank, frequency_scale=short(scale, SIGMAS * scale_error, TURNS, 8))
-    if len(turning) == 1 or abs(line.slope) * count > 10 * EXTREME_BASE:
-        return
-    base, least = math.exp(line.slope * count), count * max(line.slope_error, 2.0**-52)
-    for usual in BASES:
-        if abs(math.log(usual / base)) < 4 * least + TIGHT:
-            yield changed(blank, base=usual, frequency_scale=short(scale, 4 * scale_error + TIGHT, TURNS, 8))
-    for errors, _ in FITTED_DIGITS:
-        if (within := errors * least + 2.0**-52) < 0.1:
-            multiple = short(scale, errors * scale_error + 2.0**-52, TURNS, 8)
-            yield changed(blank, base=short(base, within), frequency_scale=multiple)
+    for errors, least in FITTED_DIGITS:
+        multiple = line.multiple(errors, least)
+        if len(turning) == 1:
+            yield changed(blank, frequency_scale=multiple)
+        elif (base := line.base(count, errors, least, BASES)) is not None:
+            yield changed(blank, base=base, frequency_scale=multiple)
 
 
 def explicit(estimate: Estimate, head_dim: int, axes: Any = None) -> Candidate:

@@ -55,15 +55,15 @@ def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> NDAr
     """Return finite positions as an array of int64 or float64 of shape (n,), or (axes, n) if there are several axes."""
     if hasattr(positions, "detach"):
         positions, _ = array_of("positions", positions.double())
-    array = Rotary(2).at(positions).positions
-    n = rows if rows is not None else array.shape[-1] if array.size else 1
-    if array.shape != (n,) and (axes == 1 or array.shape != (axes, n)):
+    array = np.asarray(Rotary(2).at(positions).positions)
+    n = rows if rows is not None else max(1, array.shape[-1])
+    if array.shape not in ((n,), (axes, n)[-axes:]):
         expected = f"({n},)" if axes == 1 else f"({n},) or ({axes}, {n})"
         which = "one for each row of the tables" if rows is not None else "at least one position for each axis"
         raise ValueError(f"positions has shape {array.shape}, expected {expected}, {which}")
     if not np.isfinite(array).all():
         raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
-    return np.tile(array, (axes, 1)) if axes > 1 and array.ndim == 1 else array
+    return array
 
 
 # ---- tables of encodings --------------------------------------------------------------------------------------------
