@@ -61,19 +61,6 @@ def test_program_writes_a_table_and_prints_its_version_and_help(tmp_path):
     assert done.returncode == 0 and done.stdout == run("--help").stdout
 
 
-@pytest.mark.parametrize("setting, arguments", [
-    ("POSENC_ISA=bogus", "info --json"), ("POSENC_ISA=bogus", "generate 2 8 -o pe.npy"),
-    ("POSENC_NUM_THREADS=two", "verify pe.npy"),
-])
-def test_invalid_settings_are_reported(tmp_path, setting, arguments):
-    name, text = setting.split("=")
-    done = run(*arguments.split(), cwd=tmp_path, env=os.environ | {name: text})
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"posenc: error: {name} is {text!r}, expected ") and done.stderr.count("\n") == 1
-    assert not any(tmp_path.iterdir())
-    assert "verify" not in arguments or run("--version", env=os.environ | {name: text}).returncode == 0
-
-
 def test_help(call):
     code, out, _ = call("--help")
     assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out

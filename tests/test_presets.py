@@ -8,7 +8,7 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits
-from peers import FLOAT32, FLOAT64, PEERS, POSITIONS
+from peers import FLOAT32, FLOAT64, PEERS
 
 PRESETS = {p.name: p for p in posenc.presets()}
 CASES = [
@@ -81,40 +81,11 @@ def test_every_preset_is_compared_with_a_library():
     assert {peer.preset for peer in PEERS} == set(PRESETS)
 
 
-# ---- defects of the libraries: a preset gives the correct table or an error ---------------------------------------------
-
-
-def timing_signal(d_model):
-    """Return the table for layout="halves" and spacing="endpoint"; if d_model is odd, the last column is zero."""
-    return posenc.encode(len(POSITIONS), d_model, layout="halves", spacing="endpoint", odd="zero")
-
-
 @pytest.mark.parametrize("name", PRESETS)
 def test_two_columns_are_finite_and_distinguishable(name):
     values = posenc.preset(name, 2, padding_idx=None).encode(64, dtype="float64")
     assert np.isfinite(values).all()
     assert (values[1:] != values[0]).any(axis=1).all()
-
-
-@ignore_warnings
-@pytest.mark.parametrize("name", ["m2m100", "speech2text", "musicgen", "whisper", "fairseq", "opennmt-py-concat"])
-def test_presets_work_where_libraries_divide_by_zero(name):
-    with pytest.raises(ZeroDivisionError):
-        next(p for p in PEERS if p.preset == name).table(2)
-    assert_same_bits(posenc.preset(name, 2, order="sin", padding_idx=None).encode(64), timing_signal(2))
-
-
-@ignore_warnings
-@pytest.mark.parametrize("name", ["diffusers-timestep", "pegasus-x"])
-def test_presets_work_where_libraries_give_nan(name):
-    assert np.isnan(next(p for p in PEERS if p.preset == name).table(2)).any()
-    assert_same_bits(posenc.preset(name, 2).encode(64), timing_signal(2))
-
-
-@ignore_warnings
-def test_timesfm_adds_a_row_to_odd_widths():
-    assert next(p for p in PEERS if p.preset == "timesfm").table(7).shape == (65, 6)
-    assert_same_bits(posenc.preset("timesfm", 7).encode(64), timing_signal(7))
 
 
 # ---- names, changes, errors --------------------------------------------------------------------------------------------
