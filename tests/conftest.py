@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -156,6 +157,16 @@ def main_without(package, *args):
     """Return a command that runs the posenc command line, where `package` cannot be imported."""
     code = f"import sys; sys.modules['{package}'] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))"
     return python(code, *args)
+
+
+def peak_of(call):
+    """Return the largest number of bytes that Python and NumPy have allocated during a call."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def compiled(folder, source, *options):

@@ -214,22 +214,13 @@ def test_a_killed_worker_and_a_killed_client(engine, place, tmp_path):
 
 # ---- documentation --------------------------------------------------------------------------------------------------
 
-# A stand-in for sbatch: it runs the tasks of a job immediately, one after another, and prints the number of the job.
-SBATCH = """
-    #!{python}
-    import argparse, os, subprocess
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--parsable", action="store_true")
-    parser.add_argument("--array", default="0-0")
-    for option in ("--cpus-per-task", "--dependency", "--wrap"):
-        parser.add_argument(option)
-    args = parser.parse_args()
-    first, last = map(int, args.array.split("-"))
-    count = {{"SLURM_ARRAY_TASK_COUNT": str(last - first + 1)}}
-    for task in range(first, last + 1):
-        subprocess.run(["bash", "-c", args.wrap], env=os.environ | count | {{"SLURM_ARRAY_TASK_ID": str(task)}}, check=True)
-    print(7 if args.parsable else "Submitted batch job 7")
-    """
+# A stand-in for sbatch: it runs the last argument in four tasks, one after another, and prints the number of the job.
+SBATCH = """#!/bin/bash
+for task in 0 1 2 3; do
+    SLURM_ARRAY_TASK_COUNT=4 SLURM_ARRAY_TASK_ID=$task bash -ec "${@: -1}" >&2 || exit 1
+done
+echo 7
+"""
 
 
 @pytest.fixture
@@ -237,8 +228,7 @@ def programs_folder(tmp_path, monkeypatch):
     """Put the commands python, sbatch and srun first on PATH; return a folder in which to run programs."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    commands = {"python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "srun": '#!/bin/sh\nexec "$@"\n'}
-    commands["sbatch"] = textwrap.dedent(SBATCH).lstrip().format(python=sys.executable)
+    commands = {"python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "srun": '#!/bin/sh\nexec "$@"\n', "sbatch": SBATCH}
     for name, text in commands.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)

@@ -4,7 +4,6 @@ import itertools
 import math
 import re
 import sys
-import tracemalloc
 import types
 import warnings
 from fractions import Fraction
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits, bits_of
+from conftest import assert_same_bits, bits_of, peak_of
 from peers import timm_sincos
 from reference import Reference, round_to
 
@@ -233,13 +232,7 @@ def test_nan_affects_only_the_columns_of_its_axis():
 def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
     out = posenc.grid(shape, d_model, **arguments)
     assert out.nbytes >= 2**26
-    tracemalloc.start()
-    try:
-        posenc.grid(shape, d_model, out=out, **arguments)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 2**23
+    assert peak_of(lambda: posenc.grid(shape, d_model, out=out, **arguments)) < 2**23
 
 
 # ---- errors -----------------------------------------------------------------------------------------------------------
