@@ -8,6 +8,7 @@ import re
 from fractions import Fraction
 from importlib.util import find_spec
 
+import dask.array as da
 import ml_dtypes
 import numpy as np
 import pandas as pd
@@ -18,8 +19,6 @@ import pytest
 import posenc
 from conftest import assert_same_bits
 
-if find_spec("dask"):
-    import dask.array as da
 if find_spec("torch"):
     import torch
 
@@ -66,8 +65,7 @@ def test_columns_are_exact(container):
     if find_spec("torch"):
         assert_same_bits(posenc.torch.encode(column, 8, dtype=torch.float64).numpy(), expected)
         assert_same_bits(posenc.torch.add_to(torch.zeros(4, 8, dtype=torch.float64), column).numpy() + 0, expected + 0.0)
-    if find_spec("dask"):
-        assert_same_bits(posenc.dask.table(column, 8, dtype="float64").compute(), expected)
+    assert_same_bits(posenc.dask.table(column, 8, dtype="float64").compute(), expected)
 
 
 @pytest.mark.parametrize("values", [[7, None], [None, 7, None]], ids=str)
@@ -92,10 +90,8 @@ def entries(column, n):
     yield "segment_ids", lambda: posenc.positions_from_segments(column)
     yield "lengths", lambda: posenc.positions_from_lengths(column)
     yield "start", lambda: posenc.positions_from_lengths([1] * n, start=column)
-    if find_spec("matplotlib"):
-        yield "positions", lambda: posenc.plot.heatmap(posenc.Encoding(8), column)
-    if find_spec("dask"):
-        yield "positions", lambda: posenc.dask.table(column, 8)
+    yield "positions", lambda: posenc.plot.heatmap(posenc.Encoding(8), column)
+    yield "positions", lambda: posenc.dask.table(column, 8)
     if find_spec("torch"):
         yield "positions", lambda: posenc.torch.encode(column, 8)
         yield "positions", lambda: posenc.torch.add_to(torch.ones(n, 8), column)
@@ -298,7 +294,6 @@ def test_large_tensors_of_16_bits_are_refused(entry):
         TORCH_ENTRIES[entry](torch.tensor([0, -most - 2, 1]).to(dtype).double())
 
 
-@pytest.mark.skipif(not find_spec("dask"), reason="needs dask")
 def test_large_dask_positions_of_16_bits_are_refused():
     positions = da.from_array(np.array([0, 2050], np.float16), chunks=1)
     with pytest.raises(ValueError, match="positions reach 2050 in float16"):

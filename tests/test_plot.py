@@ -2,7 +2,6 @@
 
 import math
 import re
-import subprocess
 from pathlib import Path
 
 import matplotlib
@@ -13,7 +12,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 import posenc.plot
-from conftest import python
 from posenc import Encoding, _cli
 
 ROOT = Path(__file__).parent.parent
@@ -155,12 +153,6 @@ def test_plots_draw_into_the_axes_passed_as_ax(draw):
         assert pyplot.gca() is right or pyplot.gcf() is figure
     finally:
         pyplot.close(figure)
-
-
-def test_matplotlib_is_imported_on_demand():
-    code = "import posenc, posenc._cli, sys; assert 'matplotlib' not in sys.modules"
-    code += "; import posenc.plot; assert 'matplotlib.pyplot' not in sys.modules"
-    subprocess.run(python(code), check=True)
 
 
 def test_the_size_of_a_similarity_matrix_is_limited():
