@@ -237,7 +237,7 @@ def test_cgroup_quotas_are_read(tmp_path, files, groups, expected):
 @pytest.mark.parametrize("expected, openmp, limits", [
     (4, 4, {}), (8, 16, {}), (6, 4, {"requested": 6}), (8, 4, {"requested": 10**30}), (3, 8, {"quota": 3}),
     (8, 16, {"quota": 20}), (2, 8, {"torch": 2}), (2, 2, {"torch": 8}), (5, 8, {"torch": 2, "requested": 5}),
-    (7, 7, {"torch": "importing"}),
+    (7, 7, {"torch": "importing"}), (3, 10**6, {"affinity": PermissionError}),
 ])
 def test_the_default_number_of_threads(monkeypatch, expected, openmp, limits):
     torch = limits.get("torch")
@@ -245,19 +245,15 @@ def test_the_default_number_of_threads(monkeypatch, expected, openmp, limits):
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setattr(default_threads, "requested", lambda: limits.get("requested"))
     monkeypatch.setattr(default_threads, "quota", lambda: limits.get("quota"))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    assert default_threads.allowed(openmp) == expected
-
-
-def test_unreadable_affinity_falls_back_to_cpu_count(monkeypatch):
-    def refuse(pid):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "sched_getaffinity", refuse, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(default_threads, "quota", lambda: None)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert default_threads.allowed(10**6) == 3
+
+    def affinity(pid):
+        if "affinity" in limits:
+            raise limits["affinity"]
+        return set(range(8))
+
+    monkeypatch.setattr(os, "sched_getaffinity", affinity, raising=False)
+    assert default_threads.allowed(openmp) == expected
 
 
 SIZES = {"": 0, "512": 512 << 10, "2M": 2 << 20, " 1 g ": 1 << 30, "4096B": 4096, "9" * 30: sys.maxsize, "-1": 0, "many": 0}
