@@ -19,7 +19,7 @@ import posenc
 from posenc import Encoding
 from posenc.check import limits
 from posenc.check.arithmetic import FORMATS, PRECISION
-from posenc.check.fits import TURNS, Line, line_through, phases_of, short
+from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
 from posenc.check.reading import Sample
 
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion

@@ -1,19 +1,168 @@
-"""Evidence: what cosines and sines show at once: their orientation, frequencies, scale, and the offset of their positions."""
+"""Evidence: what values show at once, as numbers with their errors.
+
+For a table, these are frequencies on a line; for a rotation, the orientation, the frequencies, the scale, and the offset of the
+positions.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
+from posenc.check import limits
 from posenc.check.arithmetic import FORMATS, PRECISION, narrowest, size_of
-from posenc.check.fits import Phases, phases_of, short, wrapped
-from posenc.check.limits import FLOAT32, MOST_PHASES, OFFSETS, SIGMAS
-from posenc.check.mistakes import ORIENTATIONS, Estimate, number, pairs
+from posenc.check.reading import number, pairs
+
+# a sentence, and a transformation of cos + i sin that is its own inverse
+Orientation: TypeAlias = tuple[str, Callable[[NDArray[np.complex128]], NDArray[np.complex128]]]
+# common frequency scales, most without a short decimal form
+TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
+
+
+def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
+    """Return the first of these that is near x: a favourite, a decimal of up to four digits, 1 / n, or the shortest decimal.
+
+    The relative difference from x is at most min(lenience * error, 0.002) for a favourite, and `error` for other numbers.
+    """
+    for y in favourites:
+        if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
+            return y
+    for digits in range(17):
+        if digits == 4 and 0.01 <= abs(x) < 1 and abs(1 / round(1 / x) - x) <= error * abs(x):
+            return 1 / round(1 / x)
+        if abs(float(f"{x:.{digits}e}") - x) <= error * abs(x):
+            return float(f"{x:.{digits}e}")
+    return float(x)
+
+
+class Line(NamedTuple):
+    """Frequency k is exp(intercept - slope * k) radians per row or position."""
+
+    intercept: float
+    slope: float
+    intercept_error: float
+    slope_error: float
+
+    def multiple(self, errors: float, least: float) -> float:
+        """Return frequency 0 with as few digits as so many standard errors allow."""
+        return short(math.exp(self.intercept), errors * self.intercept_error + least, TURNS, 4)
+
+    def base(self, divisor: float, errors: float, least: float, usual: Sequence[float] = ()) -> float | None:
+        """Return the base for exponents k / divisor with as few digits as so many standard errors allow.
+
+        Return None if the base would be extreme.
+        """
+        if abs(self.slope * divisor) > limits.WIDEST_RATIO:
+            return None
+        return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual, 4)
+
+
+def line_through(numbers: NDArray[np.intp], values: NDArray[np.float64], relative: NDArray[np.float64]) -> Line:
+    """Fit the line to positive values with relative errors; a single value has the slope 0."""
+    error, y = np.maximum(relative, 2.0**-50), np.log(values)
+    if len(numbers) == 1:
+        return Line(float(y[0]), 0.0, float(error[0]), 0.0)
+    basis = np.stack([np.ones(len(numbers)), -numbers], 1) / error[:, None]
+    solution = np.linalg.lstsq(basis, y / error)[0]
+    scatter = max(1.0, np.sqrt(np.sum((basis @ solution - y / error) ** 2) / max(1, len(numbers) - 2)))
+    errors = scatter * np.sqrt(np.diag(np.linalg.pinv(basis.T @ basis)))
+    return Line(*solution.tolist(), *errors.tolist())
+
+
+# ---- phases ---------------------------------------------------------------------------------------------------------
+
+
+class Phases(NamedTuple):
+    """Estimates for each pair of columns: its values are ``amplitude * exp(i * (phase + frequency * position))``."""
+
+    frequency: NDArray[np.float64]
+    error: NDArray[np.float64]                  # error of the frequency if values are correctly rounded
+    amplitude: NDArray[np.float64]
+    phase: NDArray[np.float64]
+    phase_error: NDArray[np.float64]
+    reach: NDArray[np.float64]                  # largest distance between two positions that the estimate uses
+
+
+def wrapped(angle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an angle in [-pi, pi)."""
+    return (angle + math.pi) % math.tau - math.pi
+
+
+def phases_of(
+    positions: NDArray[Any], values: NDArray[np.complex128], precision: int, smallest: float,
+    guess: NDArray[np.float64] | None = None,
+) -> Phases | None:
+    """Estimate phases from the first row and rows at doubling distances, until the phases disagree with earlier estimates.
+
+    The cosines and sines are rounded to `precision` bits, or to multiples of `smallest`.  The first distance determines a
+    frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (0 if it is None).  Return None if all
+    positions are equal.
+    """
+    order = np.argsort(positions, kind="stable")
+    # subtract before the conversion, because float64 rounds large positions
+    at, z = (positions[order] - positions[order[0]]).astype(np.float64), values[order]
+    amplitude = np.median(np.abs(z), axis=0)
+    errors = 2.0**-precision * np.abs(np.sin(2 * np.angle(z))) + smallest / np.maximum(np.abs(z), smallest)
+    w = np.zeros(z.shape[1]) if guess is None else guess.copy()
+    error, reach = np.full(len(w), np.inf), np.zeros(len(w))
+    going = amplitude > 0
+    distance = 0.0
+    while going.any() and len(later := np.flatnonzero(at > distance)):
+        row = later[0] if not distance else later[np.flatnonzero(at[later] <= max(2 * distance, at[later[0]]))[-1]]
+        distance = float(at[row])
+        rest = wrapped(np.angle(z[row] * np.conj(z[0])) - w * distance)
+        bound = errors[row] + errors[0]
+        # the bound allows for float32 arithmetic, but not for 16-bit arithmetic or for a table that ends
+        angle_error = np.where(np.isinf(error), math.inf, error * distance) + 8 * limits.FLOAT32 * np.abs(w) * distance
+        going &= (np.abs(rest) <= limits.SIGMAS * (angle_error + bound)) | (reach == 0)
+        w = np.where(going, w + rest / distance, w)
+        error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
+    if not distance:
+        return None
+    rest = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
+    used = (at[:, None] <= reach) & (np.abs(rest) < limits.SIGMAS * (error * at[:, None] + errors + errors[0]))
+    # all rows within the reach, by least squares
+    weights = np.where(used, np.maximum(errors, 2.0**-60) ** -2.0, 0.0)
+    total = weights.sum(axis=0)
+    middle, mean = (np.sum(weights * y, axis=0) / total for y in (at[:, None], np.where(used, rest, 0.0)))
+    centred = weights * (at[:, None] - middle)
+    spread = np.sum(centred * (at[:, None] - middle), axis=0)
+    enough = (used.sum(axis=0) > 8) & (spread > 0)
+    step = np.where(enough, np.sum(centred * np.where(used, rest, 0.0), axis=0) / spread, 0.0)
+    w, error = w + step, np.where(enough, np.minimum(1 / np.sqrt(spread), error), error)
+    phase, phase_error = np.angle(z[0]), errors[0]
+    phase = np.where(enough, phase + mean - step * middle, phase)
+    phase_error = np.where(enough, np.sqrt(1 / total) + middle * error, phase_error)
+    start = float(positions[order[0]])
+    return Phases(w, error, amplitude, wrapped(phase - w * start),
+                  phase_error + (error + 4 * limits.FLOAT32 * np.abs(w)) * abs(start), reach)
+
+
+# ---- rotations -------------------------------------------------------------------------------------------------------
+
+
+class Estimate(NamedTuple):
+    """Estimates of the frequencies of pairs, with their errors; only frequencies for which `known` is true are compared."""
+
+    frequency: NDArray[np.float64]
+    error: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+    def share_near(self, frequencies: NDArray[np.float64]) -> float:
+        """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
+        if len(frequencies) != len(self.frequency) or not self.known.any():
+            return 0.0
+        distance = np.abs(self.frequency - frequencies)
+        return float((distance <= limits.SIGMAS * self.error + limits.TIGHT * np.abs(frequencies))[self.known].mean())
+
+    def loose(self) -> Estimate:
+        """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
+        return self._replace(error=np.maximum(self.error, limits.LOOSE / limits.SIGMAS * np.abs(self.frequency)))
 
 
 class Evidence(NamedTuple):
@@ -23,7 +172,7 @@ class Evidence(NamedTuple):
     values: NDArray[np.complex128]
     dtype: str                          # the narrowest dtype that holds all values
     estimate: Estimate
-    orientation: int                    # number of the row of `ORIENTATIONS` that gives the given values
+    orientation: Orientation            # that of the given values
     offset: float                       # the values are those at the given positions plus this offset
     scales: tuple[float, ...]           # possible scales, simple ones first
     scale_error: float
@@ -34,7 +183,7 @@ class Evidence(NamedTuple):
 
     def turned(self, values: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return given values as cos + i sin, or such values as those given; both are the same transformation."""
-        return ORIENTATIONS[self.orientation][1](values)
+        return self.orientation[1](values)
 
     def shifted(self) -> Evidence:
         """Return this evidence with the offset added to the positions."""
@@ -57,7 +206,8 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(
-    positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None
+    positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None,
+    orientations: Sequence[Orientation],
 ) -> Evidence | None:
     """Estimate the orientation, frequencies and scale; return None if all positions are equal.
 
@@ -71,34 +221,36 @@ def evidence_of(
     fastest = 0.0 if target is None or not len(gaps) else float(gaps.min() * np.abs(target.frequencies).max(initial=0))
     sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
     views = []
-    for index, (_, turn) in enumerate(ORIENTATIONS if target is None or size_of(target) > 0 else ORIENTATIONS[:3]):
+    for index, (_, turn) in enumerate(orientations):
         guess = target.frequencies if target is not None and fastest >= math.pi else None
         phases = phases_of(positions, turn(values), PRECISION[stored], smallest, guess)
         if phases is None:
             return None
         offset = _offset(phases, sign)
         views.append((2 if offset is None else min(1, abs(offset)), index, offset or 0.0, phases))
-    _, orientation, offset, phases = min(views, key=lambda view: view[:2])
+    _, index, offset, phases = min(views, key=lambda view: view[:2])
+    sentence, turn = orientations[index]
     used = phases.amplitude > 0
     scales, error = _scales(values, phases, stored, target)
     zero = np.flatnonzero(~used)
-    faults = [ORIENTATIONS[orientation][0], f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0" if len(zero) else ""]
-    return Evidence(positions, ORIENTATIONS[orientation][1](values), stored,
-                    Estimate(phases.frequency, phases.error, used & np.isfinite(phases.error)), orientation, offset, scales,
-                    error, ~used, float(phases.reach.max()), tuple(filter(None, faults)))
+    faults = [sentence, f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0" if len(zero) else ""]
+    estimate = Estimate(phases.frequency, phases.error, used & np.isfinite(phases.error))
+    return Evidence(positions, turn(values), stored, estimate, orientations[index], offset, scales, error, ~used,
+                    float(phases.reach.max()), tuple(filter(None, faults)))
 
 
 def _offset(phases: Phases, sign: int) -> float | None:
     """Return the first of `OFFSETS` that explains most phases; None if there is none, or if angles have another sign."""
     used = (phases.amplitude > 0) & np.isfinite(phases.error)
     w, error = phases.frequency[used], phases.error[used]
-    signs = np.sign(w[np.abs(w) > SIGMAS * error])[np.argsort(np.abs(w[np.abs(w) > SIGMAS * error]), kind="stable")]
-    if np.sum(signs[: max(1, len(signs) // 2)]) * sign < 0:         # of the slower half: fast pairs are ambiguous
+    turning = np.array(sorted(w[np.abs(w) > limits.SIGMAS * error], key=abs))
+    slower_half = turning[: max(1, len(turning) // 2)]          # the signs of fast pairs are ambiguous
+    if np.sum(np.sign(slower_half)) * sign < 0:
         return None
-    for offset in OFFSETS:
+    for offset in limits.OFFSETS:
         rest = np.abs(wrapped(phases.phase[used] - w * offset))
-        bound = SIGMAS * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(w * offset)
-        if (rest <= bound).mean() > MOST_PHASES:
+        bound = limits.SIGMAS * phases.phase_error[used] + 1e-6 + 64 * limits.FLOAT32 * np.abs(w * offset)
+        if (rest <= bound).mean() > limits.MOST_PHASES:
             return float(offset)
     return None
 
@@ -114,6 +266,6 @@ def _scales(
     # the values of slow pairs are all rounded in the same direction
     turning = used & (np.abs(phases.frequency) * phases.reach > 2 * math.tau)
     mean = np.abs(values[:, turning if turning.any() else used])
-    fine = max(SIGMAS / math.sqrt(mean.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
+    fine = max(limits.SIGMAS / math.sqrt(mean.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
     return tuple(dict.fromkeys((*(x for x in expected if abs(x - scale) <= error), short(scale, error / scale),
                                 short(float(mean.mean()), fine), short(float(mean.mean()), fine / 8)))), error

@@ -20,8 +20,8 @@ from posenc.check import arithmetic, mistakes
 from posenc.check.arithmetic import NARROW, PRECISION, Arithmetic, axes_of, difference, exact, size_of
 from posenc.check.evidence import Evidence, evidence_of
 from posenc.check.limits import ALIKE, CHUNK, ERRORS_AT, MOST_COLUMNS, NOT_KNOWN, SIGMAS
-from posenc.check.mistakes import Candidate, changed, pairs
-from posenc.check.reading import Reading
+from posenc.check.mistakes import ORIENTATIONS, Candidate, changed
+from posenc.check.reading import Reading, pairs
 
 NO_ROTATION = "no known rotation gives these values"
 
@@ -164,7 +164,9 @@ def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.comp
     """Return the result for values at positions of one axis."""
     axes = None if question.target is None else question.target.axes
     one_axis = question if axes is None else question._replace(target=question.target.replace(axes=None))
-    evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target)
+    # a negative scale is expected for some rotations, so it is no orientation of theirs
+    orientations = ORIENTATIONS if one_axis.target is None or size_of(one_axis.target) > 0 else ORIENTATIONS[:3]
+    evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target, orientations)
     assert evidence is not None         # the positions are not all equal
     best, is_whole = _first(one_axis, evidence), True
     reach = min(float(np.abs(positions).max()) / 2, evidence.reach)

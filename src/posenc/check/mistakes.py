@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from posenc import Rotary
 from posenc.check.arithmetic import size_of
-from posenc.check.fits import TURNS, line_through, short
-from posenc.check.limits import EXTREME_BASE, FITTED_DIGITS, LOOSE, SIGMAS, TIGHT
-from posenc.check.reading import numbers
+from posenc.check.evidence import TURNS, Estimate, Orientation, line_through, short
+from posenc.check.limits import EXTREME_BASE, FITTED_DIGITS, SIGMAS, TIGHT
+from posenc.check.reading import number, pairs
 
 BASES = (10000.0, 500000.0, 1000000.0, 5000000.0, 10000000.0, 100.0, 150000.0, 160000.0, 250000.0, 256.0, 2000.0)
 LLAMA3 = [{"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -34,25 +34,6 @@ USUAL_NUMBER = 3    # a keyword has another value, which many models have
 ONE_NUMBER = 4      # a number without a meaning was fitted
 FORMULA = 5         # a formula was fitted without an expectation
 EVERY_FREQUENCY = 6     # all frequencies were fitted
-
-
-class Estimate(NamedTuple):
-    """Estimates of the frequencies of pairs, with their errors; only frequencies for which `known` is true are compared."""
-
-    frequency: NDArray[np.float64]
-    error: NDArray[np.float64]
-    known: NDArray[np.bool_]
-
-    def share_near(self, frequencies: NDArray[np.float64]) -> float:
-        """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
-        if len(frequencies) != len(self.frequency) or not self.known.any():
-            return 0.0
-        distance = np.abs(self.frequency - frequencies)
-        return float((distance <= SIGMAS * self.error + TIGHT * np.abs(frequencies))[self.known].mean())
-
-    def loose(self) -> Estimate:
-        """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
-        return self._replace(error=np.maximum(self.error, LOOSE / SIGMAS * np.abs(self.frequency)))
 
 
 class Candidate(NamedTuple):
@@ -185,8 +166,7 @@ MISTAKES = (
     Mistake(ONE_NUMBER, "", lambda s, x: changed(s.plain, base=x), lambda s: s.bases(usual=False)),
 )
 
-# the sentence, and the transformation, which is its own inverse
-ORIENTATIONS: tuple[tuple[str, Callable[[NDArray[np.complex128]], NDArray[np.complex128]]], ...] = (
+ORIENTATIONS: tuple[Orientation, ...] = (
     ("", lambda z: z),
     ("the signs of the sines are reversed", np.conj),
     ("cos and sin are exchanged", lambda z: 1j * np.conj(z)),
@@ -243,16 +223,6 @@ def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
 
 
 # ---- sentences ------------------------------------------------------------------------------------------------------
-
-
-def pairs(values: Any) -> str:
-    """Return pairs of columns as text: "pair 3", "pairs 0 to 7"."""
-    return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
-
-
-def number(x: float) -> str:
-    """Return a number as text: integers in full, others with six digits."""
-    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
 
 
 def not_rotated(values: Any) -> str:

@@ -18,12 +18,12 @@ HOW = "pass a function of x and positions that {} to posenc.check.assert_rotary(
 
 
 class Place(NamedTuple):
-    """A module that has the tables or frequencies of a rotation, and the modules that contain it."""
+    """A module that has the tables or frequencies of a rotation."""
 
     name: str
     module: Any
-    owners: tuple[Any, ...]                 # from the nearest one to the whole model
-    functions: Sequence[Callable[..., Any]] = ()        # those that apply the tables
+    config: Any             # that of the nearest module that contains this one and has a configuration, or None
+    functions: Sequence[Callable[..., Any]]         # those that apply the tables
 
 
 class Expected(NamedTuple):
@@ -92,7 +92,7 @@ def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[...
         if readable is None:
             raise TypeError(f"config is {config!r} of type {type(config).__name__}, "
                             "expected a configuration from transformers, its dict, or a posenc.Rotary")
-        config = readable
+        config = entry_of(readable, "text_config") or readable
     if apply is not None and (not callable(apply) or calls.roles_of(apply) is None):
         raise TypeError(f"apply is {apply!r}, expected a function with parameters such as (q, k, cos, sin) or (x, freqs_cis)")
     rows: list[RotaryRow] = []
@@ -100,15 +100,22 @@ def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[...
         groups: dict[Any, list[Place]] = {}
         for name, module in model.named_modules():
             if calls.is_place(module):
-                parts = name.split(".") if name else []
-                owners = [model.get_submodule(".".join(parts[:length])) for length in reversed(range(len(parts)))]
-                functions = calls.functions_of(module, owners) if apply is None else [apply]
-                place = Place(name, module, tuple(owners) or (model,), functions)
-                nearest = None if config is not None else id(_config(place))
-                groups.setdefault((calls.key_of(module), tuple(map(id, functions)), nearest), []).append(place)
+                place = _place(model, name, module, config, apply)
+                key = calls.key_of(module), tuple(map(id, place.functions)), id(place.config)
+                groups.setdefault(key, []).append(place)
         for places in groups.values():
-            rows += _rows(model, places, _expectations(places[0], config))
+            rows += _rows(model, places, _expectations(places[0]))
     return RotaryReport(rows or [unchecked_row("model", None, _next_step(model))])
+
+
+def _place(model: Any, name: str, module: Any, config: Any, apply: Callable[..., Any] | None) -> Place:
+    parts = name.split(".")
+    owners = [model.get_submodule(".".join(parts[:length])) for length in reversed(range(len(parts)))]
+    if config is None:
+        configs = [owner.config for owner in owners if getattr(owner, "config", None) is not None]
+        # those of diffusers do not describe the rotation
+        config = configs[0] if configs and not type(configs[0]).__module__.startswith("diffusers.") else None
+    return Place(name, module, config, calls.functions_of(module, owners) if apply is None else [apply])
 
 
 def _next_step(model: Any) -> str:
@@ -122,11 +129,6 @@ def _next_step(model: Any) -> str:
 # ---- expected rotations ---------------------------------------------------------------------------------------------
 
 
-def _config(place: Place) -> Any:
-    """Return the configuration of the nearest owner that has a configuration, or None."""
-    return next((config for owner in place.owners if (config := getattr(owner, "config", None)) is not None), None)
-
-
 def _readable(config: Any) -> Any:
     """Return an argument for `Rotary.from_config`: a configuration, or the attributes of another object, or None."""
     if isinstance(config, Mapping) or hasattr(config, "to_dict"):
@@ -134,30 +136,27 @@ def _readable(config: Any) -> Any:
     return None if isinstance(config, type) else getattr(config, "__dict__", None) or None
 
 
-def _expectations(place: Place, config: Any) -> list[Expected]:
+def _expectations(place: Place) -> list[Expected]:
     """Return the rotation of each layer type in the configuration."""
-    if isinstance(config, Rotary):
-        return [Expected(config, None, config)]
-    nearest = _readable(_config(place))
-    if config is None and (nearest is None or type(nearest).__module__.startswith("diffusers.")):
-        return [Expected(reason="no configuration was given; pass config=")]    # those of diffusers do not describe it
-    chosen = nearest if config is None else entry_of(config, "text_config") or config
+    if isinstance(place.config, Rotary):
+        return [Expected(place.config, None, place.config)]
+    config = _readable(place.config)
+    if config is None:
+        return [Expected(reason="no configuration was given; pass config=")]
     try:
-        types = Rotary.layer_types(chosen)
-        used = [name for name in types if name is None or name in (entry_of(chosen, "layer_types") or types)]
-        return [Expected(chosen, name, Rotary.from_config(chosen, name)) for name in used or types]
+        types = Rotary.layer_types(config)
+        used = [name for name in types if name is None or name in (entry_of(config, "layer_types") or types)]
+        return [Expected(config, name, Rotary.from_config(config, name, _length(place.module, name))) for name in used or types]
     except (TypeError, ValueError) as error:
-        return [Expected(chosen, reason=str(error))]
+        return [Expected(config, reason=str(error))]
 
 
-def _valid(setting: calls.Setting, expected: Expected, module: Any) -> Rotary:
-    """Return the rotation to check: for a module of posenc, that for its length, else that for short sequences."""
-    if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
+def _length(module: Any, layer_type: str | None) -> int | None:
+    """Return the length of the sequences for which a module of posenc has its frequencies; None for other modules."""
+    if isinstance(module, RotaryEmbedding):
         with suppress(ValueError):      # raised if the module does not have this layer type
-            length = (module.rotary(setting.layer_type).scaling or {}).get("length")
-            return Rotary.from_config(expected.config, expected.layer_type, length)
-    assert expected.rotary is not None
-    return expected.rotary
+            return (module.rotary(layer_type).scaling or {}).get("length")
+    return None
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
@@ -184,30 +183,26 @@ def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool
         reason = f"{meta[0]} is on the meta device; load the weights, then check again" if meta else (
             expected.reason or "xPos is not supported")
         return unchecked_row(name, rotary, reason)
-    setting = calls.Setting(expected.layer_type if per_type else None, axes_of(rotary))
-    if tensors:
-        setting = setting._replace(device=next(iter(tensors.values())).device)
+    device = next((tensor.device for tensor in tensors.values()), calls.Setting().device)
+    setting = calls.Setting(expected.layer_type if per_type else None, axes_of(rotary), device=device)
     dtype = calls.dtype_of(model)
-    settings = [setting]
-    if dtype in calls.DTYPES:           # the module may round positions to this dtype
-        settings.append(setting._replace(dtype=dtype))
+    settings = [setting, setting._replace(dtype=dtype)]         # the module may round positions to this dtype
     source = "expected" if expected.config is rotary else SOURCE
 
     def judge(rotation: Any, what: str) -> RotaryRow:
-        return row_of(name, rotation, _valid(setting, expected, module), what, source, calls.DTYPES.get(dtype, ""))
+        return row_of(name, rotation, rotary, what, source, calls.DTYPES.get(dtype, ""))
 
-    rows = [_compared(place, one, rotary, judge) for one in settings]
+    rows = [_compared(place, one, rotary, judge) for one in settings[: 2 if dtype in calls.DTYPES else 1]]
     row = next((row for row in rows if row.verdict == "wrong"), rows[0])._replace(module=name, expected=rotary)
     if row.verdict == "not checked":
         return row
-    faults = dict.fromkeys(fault for row in rows if row.verdict == "wrong" for fault in row.faults)
+    faults = [fault for row in rows if row.verdict == "wrong" for fault in row.faults]
     stored = None if isinstance(module, RotaryEmbedding) or calls.grows(module) else calls.stored(module)
     positions = longest(expected.config) or 0 if source == SOURCE else 0
     if stored is not None and stored[0] < positions:
-        fault = f"the table has {stored[0]:,} rows, the configuration has max_position_embeddings {positions:,}"
         row = row._replace(errors={p: error if p < stored[0] else None for p, error in row.errors.items()})
-        faults[fault] = None
-    return row if tuple(faults) == row.faults else with_faults(row, tuple(faults))
+        faults.append(f"the table has {stored[0]:,} rows, the configuration has max_position_embeddings {positions:,}")
+    return with_faults(row, tuple(dict.fromkeys(faults)))
 
 
 def _compared(
@@ -266,9 +261,7 @@ def _with_function(
             compared=f"tables (the code refers to {labels}, only some of which agree with them; pass apply=)")
     if not applied:
         return _with_parts(tables, rows)
-    label, row = applied[0]
-    if row.faults and tables.verdict != "wrong":
-        return row._replace(remedy=f"in {label}: {row.remedy}")
+    _, row = applied[0]
     return _with_parts(row, [*rows, tables])
 
 

@@ -24,6 +24,16 @@ def numbers(values: Any) -> str:
     return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
 
 
+def pairs(values: Any) -> str:
+    """Return pairs of columns as text: "pair 3", "pairs 0 to 7"."""
+    return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
+
+
+def number(x: float) -> str:
+    """Return a number as text: integers in full, others with six digits."""
+    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
+
+
 # ---- arrays ---------------------------------------------------------------------------------------------------------
 
 
