@@ -519,6 +519,21 @@ def test_functions_of_which_only_some_agree_are_named():
     assert row.verdict == FLOAT32 and "only some of which agree" in row.compared
 
 
+def test_a_function_is_not_compared_if_the_code_moves_columns_before():
+    """Neither is that of another part of the model, although the outer modules contain its code."""
+    def forward(self, q, k, tables):
+        return apply_rotary_pos_emb(deinterleave(q), deinterleave(k), *tables)  # noqa: F821
+
+    moving = model(config=INTERLEAVED)
+    for layer in moving.layers:
+        kind = type("Moving", (nn.Module,), {"forward": types.FunctionType(
+            forward.__code__, {"apply_rotary_pos_emb": rotary_faults.halves})})
+        layer.__class__ = kind
+    report = check_rotary(nn.ModuleList([moving, model()]))
+    assert [(row.verdict, row.compared) for row in report] == [
+        (FLOAT32, "tables"), (FLOAT32, "tables and the function rotary_faults.halves")]
+
+
 def test_a_table_must_have_the_rows_of_the_configuration():
     config = CONFIG | {"max_position_embeddings": 4096}
     row, = check_rotary(model(Short(16), config=config))

@@ -100,17 +100,19 @@ def key_of(module: nn.Module) -> Any:
 def functions_of(module: nn.Module, owners: Iterable[nn.Module]) -> list[Callable[..., Any]]:
     """Return the functions of `APPLY` to which the code of the nearest owner refers, in the module that defines the code."""
     for owner in (module, *owners):
-        functions: dict[int, Callable[..., Any]] = {}
         parts = [part for part in owner.modules() if part in (module, owner) or not is_place(part)]
         kinds = {kind: None for part in parts for kind in type(part).__mro__ if not kind.__module__.startswith("torch")}
-        for method in (inspect.unwrap(value) for kind in kinds for value in vars(kind).values() if inspect.isfunction(value)):
+        methods = [inspect.unwrap(value) for kind in kinds for value in vars(kind).values() if inspect.isfunction(value)]
+        callers = [method for method in methods if not set(APPLY).isdisjoint(method.__code__.co_names)]
+        functions: dict[int, Callable[..., Any]] = {}
+        for method in callers:
             # code that moves the columns before the call does not use the function as it is
             names = method.__code__.co_names
-            for name in () if any(map(MOVES_COLUMNS.match, names)) else APPLY:
-                function = method.__globals__.get(name) if name in names else None
+            for name in () if any(map(MOVES_COLUMNS.match, names)) else names:
+                function = method.__globals__.get(name) if name in APPLY else None
                 if callable(function) and roles_of(function) is not None:
                     functions[id(function)] = function
-        if functions:
+        if callers:
             return list(functions.values())
     return []
 
@@ -203,6 +205,24 @@ def stored(module: nn.Module) -> tuple[int, Rotate] | None:
             is_plain = table.ndim == 2 and not table.is_complex()
             return len(table), lambda x, at, table=table, is_plain=is_plain: table[at].chunk(2, -1) if is_plain else table[at]
     return None
+
+
+def reader_of(module: nn.Module, setting: Setting, columns: int) -> tuple[Rotate | None, bool]:
+    """Return a function that calls a module or reads its stored tables, and whether it returns rotated x.
+
+    The function is None if the module can neither be called nor has tables.
+    """
+    call = forward_of(copied(module), setting) if is_called(module) else None
+    is_rotated = None if call is None else rotates(call, columns)
+    if is_rotated is None:
+        tables = stored(module)
+        return None if tables is None else tables[1], False
+    return call, is_rotated
+
+
+def label_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, with its module."""
+    return ".".join(filter(None, (getattr(function, "__module__", ""), getattr(function, "__qualname__", ""))))
 
 
 def tables_of(result: Any) -> tuple[Tensor, Tensor]:

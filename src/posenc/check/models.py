@@ -208,67 +208,51 @@ def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool
 def _compared(
     place: Place, setting: calls.Setting, rotary: Rotary, judge: Callable[[Any, str], RotaryRow]
 ) -> RotaryRow:
-    """Compare the rotation of a module with an expected one, with the frequencies, the tables, and the function."""
-    module, read, is_rotated = place.module, None, None
-    if calls.is_called(module):
-        try:
-            module = calls.copied(module)
-            read = calls.forward_of(module, setting)
-            is_rotated = None if read is None else calls.rotates(read, rotary.head_dim)
-        except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
-            reason = f"a call of the module raises {type(error).__name__}: {error}; {HOW.format('calls it')}"
-            return unchecked_row("", rotary, reason)
+    """Compare the frequencies of a module, its tables, and the rotation by the functions that apply them."""
+    try:
+        read, is_rotated = calls.reader_of(place.module, setting, rotary.head_dim)
+    except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
+        reason = f"a call of the module raises {type(error).__name__}: {error}; {HOW.format('calls it')}"
+        return unchecked_row("", rotary, reason)
     names = (f"{setting.layer_type}_inv_freq",) if setting.layer_type else ("inv_freq", "inv_freqs")
-    frequencies = next((t for name, t in calls.tensors_of(module).items() if name in names and t.ndim == 1), None)
+    frequencies = next((t for name, t in calls.tensors_of(place.module).items() if name in names and t.ndim == 1), None)
     rows = [] if frequencies is None else [judge(frequencies, "frequencies")]
-    if is_rotated:
-        return _with_parts(judge(read, "the module's rotation"), rows)
-    if is_rotated is None:
-        read = None if (stored := calls.stored(module)) is None else stored[1]
     if read is None:
         what = "only frequencies were compared, because posenc cannot call the module" if rows else (
             "posenc cannot read a rotation from the module")
         row = unchecked_row("", rotary, f"{what}; {HOW.format('calls it')}")
         return row if not rows else rows[0] if rows[0].faults else rows[0]._replace(verdict=row.verdict, faults=row.faults)
-    return _with_function(place, setting, rotary, judge, read, rows)
+    if is_rotated:
+        return _with_parts(judge(read, "the module's rotation"), rows)
 
-
-def _with_function(
-    place: Place, setting: calls.Setting, rotary: Rotary, judge: Callable[[Any, str], RotaryRow], read: calls.Rotate,
-    rows: list[RotaryRow],
-) -> RotaryRow:
-    """Compare tables, and the rotation by the functions that apply them; `rows` are those of frequencies."""
-    def judge_tables(order: int) -> RotaryRow:
-        what = "tables" if order == 1 else "tables, which the module returns as (sin, cos),"
+    def judge_tables(what: str, order: int) -> RotaryRow:
         return judge(lambda x, positions: [*map(calls.once, calls.tables_of(read(x, positions)))][::order], what)
 
-    order, tables = 1, judge_tables(1)
+    what, order = "tables", 1
+    tables = judge_tables(what, order)
     if "cos and sin are exchanged" in tables.faults:            # an attention may unpack them in this order
-        order, tables = -1, judge_tables(-1)
-    applied = []
+        what, order = "tables, which the module returns as (sin, cos),", -1
+        tables = judge_tables(what, order)
+    applied: dict[str, RotaryRow] = {}
     for function in place.functions:
-        label = ".".join(filter(None, (getattr(function, "__module__", ""), getattr(function, "__qualname__", ""))))
+        label = calls.label_of(function)
         for columns in dict.fromkeys((rotary.head_dim, rotary.rotary_dim)):
-            rotation = calls.composed(function, read, setting, columns, order)
-            row = judge(rotation, f"{tables.compared} and the function {label}")
+            row = judge(calls.composed(function, read, setting, columns, order), f"{what} and the function {label}")
             if row.verdict != "not checked":
-                applied.append((label, row))
+                applied[label] = row
                 break
-    are_wrong = [bool(row.faults) for _, row in applied]
-    if any(are_wrong) and not all(are_wrong):
-        labels = " and ".join(label for label, _ in applied)
-        return _with_parts(tables, rows)._replace(
+    if len({bool(row.faults) for row in applied.values()}) == 2:
+        labels = " and ".join(applied)
+        tables = tables._replace(
             compared=f"tables (the code refers to {labels}, only some of which agree with them; pass apply=)")
-    if not applied:
-        return _with_parts(tables, rows)
-    _, row = applied[0]
-    return _with_parts(row, [*rows, tables])
+        applied = {}
+    return _with_parts(next(iter(applied.values()), tables), [*rows, tables])
 
 
-def _with_parts(whole: RotaryRow, parts: Sequence[RotaryRow]) -> RotaryRow:
-    """List the faults of the first part that has faults before those that only the whole rotation has."""
-    part = next((part for part in parts if part.verdict == "wrong"), whole)
-    if whole.verdict != "wrong":
-        return whole
-    others = () if whole.found is None else tuple(fault for fault in whole.faults if fault not in part.faults)
-    return with_faults(whole._replace(found=whole.found or part.found), part.faults + others)
+def _with_parts(rotation: RotaryRow, parts: Sequence[RotaryRow]) -> RotaryRow:
+    """List the faults of the first part that has faults before those that only the rotation as a whole has."""
+    if rotation.verdict != "wrong":
+        return rotation
+    part = next((part for part in parts if part.verdict == "wrong"), rotation)
+    faults = () if rotation.found is None else rotation.faults
+    return with_faults(rotation._replace(found=rotation.found or part.found), tuple(dict.fromkeys(part.faults + faults)))

@@ -39,7 +39,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
         The largest error of a cosine or sine near each of the positions 1,000, 100,000 and 1,000,000; None if it is unknown, or
         if a stored table does not have this position.
     remedy : str
-        The line of docs/check.md that describes the fault, with the name of the function that has it, if posenc knows it.
+        The line of docs/check.md that describes the fault.
     compared : str
         What was compared, such as "tables" or "tables and apply_rotary_pos_emb"; an empty string if nothing was.
 
