@@ -18,7 +18,6 @@ import posenc.check
 
 assert_type(posenc.encode(10, 8), NDArray[Any])
 assert_type(posenc.encode(10, 8, dtype="float32"), NDArray[Any])
-assert_type(posenc.encode(10, 8, dtype=np.dtype(np.float16)), NDArray[Any])
 assert_type(posenc.encode(10, 8, dtype="bfloat16"), NDArray[Any])
 
 
@@ -57,7 +56,6 @@ posenc.encode(10, 8, bse=1)  # type: ignore[call-overload]
 posenc.encode(10, 8, base="1")  # type: ignore[call-overload]
 posenc.encode(10, 8, layout="half")  # type: ignore[call-overload]
 posenc.encode(10, 8, threads=1.5)  # type: ignore[call-overload]
-assert_type(posenc.encode(10, 8, dtype=None), NDArray[Any])
 assert_type(posenc.encode(10, 8, dtype=None, out=bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])
 posenc.encode(10, 8, out=[0.0])  # type: ignore[call-overload]
 posenc.add_to(mapped, bse=1)  # type: ignore[call-arg]
