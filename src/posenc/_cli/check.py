@@ -64,15 +64,15 @@ def run(args: argparse.Namespace) -> int:
 
 def expected_rotations(path: str) -> dict[str | None, Rotary]:
     """Return the rotation of each layer type in a configuration; raise Failure if the configuration describes none."""
-    wanted = "expected a model's configuration, a JSON object"
+    description = "expected a model's configuration, a JSON object"
     try:
         with open(path, "rb") as file:
             config = json.load(file)
     except ValueError as error:
-        raise options.Failure(f"{path}: CONFIG is not a JSON file, {wanted}: {error}") from error
+        raise options.Failure(f"{path}: CONFIG is not a JSON file, {description}: {error}") from error
     try:
         if not isinstance(config, dict):
-            raise ValueError(f"CONFIG is a JSON {type(config).__name__}, {wanted}")
+            raise ValueError(f"CONFIG is a JSON {type(config).__name__}, {description}")
         part = config.get("text_config")
         if isinstance(part, dict) and not {"head_dim", "hidden_size"} & config.keys():
             config = part

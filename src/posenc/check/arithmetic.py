@@ -122,14 +122,14 @@ def unexplained(
 
 def explained(
     rotary: Rotary, positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, narrow: bool = False,
-    used: Any = slice(None),
+    which_pairs: Any = slice(None),
 ) -> Arithmetic | None:
-    """Return the arithmetic with which a rotation gives the values of the `used` pairs, or None.
+    """Return the arithmetic with which a rotation gives the values of the pairs `which_pairs`, or None.
 
     With `narrow`, the arithmetic must round angles, frequencies or positions to 16 bits.
     """
     for arithmetic in _narrow(dtype) if narrow else (Arithmetic(dtype, angles) for angles in ("", "float64", "float32")):
-        differs = unexplained(rotary, positions, values, arithmetic)[:, used]
+        differs = unexplained(rotary, positions, values, arithmetic)[:, which_pairs]
         if not differs.any() or narrow and differs.mean() < NARROW_SHARE and differs.mean(axis=1).max() < NARROW_ROW:
             return arithmetic
     return None

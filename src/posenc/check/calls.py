@@ -196,9 +196,9 @@ def stored(module: nn.Module) -> tuple[int, Rotate] | None:
     """
     tensors = {name: t[0] if t.ndim == 3 and len(t) == 1 else t for name, t in tensors_of(module).items() if t.ndim > 1}
     for name, table in tensors.items():
-        other = tensors.get(name.replace("cos", "sin")) if is_rotary(name) and "cos" in name and "sin" not in name else None
-        if other is not None:
-            return len(table), lambda x, at, table=table, other=other: (table[at], other[at])
+        sines = tensors.get(name.replace("cos", "sin")) if is_rotary(name) and "cos" in name and "sin" not in name else None
+        if sines is not None:
+            return len(table), lambda x, at, table=table, sines=sines: (table[at], sines[at])
         if name == "embed_positions" and table.shape[1] % 2 == 0:
             return len(table), lambda x, at, table=table: table[at].chunk(2, -1)[::-1]
         if is_rotary(name) and "sin_" not in name:

@@ -20,7 +20,7 @@ from posenc import Encoding
 from posenc.check import limits
 from posenc.check.arithmetic import FORMATS, PRECISION
 from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
-from posenc.check.reading import Sample
+from posenc.check.reading import Sample, positions_at
 
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
 PROBES = np.array([1.0, 777.0])
@@ -45,8 +45,8 @@ def cost_of(encoding: Encoding, names: Names) -> float:
     if names:
         return limits.PRESET_BITS
     numbers = [v for v in changes_of(encoding).values() if isinstance(v, float)]
-    usual = *TURNS, *_scales(encoding.d_model)
-    digits = (1 if v in usual else len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
+    usual_numbers = *TURNS, *_scales(encoding.d_model)
+    digits = (1 if v in usual_numbers else len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
     return limits.FIT_BITS + limits.DIGIT_BITS * sum(digits)
 
 
@@ -73,12 +73,12 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
         except ValueError:                      # the preset does not support this d_model
             continue
         ignored = {"padding_idx", "odd"} if d_model % 2 == 0 else {"padding_idx"}
-        plain = Encoding(d_model, **{
+        short_form = Encoding(d_model, **{
             k: v for k, v in changes_of(encoding).items() if k not in ignored and (k, v) != ("shift", 0.0)})
         label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
         if np.isfinite(encoding.frequencies).all():
-            shortest, names = by_key.get(key := key_of(plain), (plain, ()))
-            by_key[key] = min(shortest, plain, key=lambda e: len(changes_of(e))), (*names, (label, encoding.padding_idx))
+            shortest, names = by_key.get(key := key_of(short_form), (short_form, ()))
+            by_key[key] = min(shortest, short_form, key=lambda e: len(changes_of(e))), (*names, (label, encoding.padding_idx))
     return by_key
 
 
@@ -92,7 +92,7 @@ def _presets(sample: Sample) -> Iterator[Candidate]:
 
 def _fits(sample: Sample) -> Iterator[Candidate]:
     """Yield encodings with common or short decimal parameters, for each layout whose pairs have a constant radius."""
-    at = sample.rows if sample.positions is None else sample.positions_in(sample.positions)
+    at = sample.rows if sample.positions is None else positions_at(sample.positions, sample.rows)
     d_model = sample.values.shape[1]
     names = {key: names for key, (_, names) in preset_encodings(d_model).items()}
     odd = "zero" if d_model % 2 and not sample.values[:, -1].any() else "truncate"
@@ -118,18 +118,18 @@ def _line(at: NDArray[Any], z: NDArray[np.complex128], stored: str, noise: float
     """Fit the line of the frequencies, first to the slow half, because fast pairs may turn by more than half a turn per row."""
     guess = None
     numbers = np.arange(z.shape[1])
-    chosen = numbers[len(numbers) // 2 if len(numbers) > 3 else 0 :]
+    pairs = numbers[len(numbers) // 2 if len(numbers) > 3 else 0 :]
     for _ in range(2):
         phases = phases_of(at, z, PRECISION[stored], max(noise, 2.0 ** FORMATS[stored][1]), guess)
         if phases is None:
             return None
-        sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[chosen])))
+        sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[pairs])))
         w = sign * phases.frequency
-        known = chosen[(w[chosen] > 0) & (phases.error[chosen] < limits.KNOWN * w[chosen])]
-        if not len(known):
+        fitted = pairs[(w[pairs] > 0) & (phases.error[pairs] < limits.KNOWN * w[pairs])]
+        if not len(fitted):
             return None
-        line = line_through(known, w[known], phases.error[known] / w[known])
-        guess, chosen = sign * np.exp(line.intercept - line.slope * numbers), numbers
+        line = line_through(fitted, w[fitted], phases.error[fitted] / w[fitted])
+        guess, pairs = sign * np.exp(line.intercept - line.slope * numbers), numbers
     return line
 
 
@@ -199,15 +199,15 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = _matching(rough, sample.values[0], order, reach)
     rows, values = sample.rows[:16] - sample.rows[0], sample.values[:16][:, order]
-    best = _nearest(rough, starts, np.ones_like(starts), rows, values, order, sample.stored)
-    if best is None and len(rows) > 1 and len(starts):
+    place = _nearest(rough, starts, np.ones_like(starts), rows, values, order, sample.stored)
+    if place is None and len(rows) > 1 and len(starts):
         nexts = _matching(rough, sample.values[1], order, reach)
         steps, remainders = np.divmod(nexts[:64, None] - starts[:64], rows[1])
         later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= limits.NEAR))
-        best = _nearest(rough, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
-    if best is None:
+        place = _nearest(rough, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
+    if place is None:
         return None
-    start, step = best
+    start, step = place
     start -= step * int(sample.rows[0])
     return range(start, start + step * sample.total, step)
 
@@ -234,5 +234,5 @@ def _nearest(
     errors = np.sqrt(np.mean((rough.values(starts[:, None] + steps[:, None] * rows, order) - values) ** 2, axis=(1, 2)))
     floor = abs(rough.scale) * 2.0 ** -PRECISION[dtype]
     scores = values.size * np.log2(np.maximum(errors, floor)) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
-    best = np.argmin(scores)
-    return (int(starts[best]), int(steps[best])) if errors[best] < limits.PLACED * abs(rough.scale) else None
+    index = np.argmin(scores)
+    return (int(starts[index]), int(steps[index])) if errors[index] < limits.PLACED * abs(rough.scale) else None

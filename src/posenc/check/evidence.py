@@ -52,14 +52,14 @@ class Line(NamedTuple):
         """Return frequency 0 with as few digits as so many standard errors allow."""
         return short(math.exp(self.intercept), errors * self.intercept_error + least, TURNS, 4)
 
-    def base(self, divisor: float, errors: float, least: float, usual: Sequence[float] = ()) -> float | None:
+    def base(self, divisor: float, errors: float, least: float, usual_bases: Sequence[float] = ()) -> float | None:
         """Return the base for exponents k / divisor with as few digits as so many standard errors allow.
 
         Return None if the base would be extreme.
         """
         if abs(self.slope * divisor) > limits.WIDEST_RATIO:
             return None
-        return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual, 4)
+        return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual_bases, 4)
 
 
 def line_through(numbers: NDArray[np.intp], values: NDArray[np.float64], relative: NDArray[np.float64]) -> Line:
@@ -115,25 +115,25 @@ def phases_of(
     while going.any() and len(later := np.flatnonzero(at > distance)):
         row = later[0] if not distance else later[np.flatnonzero(at[later] <= max(2 * distance, at[later[0]]))[-1]]
         distance = float(at[row])
-        rest = wrapped(np.angle(z[row] * np.conj(z[0])) - w * distance)
+        residual = wrapped(np.angle(z[row] * np.conj(z[0])) - w * distance)
         bound = errors[row] + errors[0]
         # the bound allows for float32 arithmetic, but not for 16-bit arithmetic or for a table that ends
         angle_error = np.where(np.isinf(error), math.inf, error * distance) + 8 * limits.FLOAT32 * np.abs(w) * distance
-        going &= (np.abs(rest) <= limits.SIGMAS * (angle_error + bound)) | (reach == 0)
-        w = np.where(going, w + rest / distance, w)
+        going &= (np.abs(residual) <= limits.SIGMAS * (angle_error + bound)) | (reach == 0)
+        w = np.where(going, w + residual / distance, w)
         error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
     if not distance:
         return None
-    rest = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
-    used = (at[:, None] <= reach) & (np.abs(rest) < limits.SIGMAS * (error * at[:, None] + errors + errors[0]))
+    residual = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
+    is_used = (at[:, None] <= reach) & (np.abs(residual) < limits.SIGMAS * (error * at[:, None] + errors + errors[0]))
     # all rows within the reach, by least squares
-    weights = np.where(used, np.maximum(errors, 2.0**-60) ** -2.0, 0.0)
+    weights = np.where(is_used, np.maximum(errors, 2.0**-60) ** -2.0, 0.0)
     total = weights.sum(axis=0)
-    middle, mean = (np.sum(weights * y, axis=0) / total for y in (at[:, None], np.where(used, rest, 0.0)))
+    middle, mean = (np.sum(weights * y, axis=0) / total for y in (at[:, None], np.where(is_used, residual, 0.0)))
     centred = weights * (at[:, None] - middle)
     spread = np.sum(centred * (at[:, None] - middle), axis=0)
-    enough = (used.sum(axis=0) > 8) & (spread > 0)
-    step = np.where(enough, np.sum(centred * np.where(used, rest, 0.0), axis=0) / spread, 0.0)
+    enough = (is_used.sum(axis=0) > 8) & (spread > 0)
+    step = np.where(enough, np.sum(centred * np.where(is_used, residual, 0.0), axis=0) / spread, 0.0)
     w, error = w + step, np.where(enough, np.minimum(1 / np.sqrt(spread), error), error)
     phase, phase_error = np.angle(z[0]), errors[0]
     phase = np.where(enough, phase + mean - step * middle, phase)
@@ -147,18 +147,18 @@ def phases_of(
 
 
 class Estimate(NamedTuple):
-    """Estimates of the frequencies of pairs, with their errors; only frequencies for which `known` is true are compared."""
+    """Estimates of the frequencies of pairs, with their errors; only frequencies for which `is_known` is true are compared."""
 
     frequency: NDArray[np.float64]
     error: NDArray[np.float64]
-    known: NDArray[np.bool_]
+    is_known: NDArray[np.bool_]
 
     def share_near(self, frequencies: NDArray[np.float64]) -> float:
         """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
-        if len(frequencies) != len(self.frequency) or not self.known.any():
+        if len(frequencies) != len(self.frequency) or not self.is_known.any():
             return 0.0
         distance = np.abs(self.frequency - frequencies)
-        return float((distance <= limits.SIGMAS * self.error + limits.TIGHT * np.abs(frequencies))[self.known].mean())
+        return float((distance <= limits.SIGMAS * self.error + limits.TIGHT * np.abs(frequencies))[self.is_known].mean())
 
     def loose(self) -> Estimate:
         """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
@@ -187,10 +187,10 @@ class Evidence(NamedTuple):
 
     def shifted(self) -> Evidence:
         """Return this evidence with the offset added to the positions."""
-        whole = int(self.offset) if float(self.offset).is_integer() else self.offset
+        offset = int(self.offset) if float(self.offset).is_integer() else self.offset
         first = float(np.min(self.positions))
-        fault = f"positions start at {number(first + whole)}, expected {number(first)}"
-        return self._replace(positions=self.positions + whole, shift=whole, faults=(*self.faults, fault))
+        fault = f"positions start at {number(first + offset)}, expected {number(first)}"
+        return self._replace(positions=self.positions + offset, shift=offset, faults=(*self.faults, fault))
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
         """Yield a rotation with its own scale, if the values agree with this scale, then with each possible scale."""
@@ -230,27 +230,27 @@ def evidence_of(
         views.append((2 if offset is None else min(1, abs(offset)), index, offset or 0.0, phases))
     _, index, offset, phases = min(views, key=lambda view: view[:2])
     sentence, turn = orientations[index]
-    used = phases.amplitude > 0
+    is_turned = phases.amplitude > 0
     scales, error = _scales(values, phases, stored, target)
-    zero = np.flatnonzero(~used)
+    zero = np.flatnonzero(~is_turned)
     faults = [sentence, f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0" if len(zero) else ""]
-    estimate = Estimate(phases.frequency, phases.error, used & np.isfinite(phases.error))
-    return Evidence(positions, turn(values), stored, estimate, orientations[index], offset, scales, error, ~used,
+    estimate = Estimate(phases.frequency, phases.error, is_turned & np.isfinite(phases.error))
+    return Evidence(positions, turn(values), stored, estimate, orientations[index], offset, scales, error, ~is_turned,
                     float(phases.reach.max()), tuple(filter(None, faults)))
 
 
 def _offset(phases: Phases, sign: int) -> float | None:
     """Return the first of `OFFSETS` that explains most phases; None if there is none, or if angles have another sign."""
-    used = (phases.amplitude > 0) & np.isfinite(phases.error)
-    w, error = phases.frequency[used], phases.error[used]
+    is_turned = (phases.amplitude > 0) & np.isfinite(phases.error)
+    w, error = phases.frequency[is_turned], phases.error[is_turned]
     turning = np.array(sorted(w[np.abs(w) > limits.SIGMAS * error], key=abs))
     slower_half = turning[: max(1, len(turning) // 2)]          # the signs of fast pairs are ambiguous
     if np.sum(np.sign(slower_half)) * sign < 0:
         return None
     for offset in limits.OFFSETS:
-        rest = np.abs(wrapped(phases.phase[used] - w * offset))
-        bound = limits.SIGMAS * phases.phase_error[used] + 1e-6 + 64 * limits.FLOAT32 * np.abs(w * offset)
-        if (rest <= bound).mean() > limits.MOST_PHASES:
+        residual = np.abs(wrapped(phases.phase[is_turned] - w * offset))
+        bound = limits.SIGMAS * phases.phase_error[is_turned] + 1e-6 + 64 * limits.FLOAT32 * np.abs(w * offset)
+        if (residual <= bound).mean() > limits.MOST_PHASES:
             return float(offset)
     return None
 
@@ -259,13 +259,13 @@ def _scales(
     values: NDArray[np.complex128], phases: Phases, dtype: str, target: Rotary | None
 ) -> tuple[tuple[float, ...], float]:
     """Return the possible scales, and the error of the first estimate."""
-    used = phases.amplitude > 0
-    scale = float(np.median(phases.amplitude[used]))
+    is_turned = phases.amplitude > 0
+    scale = float(np.median(phases.amplitude[is_turned]))
     error = scale * 2.0 ** (1 - PRECISION[dtype])
     expected = (1.0,) if target is None else (abs(size_of(target)), 1.0)
     # the values of slow pairs are all rounded in the same direction
-    turning = used & (np.abs(phases.frequency) * phases.reach > 2 * math.tau)
-    mean = np.abs(values[:, turning if turning.any() else used])
+    is_fast = is_turned & (np.abs(phases.frequency) * phases.reach > 2 * math.tau)
+    mean = np.abs(values[:, is_fast if is_fast.any() else is_turned])
     fine = max(limits.SIGMAS / math.sqrt(mean.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
     return tuple(dict.fromkeys((*(x for x in expected if abs(x - scale) <= error), short(scale, error / scale),
                                 short(float(mean.mean()), fine), short(float(mean.mean()), fine / 8)))), error

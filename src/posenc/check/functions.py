@@ -91,8 +91,8 @@ def read_function(
         of_keys = "" if nonzero[0] else "keys: "
         return [Reading("float32", faults=(f"{of_keys}the function returns values other than 0 if x is 0",))]
     x = np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (at.shape[-1], 1))
-    both = call(x, at)
-    count = 2 if len(both) == 2 and not np.array_equal(both[0], both[1], equal_nan=True) else 1
+    rotated = call(x, at)
+    count = 2 if len(rotated) == 2 and not np.array_equal(rotated[0], rotated[1], equal_nan=True) else 1
     readings = [_read_rotated(call, index, at, head_dim, expected, any_order) for index in range(count)]
     return [reading._replace(remarks=(*reading.remarks, *ends)) for reading in readings]
 
@@ -141,19 +141,19 @@ def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) ->
     """
     if not positions.size:
         return ""
-    chosen = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
+    some_positions = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
 
     def values(at: NDArray[Any]) -> NDArray[Any]:
         parts = call.values(np.ones((16, head_dim), np.float32), at)
         stacked = np.stack(np.broadcast_arrays(*parts))
         return stacked.reshape(-1, 16, stacked.shape[-1])
 
-    mixed, last = values(chosen), values(np.broadcast_to(chosen[..., -1:], chosen.shape))
-    if np.array_equal(mixed, last, equal_nan=True):
+    mixed, at_last = values(some_positions), values(np.broadcast_to(some_positions[..., -1:], some_positions.shape))
+    if np.array_equal(mixed, at_last, equal_nan=True):
         return "" if _agree(mixed, mixed[:, :1]) else "the values depend on the row, not on its position"
-    if _agree(last, mixed[:, -1:]):
+    if _agree(at_last, mixed[:, -1:]):
         return ""
-    if _agree(last, values(np.zeros_like(chosen))):
+    if _agree(at_last, values(np.zeros_like(some_positions))):
         return "positions are counted from the first one of each call"
     return "the values depend on the other positions of the call"
 
@@ -186,9 +186,9 @@ def _read_rotated(
         rotary_dim = max(rotary_dim, expected.rotary_dim)
     first = np.array([pair[0] for pair in together] or range((rotary_dim or head_dim) // 2), int)
     if layout is not None:
-        rest = [k for (k,) in (pair for pair in outputs if len(pair) == 1) if k >= rotary_dim and outputs[k,]]
-        other = [k for k in rest if np.abs(matrices[:, k]).max() > SMALL and np.abs(matrices[:, k, k] - 1).max() > 1e-6]
-        faults += [f"columns {numbers(other)} are multiplied by a factor but not rotated"] if other else []
+        single = [k for (k,) in (pair for pair in outputs if len(pair) == 1) if k >= rotary_dim and outputs[k,]]
+        scaled = [k for k in single if np.abs(matrices[:, k]).max() > SMALL and np.abs(matrices[:, k, k] - 1).max() > 1e-6]
+        faults += [f"columns {numbers(scaled)} are multiplied by a factor but not rotated"] if scaled else []
         first = np.arange(rotary_dim // 2) * (1 if layout == "halves" else 2)
     elif len(together) > 1:
         faults.append("the columns are paired neither as halves nor interleaved: {} with {}".format(*together[0]))

@@ -18,7 +18,7 @@ from posenc import Encoding
 from posenc.check import conventions, limits
 from posenc.check.arithmetic import NARROW, PRECISION, float64_of, growth_of
 from posenc.check.conventions import Candidate, Names
-from posenc.check.reading import Sample, numbers, positions_at, positions_of, sample_of, table_of
+from posenc.check.reading import Sample, chunks, numbers, positions_at, positions_of, sample_of, table_of
 
 PLAIN = {"rounding": 0.0, "float64 angles": 2.0**-53, "float32 angles": limits.FLOAT32}     # relative errors of angles
 
@@ -115,16 +115,16 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         raise ValueError(f"table has {d_model} columns, expected at most {limits.WIDEST}")
     if not isinstance(nearest, bool):
         raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
-    known = None if positions is None else _given_positions(positions, rows)
+    at = None if positions is None else _given_positions(positions, rows)
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
-        sample = sample_of(array, dtype, known)
+        sample = sample_of(array, dtype, at)
         if sample is None:
             return []
         matches = [match for result in _best(sample) if (match := _compared(array, dtype, result)) is not None]
-        if not matches and nearest and (best := _nearest(sample)) is not None:
-            matches = [best]
+        if not matches and nearest:
+            matches = _nearest(sample)
     return matches
 
 
@@ -164,8 +164,9 @@ def _best(sample: Sample) -> list[Result]:
                 results += [r for r in _results(kind(sample), sample, reach) if r.reason not in reasons]
         if reach == limits.REACH:       # far away, large errors of angles would allow for wrong parameters
             results = [result for result in results if result.reason == "rounding"]
-    best = max((result.score for result in results), default=0)
-    results = sorted((result for result in results if result.score > best - limits.TIE), key=lambda result: -result.score)
+    highest_score = max((result.score for result in results), default=0)
+    results = [result for result in results if result.score > highest_score - limits.TIE]
+    results.sort(key=lambda result: -result.score)
     first: dict[Any, Result] = {}
     for result in results:          # the same table may have several encodings
         where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
@@ -182,8 +183,8 @@ def _results(proposed: Iterable[Candidate], sample: Sample, reach: int) -> Itera
         for encoding in (encodings[0], encodings[-1])[: 1 if reach == limits.REACH else 2]:
             positions = conventions.placed(encoding, sample, reach) if positions is None else positions
         if positions is not None:
-            similar = [_evaluated(encoding, names, sample, positions) for encoding in encodings]
-            yield from sorted(filter(None, similar), key=lambda r: r.score)[-1:]
+            results = [_evaluated(encoding, names, sample, positions) for encoding in encodings]
+            yield from sorted(filter(None, results), key=lambda result: result.score)[-1:]
 
 
 def _named(result: Result) -> Result:
@@ -236,7 +237,7 @@ def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: rang
 
 def _errors(encoding: Encoding, sample: Sample, positions: range | NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the absolute errors of an encoding on the sample, and the distances of its positions from 0, as a column."""
-    at = sample.positions_in(positions)
+    at = positions_at(positions, sample.rows)
     error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
     return error, np.abs(at.astype(np.float64) + encoding.position_offset)[:, None]
 
@@ -257,12 +258,10 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
 def _compared(table: NDArray[Any], dtype: str, result: Result) -> Match | None:
     """Compare a result with all rows; return the match, or None if too many rows differ."""
     encoding, positions, parts = result.encoding, result.positions, []
-    step = max(1, limits.CHUNK // encoding.d_model)
-    out = np.empty((step, encoding.d_model), np.uint16 if dtype == "bfloat16" else dtype)
-    for first in range(0, len(table), step):
-        rows = slice(first, first + step)
-        values, at = float64_of(table[rows], dtype), positions[rows]
-        expected = float64_of(encoding.encode(at, dtype=dtype, out=out[: len(values)]), dtype)
+    for rows in chunks(len(table), encoding.d_model):
+        values = float64_of(table[rows], dtype)
+        out = np.empty(values.shape, np.uint16 if dtype == "bfloat16" else dtype)
+        expected = float64_of(encoding.encode(positions[rows], dtype=dtype, out=out), dtype)
         difference = np.where(np.isnan(values) & np.isnan(expected), 0.0, np.abs(values - expected))
         parts.append((np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1), ~values.any(axis=1),
                       (np.signbit(values) == np.signbit(expected)).all(axis=1)))        # distinguishes 0 from -0
@@ -286,13 +285,13 @@ def _compared(table: NDArray[Any], dtype: str, result: Result) -> Match | None:
 # ---- the nearest convention -----------------------------------------------------------------------------------------
 
 
-def _nearest(sample: Sample) -> Match | None:
-    """Return the nearest convention as a match whose reason names the other columns; None if most columns differ.
+def _nearest(sample: Sample) -> list[Match]:
+    """Return the nearest convention as a match whose reason names the other columns; nothing if most columns differ.
 
     If the positions are unknown, ranges from 0 and from 1 are tried.
     """
     starts = (range(sample.total), range(1, sample.total + 1)) if sample.positions is None else (sample.positions,)
-    best, share = None, limits.MOST_COLUMNS
+    matches, share = [], limits.MOST_COLUMNS
     for encodings, names in (candidate for kind in conventions.KINDS for candidate in kind(sample)):
         encoding = encodings[-1]
         size, fastest = abs(encoding.scale), np.max(np.abs(encoding.frequencies), initial=0.0)
@@ -305,5 +304,5 @@ def _nearest(sample: Sample) -> Match | None:
                 largest = float(np.nan_to_num(error[:, columns], nan=math.inf).max(initial=0.0))
                 which = f"column {columns[0]} differs" if len(columns) == 1 else f"columns {numbers(columns)} differ"
                 reason = f"no match: {which} by up to {largest:.2g}"
-                best = Match(encoding, positions, tuple(name for name, _ in names), largest, reason)
-    return best
+                matches = [Match(encoding, positions, tuple(name for name, _ in names), largest, reason)]
+    return matches

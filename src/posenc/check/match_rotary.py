@@ -19,9 +19,9 @@ from posenc import Rotary
 from posenc.check import arithmetic, mistakes
 from posenc.check.arithmetic import NARROW, PRECISION, Arithmetic, axes_of, difference, exact, size_of
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.limits import ALIKE, CHUNK, ERRORS_AT, MOST_COLUMNS, NOT_KNOWN, SIGMAS
+from posenc.check.limits import ALIKE, ERRORS_AT, MOST_COLUMNS, NOT_KNOWN, SIGMAS
 from posenc.check.mistakes import ORIENTATIONS, Candidate, changed
-from posenc.check.reading import Reading, pairs
+from posenc.check.reading import Reading, chunks, pairs
 
 NO_ROTATION = "no known rotation gives these values"
 
@@ -92,11 +92,11 @@ def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple
     widths = (changed(expected, **changes, **more) for more in ({}, {"scaling": None}, {"frequencies": None}))
     if (rotary := next(filter(None, widths), None)) is not None:
         yield rotary, (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
-    if count < (wanted := expected.rotary_dim // 2):
+    if count < (pair_count := expected.rotary_dim // 2):
         changes["axes"] = expected.axes and expected.axes[:count]
         rotary = changed(expected, **changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
         if rotary is not None:
-            yield rotary, (mistakes.not_rotated(range(count, wanted)),)
+            yield rotary, (mistakes.not_rotated(range(count, pair_count)),)
 
 
 def _directly(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result | None:
@@ -142,10 +142,10 @@ def _first(question: Question, evidence: Evidence, first_rows: bool = False) -> 
     A fitted candidate that explains the values only with rounded angles may have parameters with too few digits; the next
     candidates may have more.
     """
-    best: Explanation | None = None
+    with_rounded_angles: Explanation | None = None
     for view, candidate, narrow in _explanations(question, evidence, first_rows):
-        if best is not None and (narrow or candidate.cost == mistakes.EVERY_FREQUENCY):
-            return best
+        if with_rounded_angles is not None and (narrow or candidate.cost == mistakes.EVERY_FREQUENCY):
+            return with_rounded_angles
         for rotary in view.sized(candidate.rotary):
             how = arithmetic.explained(rotary, view.positions, view.values, view.dtype, narrow, ~view.zero)
             if how is not None:
@@ -153,11 +153,11 @@ def _first(question: Question, evidence: Evidence, first_rows: bool = False) -> 
                 if faults is None and question.target is not None:
                     faults = mistakes.differences(candidate.rotary, question.target, question.source)
                 explanation = Explanation(rotary, how, (*(faults or ()), *view.faults), view)
-                if not how.angles or best is None and (narrow or candidate.faults is not None):
+                if not how.angles or with_rounded_angles is None and (narrow or candidate.faults is not None):
                     return explanation
-                best = best or explanation
+                with_rounded_angles = with_rounded_angles or explanation
                 break
-    return best
+    return with_rounded_angles
 
 
 def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result:
@@ -168,16 +168,16 @@ def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.comp
     orientations = ORIENTATIONS if one_axis.target is None or size_of(one_axis.target) > 0 else ORIENTATIONS[:3]
     evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target, orientations)
     assert evidence is not None         # the positions are not all equal
-    best, is_whole = _first(one_axis, evidence), True
+    explanation, is_whole = _first(one_axis, evidence), True
     reach = min(float(np.abs(positions).max()) / 2, evidence.reach)
-    while best is None and reach >= 8:          # perhaps only the first rows follow a rotation
+    while explanation is None and reach >= 8:          # perhaps only the first rows follow a rotation
         is_whole, within = False, np.abs(positions) <= reach
         nearby = evidence._replace(positions=positions[within], values=evidence.values[within])
-        best = _first(one_axis, nearby, first_rows=True)
+        explanation = _first(one_axis, nearby, first_rows=True)
         reach /= 2
-    if best is None:
+    if explanation is None:
         return _nearest(one_axis, evidence)
-    result = _described(one_axis, best, *_rest(question.reading, best, is_whole))
+    result = _described(one_axis, explanation, *_rest(question.reading, explanation, is_whole))
     if axes is None or result.rotary is None:
         return result
     rotary = result.rotary.replace(axes=axes)
@@ -188,16 +188,18 @@ def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.comp
     return result._replace(rotary=rotary, faults=(*result.faults, *faults))
 
 
-def _described(question: Question, best: Explanation, end: str, last: float) -> Result:
+def _described(question: Question, explanation: Explanation, end: str, last_position: float) -> Result:
     """Return the result for an explanation, with all its faults and remarks; `end` is the fault of rows that differ."""
-    reading, target, evidence, how = question.reading, question.target, best.evidence, best.arithmetic
+    reading, target, evidence, how = question.reading, question.target, explanation.evidence, explanation.arithmetic
     layout, of_layout, remarks = _layout(reading, target, question.source)
-    rotary = best.rotary.replace(layout=layout)
+    rotary = explanation.rotary.replace(layout=layout)
     distance = difference(reading.read(reading.rows), exact(rotary, reading.positions[reading.rows]))
-    errors = _errors(best, target, last if reading.call else min(last, float(np.abs(reading.positions).max())))
+    if not reading.call:
+        last_position = min(last_position, float(np.abs(reading.positions).max()))
+    errors = _errors(explanation, target, last_position)
     reference = exact(rotary, evidence.positions)
     of_arithmetic = _of_arithmetic(how, reference, reading.dtype, question.computes_in)
-    if how.angles == "float32" and not of_arithmetic and not best.faults:
+    if how.angles == "float32" and not of_arithmetic and not explanation.faults:
         position, error = max(errors.items())
         remarks = (f"float32 angles: the error is {error:.1g} at position {position:,}", *remarks)
     elif not of_arithmetic:
@@ -208,23 +210,24 @@ def _described(question: Question, best: Explanation, end: str, last: float) -> 
     unknown = unknown[rotary.frequencies[unknown] != 0]
     if len(unknown):
         remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
-    faults = (*of_layout, *best.faults, *mistakes.of_scale(rotary, target, question.source), *of_arithmetic, end)
+    faults = (*of_layout, *explanation.faults, *mistakes.of_scale(rotary, target, question.source), *of_arithmetic, end)
     largest = float(np.nan_to_num(distance, nan=math.inf).max())
     return Result(rotary, largest, tuple(filter(None, faults)), remarks, errors)
 
 
 def _layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
     """Return the layout of a rotation, its faults, and its remarks."""
-    shown = reading.layout or reading.repeated
-    wanted = (shown or "halves") if expected is None else expected.layout
-    if shown in (None, wanted):
-        return wanted, (), ()
+    layout = reading.layout or reading.repeated
+    expected_layout = (layout or "halves") if expected is None else expected.layout
+    if layout in (None, expected_layout):
+        return expected_layout, (), ()
     if reading.layout:
-        return shown, (f"layout is {shown}, {source} {wanted}",), ()
-    if shown == "halves":
-        return wanted, (), ("the tables have their columns twice, as halves, and do not show the layout of the rotation",)
+        return layout, (f"layout is {layout}, {source} {expected_layout}",), ()
+    if layout == "halves":
+        remark = "the tables have their columns twice, as halves, and do not show the layout of the rotation"
+        return expected_layout, (), (remark,)
     twice = "the tables have each column twice in succession, as for layout interleaved"
-    return wanted, (f"{twice}, {source} {wanted}",), ()
+    return expected_layout, (f"{twice}, {source} {expected_layout}",), ()
 
 
 def _of_arithmetic(how: Arithmetic, reference: NDArray[np.complex128], dtype: str, computes_in: str) -> tuple[str, ...]:
@@ -239,59 +242,63 @@ def _of_arithmetic(how: Arithmetic, reference: NDArray[np.complex128], dtype: st
     return tuple(f"{what} rounded to {name}{where}" for what, name, where in roundings if name in NARROW)
 
 
-def _errors(best: Explanation, target: Rotary | None, last: float) -> dict[int, float]:
+def _errors(explanation: Explanation, target: Rotary | None, last_position: float) -> dict[int, float]:
     """Return the largest differences from the expected rotation near each of ERRORS_AT, up to the last position.
 
     If no rotation is expected, return the differences from the rotation that was found.
     """
-    how, reference = best.arithmetic, target or best.rotary
+    how, reference = explanation.arithmetic, target or explanation.rotary
     if how.angles == "float32" and not how.frequencies:
         how = how._replace(frequencies="float32")
     errors = {}
-    for position in [*(p for p in ERRORS_AT if p < last), *([] if last > ERRORS_AT[-1] else [int(last)])]:
+    end = [] if last_position > ERRORS_AT[-1] else [int(last_position)]
+    for position in [*(p for p in ERRORS_AT if p < last_position), *end]:
         at = arithmetic.positions_near(position)
-        values = best.evidence.turned(arithmetic.computed(best.rotary, at + best.evidence.shift, how))
+        values = explanation.evidence.turned(arithmetic.computed(explanation.rotary, at + explanation.evidence.shift, how))
         errors[position] = float(difference(values, exact(reference, at)).max(initial=0))
     return errors
 
 
-def _rest(reading: Reading, best: Explanation, is_whole: bool) -> tuple[str, float]:
+def _rest(reading: Reading, explanation: Explanation, is_whole: bool) -> tuple[str, float]:
     """Compare all rows with the rotation found in the sample, or in its first rows if `is_whole` is False.
 
     Return the fault of the rows that differ, and the last position before them.
     """
-    total, evidence = len(reading.positions), best.evidence
-    if is_whole and (len(reading.rows) == total or best.arithmetic.is_narrow):
+    total, evidence = len(reading.positions), explanation.evidence
+    if is_whole and (len(reading.rows) == total or explanation.arithmetic.is_narrow):
         return "", math.inf
-    float32 = best.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
+    float32 = explanation.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
 
     def differs(positions: NDArray[Any], values: NDArray[np.complex128]) -> NDArray[np.bool_]:
         at, values = positions + evidence.shift, evidence.turned(values)
-        wrong = arithmetic.unexplained(best.rotary, at, values, best.arithmetic)
-        if wrong.any() and is_whole:
-            wrong &= arithmetic.unexplained(best.rotary, at, values, float32)
-        return np.asarray((wrong | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))
+        is_wrong = arithmetic.unexplained(explanation.rotary, at, values, explanation.arithmetic)
+        if is_wrong.any() and is_whole:
+            is_wrong &= arithmetic.unexplained(explanation.rotary, at, values, float32)
+        return np.asarray((is_wrong | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))
 
-    step = max(1, CHUNK // len(best.rotary.frequencies))
-    parts = [slice(first, first + step) for first in range(0, total, step)]
+    parts = chunks(total, len(explanation.rotary.frequencies))
     differing = np.flatnonzero(np.concatenate([differs(reading.positions[rows], reading.read(rows)) for rows in parts]))
     if not len(differing):
         return "" if is_whole else "the values at some positions differ", math.inf
     row = int(differing[0])
-    last, first = (int(abs(reading.positions[k])) for k in (max(row - 1, 0), row))
+    last_right, first_wrong = (int(abs(reading.positions[k])) for k in (max(row - 1, 0), row))
     if len(differing) < total - row or row == 0 or total - row == 1:
         which = "1 row differs, at" if len(differing) == 1 else f"{len(differing)} rows differ, the first at"
-        return f"{which} position {first:,}", last
-    call, shown = reading.call, reading.read([row, row - 1, 0])
-    while call is not None and first - last > 1:
-        middle = np.array([(first + last) // 2])
-        last, first = (last, int(middle[0])) if differs(middle, call(middle))[0] else (int(middle[0]), first)
+        return f"{which} position {first_wrong:,}", last_right
+    call, rows_there = reading.call, reading.read([row, row - 1, 0])
+    while call is not None and first_wrong - last_right > 1:
+        middle = np.array([(first_wrong + last_right) // 2])
+        if differs(middle, call(middle))[0]:
+            first_wrong = int(middle[0])
+        else:
+            last_right = int(middle[0])
     if call is not None:
-        shown = np.concatenate([call(np.array([position])) for position in (first, last, 0)])
-    if np.array_equal(shown[0], shown[2]):
-        return f"the table ends at {first:,} and repeats", last
-    ends = f"the table ends at {first:,} and its last row is repeated"
-    return ends if np.array_equal(shown[0], shown[1]) else f"the values differ from position {first:,} on", last
+        rows_there = np.concatenate([call(np.array([position])) for position in (first_wrong, last_right, 0)])
+    if np.array_equal(rows_there[0], rows_there[2]):
+        return f"the table ends at {first_wrong:,} and repeats", last_right
+    if np.array_equal(rows_there[0], rows_there[1]):
+        return f"the table ends at {first_wrong:,} and its last row is repeated", last_right
+    return f"the values differ from position {first_wrong:,} on", last_right
 
 
 def _nearest(question: Question, evidence: Evidence) -> Result:

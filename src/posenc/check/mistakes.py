@@ -48,7 +48,7 @@ class Situation(NamedTuple):
     """The expected rotation, also without its scaling, and the estimates."""
 
     expected: Rotary
-    plain: Rotary
+    unscaled: Rotary
     scaling: dict[str, Any]     # an empty dict if there is none
     estimate: Estimate
 
@@ -56,14 +56,14 @@ class Situation(NamedTuple):
         """Return the pairs whose estimates and frequencies have the same sign."""
         if len(frequencies) != len(self.estimate.frequency):
             return np.empty(0, np.intp)
-        return np.flatnonzero(self.estimate.known & (frequencies * self.estimate.frequency > 0))
+        return np.flatnonzero(self.estimate.is_known & (frequencies * self.estimate.frequency > 0))
 
     def powers(self, divisor: float) -> Rotary | None:
         """Return the rotation whose exponents are i / divisor; None if the expected rotation has a scaling or axes."""
         count = self.expected.rotary_dim // 2
         if self.scaling or self.expected.axes is not None or count < 2:
             return None
-        return self.explicit(self.plain.frequency_scale * self.plain.base ** (-np.arange(count) / divisor))
+        return self.explicit(self.unscaled.frequency_scale * self.unscaled.base ** (-np.arange(count) / divisor))
 
     def explicit(self, frequencies: NDArray[np.float64]) -> Rotary | None:
         return changed(self.expected, frequencies=frequencies, scale=size_of(self.expected))
@@ -75,31 +75,31 @@ class Situation(NamedTuple):
 
     def quotients(self, frequencies: NDArray[np.float64], first: int = 0) -> Iterator[float]:
         """Yield the quotient of frequencies and their estimates, from the pair that shows it best, from `first` on."""
-        used = self.turning(frequencies)[first:]
-        if len(used):
-            errors = self.estimate.error[used] / np.abs(self.estimate.frequency[used])
-            k = used[np.argmin(errors)]
+        chosen_pairs = self.turning(frequencies)[first:]
+        if len(chosen_pairs):
+            errors = self.estimate.error[chosen_pairs] / np.abs(self.estimate.frequency[chosen_pairs])
+            k = chosen_pairs[np.argmin(errors)]
             yield short(float(frequencies[k] / self.estimate.frequency[k]), float(SIGMAS * errors.min()) + TIGHT, TURNS, 8)
 
     def factors(self) -> Iterator[float]:
         """Yield the factor of a scaling that divides the last frequencies."""
-        return self.quotients(self.plain.frequencies, -1)
+        return self.quotients(self.unscaled.frequencies, -1)
 
-    def bases(self, usual: bool) -> Iterator[float]:
+    def bases(self, is_usual: bool) -> Iterator[float]:
         """Yield the usual bases near the estimate, or the estimate: first from the pairs that yarn and llama3 keep."""
         turning, half = self.turning(self.expected.frequencies), self.expected.rotary_dim / 2
-        for used in (turning[: max(3, len(turning) // 4)], turning):
-            if len(used) > 1:
-                w, f = self.estimate.frequency[used], self.expected.frequencies[used]
-                line = line_through(used, w / f, self.estimate.error[used] / np.abs(w))
+        for chosen_pairs in (turning[: max(3, len(turning) // 4)], turning):
+            if len(chosen_pairs) > 1:
+                w, f = self.estimate.frequency[chosen_pairs], self.expected.frequencies[chosen_pairs]
+                line = line_through(chosen_pairs, w / f, self.estimate.error[chosen_pairs] / np.abs(w))
                 error = 4 * half * line.slope_error + TIGHT
                 base = self.expected.base * math.exp(np.clip(line.slope * half, -EXTREME_BASE, EXTREME_BASE))
-                yield from (b for b in BASES if abs(math.log(b / base)) < error + 0.02) if usual else (short(base, error),)
+                yield from (b for b in BASES if abs(math.log(b / base)) < error + 0.02) if is_usual else (short(base, error),)
 
     def widths(self) -> Iterator[int]:
         """Yield the even numbers n for which exponents 2 i / n give the estimates."""
-        for base in self.bases(usual=False) if self.plain.base > 1 else ():
-            n = self.expected.rotary_dim * math.log(self.plain.base) / math.log(base) if base > 1 + TIGHT else 0
+        for base in self.bases(is_usual=False) if self.unscaled.base > 1 else ():
+            n = self.expected.rotary_dim * math.log(self.unscaled.base) / math.log(base) if base > 1 + TIGHT else 0
             if 0 < 2 * round(n / 2) != self.expected.rotary_dim and abs(n - 2 * round(n / 2)) < 0.25:
                 yield 2 * round(n / 2)
 
@@ -127,12 +127,12 @@ class Mistake(NamedTuple):
 
 
 def _twice(s: Situation) -> NDArray[np.float64]:
-    f, plain = s.expected.frequencies, s.plain.frequencies
-    return f * np.divide(f, plain, out=np.zeros_like(f), where=plain != 0)
+    f, unscaled = s.expected.frequencies, s.unscaled.frequencies
+    return f * np.divide(f, unscaled, out=np.zeros_like(f), where=unscaled != 0)
 
 
 MISTAKES = (
-    Mistake(LOST, "the scaling {type} is not applied", lambda s, _: s.plain if s.scaling else None),
+    Mistake(LOST, "the scaling {type} is not applied", lambda s, _: s.unscaled if s.scaling else None),
     Mistake(KNOWN_SLIP, "the scaling {type} is applied twice", lambda s, _: s.explicit(_twice(s)) if s.scaling else None),
     Mistake(KNOWN_SLIP, "beta_fast and beta_slow of the scaling yarn are exchanged", lambda s, _: s.scaled(
         "yarn", beta_fast=s.scaling.get("beta_slow", 1.0), beta_slow=s.scaling.get("beta_fast", 32.0))),
@@ -153,8 +153,8 @@ MISTAKES = (
         round(s.scaling.get("original_max_position_embeddings", 0) * s.scaling.get("factor", 1)), *LENGTHS)),
     Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("yarn", beta_fast=x), lambda s: (1, 2, 4, 8, 16, 24, 48, 64, 96, 128)),
     Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("yarn", beta_slow=x), lambda s: (2, 4, 8, 16, 32)),
-    Mistake(USUAL_NUMBER, "", lambda s, x: changed(s.expected, base=x), lambda s: s.bases(usual=True)),
-    Mistake(USUAL_NUMBER, "", lambda s, x: changed(s.plain, base=x), lambda s: s.bases(usual=True)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: changed(s.expected, base=x), lambda s: s.bases(is_usual=True)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: changed(s.unscaled, base=x), lambda s: s.bases(is_usual=True)),
     Mistake(USUAL_NUMBER, "", lambda s, x: None if s.scaling else changed(s.expected, scaling=x), lambda s: LLAMA3),
     Mistake(ONE_NUMBER, "the exponents are 2 i / {x}, expected 2 i / {dim}", lambda s, x: s.powers(x / 2), Situation.widths),
     Mistake(ONE_NUMBER, "the frequencies are divided by {x}, as by linear scaling",
@@ -162,8 +162,8 @@ MISTAKES = (
             lambda s: s.quotients(s.expected.frequencies)),
     Mistake(ONE_NUMBER, "the frequencies are multiplied by {x}", lambda s, x: s.explicit(s.expected.frequencies * x),
             lambda s: (1 / x for x in s.quotients(s.expected.frequencies))),
-    Mistake(ONE_NUMBER, "", lambda s, x: changed(s.expected, base=x), lambda s: s.bases(usual=False)),
-    Mistake(ONE_NUMBER, "", lambda s, x: changed(s.plain, base=x), lambda s: s.bases(usual=False)),
+    Mistake(ONE_NUMBER, "", lambda s, x: changed(s.expected, base=x), lambda s: s.bases(is_usual=False)),
+    Mistake(ONE_NUMBER, "", lambda s, x: changed(s.unscaled, base=x), lambda s: s.bases(is_usual=False)),
 )
 
 ORIENTATIONS: tuple[Orientation, ...] = (
@@ -193,7 +193,7 @@ def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least
 def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Iterator[Rotary | None]:
     """Yield rotations with geometric frequencies, whose base and scale have more and more digits."""
     w, count = estimate.frequency, len(estimate.frequency)
-    turning = np.flatnonzero(estimate.known & (w > 0))
+    turning = np.flatnonzero(estimate.is_known & (w > 0))
     if not len(turning):
         return
     blank = Rotary(head_dim, rotary_dim=2 * count, axes=None if expected is None else expected.axes)
@@ -240,16 +240,17 @@ def differences(rotary: Rotary, expected: Rotary, source: str) -> tuple[str, ...
         return (f"the frequencies are those of base {number(rotary.base)}, expected others",)
     faults = [f"{name} is {number(getattr(rotary, name))}, {source} {number(getattr(expected, name))}"
               for name in ("base", "frequency_scale") if getattr(rotary, name) != getattr(expected, name)]
-    scaling, wanted = rotary.scaling or {}, expected.scaling or {}
-    name, wanted_name = scaling.get("rope_type"), wanted.get("rope_type")
-    if name is None and wanted_name is not None:
-        faults.append(f"the scaling {wanted_name} is not applied")
-    elif name != wanted_name:
+    scaling, expected_scaling = rotary.scaling or {}, expected.scaling or {}
+    name, expected_name = scaling.get("rope_type"), expected_scaling.get("rope_type")
+    if name is None and expected_name is not None:
+        faults.append(f"the scaling {expected_name} is not applied")
+    elif name != expected_name:
         factor = f" with factor {number(scaling['factor'])}" if "factor" in scaling else ""
-        faults.append(f"the scaling {name}{factor} is applied, {source} {wanted_name or 'none'}")
-    for key in scaling if name == wanted_name else ():
-        if scaling[key] != wanted.get(key) and key != "attention_factor":
-            values = [number(v) if isinstance(v, float) else str(v) for v in (scaling[key], wanted.get(key, "the default"))]
+        faults.append(f"the scaling {name}{factor} is applied, {source} {expected_name or 'none'}")
+    for key in scaling if name == expected_name else ():
+        if scaling[key] != expected_scaling.get(key) and key != "attention_factor":
+            numbers = scaling[key], expected_scaling.get(key, "the default")
+            values = [number(v) if isinstance(v, float) else str(v) for v in numbers]
             faults.append(f"{key} of the scaling {name} is {values[0]}, {source} {values[1]}")
     return tuple(faults)
 
@@ -264,8 +265,8 @@ def _explicit_differences(w: NDArray[np.float64], f: NDArray[np.float64]) -> tup
     if len(turned):
         k, which = turned[0], pairs(turned)
         formula = "follow no known formula" if len(turned) > len(f) / 2 else "differ"
-        several = f"the frequencies of {which} {formula}: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}"
-        faults.append(several if len(turned) > 1 else f"the frequency of {which} is {w[k]:.6g}, expected {f[k]:.6g}")
+        sentence = f"the frequencies of {which} {formula}: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}"
+        faults.append(sentence if len(turned) > 1 else f"the frequency of {which} is {w[k]:.6g}, expected {f[k]:.6g}")
     return tuple(faults)
 
 

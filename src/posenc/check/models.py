@@ -122,8 +122,8 @@ def _next_step(model: Any) -> str:
     """Return the reason why no rotation was found, with the methods that may rotate."""
     named = [f"{name}.{attribute}".lstrip(".") for name, module in model.named_modules() for attribute in vars(type(module))
              if CLASS.search(attribute) and callable(getattr(module, attribute, None))]
-    seen = f"the model has {', '.join(named[:3])}; " if named else ""
-    return f"no rotary embedding was found; {seen}{HOW.format('rotates queries or keys')}"
+    methods = f"the model has {', '.join(named[:3])}; " if named else ""
+    return f"no rotary embedding was found; {methods}{HOW.format('rotates queries or keys')}"
 
 
 # ---- expected rotations ---------------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ def _expectations(place: Place) -> list[Expected]:
         return [Expected(reason="no configuration was given; pass config=")]
     try:
         types = Rotary.layer_types(config)
-        used = [name for name in types if name is None or name in (entry_of(config, "layer_types") or types)]
-        return [Expected(config, name, Rotary.from_config(config, name, _length(place.module, name))) for name in used or types]
+        names = [name for name in types if name is None or name in (entry_of(config, "layer_types") or types)] or types
+        return [Expected(config, name, Rotary.from_config(config, name, _length(place.module, name))) for name in names]
     except (TypeError, ValueError) as error:
         return [Expected(config, reason=str(error))]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from posenc import Rotary
 from posenc.check.arithmetic import FORMATS, float64_of, narrowest, size_of
-from posenc.check.limits import FIRST, REACHES, SPREAD, TABLE_SAMPLE
+from posenc.check.limits import CHUNK, FIRST, REACHES, SPREAD, TABLE_SAMPLE
 
 Layout = Literal["halves", "interleaved"]
 
@@ -89,16 +88,12 @@ class Sample(NamedTuple):
     total: int                      # number of rows in the table
     positions: range | NDArray[Any] | None      # positions of all rows in the table, if known
 
-    def positions_in(self, positions: range | NDArray[Any]) -> NDArray[Any]:
-        """Return the positions of the sampled rows, given those of all rows."""
-        return positions_at(positions, self.rows)
-
 
 def positions_at(positions: range | NDArray[Any], rows: Any) -> NDArray[Any]:
     if isinstance(positions, range):
         return np.array([positions[row] for row in rows], np.int64)
-    chosen: NDArray[Any] = np.asarray(positions)[rows]
-    return chosen
+    selected: NDArray[Any] = np.asarray(positions)[rows]
+    return selected
 
 
 def table_of(table: Any) -> tuple[NDArray[Any], str]:
@@ -114,14 +109,10 @@ def table_of(table: Any) -> tuple[NDArray[Any], str]:
 
 
 def sample_of(table: NDArray[Any], dtype: str, positions: range | NDArray[Any] | None) -> Sample | None:
-    """Sample the first rows, and fewer rows from ranges 8, 64, ... times as long; return None if no row is usable."""
+    """Sample the rows of a table; return None if no row is usable."""
     total, d_model = table.shape
     first = max(16, min(FIRST, TABLE_SAMPLE // d_model))
-    chosen, reach = [np.arange(min(first, total))], 8 * first
-    while reach < 8 * total:
-        chosen.append(np.linspace(0, min(reach, total) - 1, first // 4).astype(np.int64))
-        reach *= 8
-    rows = np.unique(np.concatenate(chosen))
+    rows = spread(total, first, first // 4)
     values = float64_of(table[rows], dtype)
     finite = np.isfinite(values).all(axis=1)
     if not finite.any():
@@ -159,10 +150,17 @@ class Reading(NamedTuple):
 
 
 def spread(total: int, first: int, evenly: int) -> NDArray[np.intp]:
+    """Return the numbers below `total` that a sample has: the first ones, those near powers of two, and evenly spaced ones."""
     powers = 2 ** np.arange(62)
-    chosen = np.concatenate(
-        [np.arange(first), powers - 1, powers, powers + 1, np.linspace(0, total - 1, evenly).astype(int)])
-    return np.unique(chosen[(chosen >= 0) & (chosen < total)])
+    rows = np.concatenate([np.arange(first), powers - 1, powers, powers + 1, np.linspace(0, total - 1, evenly).astype(int)])
+    return np.unique(rows[(rows >= 0) & (rows < total)])
+
+
+def chunks(total: int, columns: int) -> Iterator[slice]:
+    """Yield slices of the rows, with a bounded number of values in each."""
+    step = max(1, CHUNK // columns)
+    for first in range(0, total, step):
+        yield slice(first, min(total, first + step))
 
 
 def is_pair(rotation: Any) -> bool:
@@ -174,10 +172,10 @@ def is_pair(rotation: Any) -> bool:
 def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = None, axes: int = 1) -> Reading:
     """Read tables or frequencies."""
     if is_pair(rotation):
-        (cos, dtype), (sin, other) = array_of("cos", rotation[0]), array_of("sin", rotation[1])
-        if cos.shape != sin.shape or dtype != other:
-            wanted = f"the shape and dtype of cos, {cos.shape} and {dtype}"
-            raise ValueError(f"sin has shape {sin.shape} and dtype {other}, expected {wanted}")
+        (cos, dtype), (sin, sin_dtype) = array_of("cos", rotation[0]), array_of("sin", rotation[1])
+        if cos.shape != sin.shape or dtype != sin_dtype:
+            of_cos = f"the shape and dtype of cos, {cos.shape} and {dtype}"
+            raise ValueError(f"sin has shape {sin.shape} and dtype {sin_dtype}, expected {of_cos}")
         return _read_tables(cos, sin, dtype, positions, expected, axes)
     if isinstance(rotation, tuple):
         raise ValueError(f"rotation is a tuple of length {len(rotation)}, expected the pair (cos, sin)")
@@ -203,12 +201,11 @@ def _read_frequencies(w: NDArray[np.float64], size: float) -> Reading:
         what = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
         return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
     at = spread(REACHES[0], FIRST, SPREAD) / max(1.0, np.abs(w).max())     # no pair turns by more than 1 at once
-    call = functools.partial(_turned, w, size)
+
+    def call(positions: NDArray[Any]) -> NDArray[np.complex128]:
+        return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
+
     return Reading("float64", positions=at, read=lambda rows: call(at[rows]), call=call)
-
-
-def _turned(w: NDArray[np.float64], size: float, positions: NDArray[Any]) -> NDArray[np.complex128]:
-    return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
 
 
 def _read_tables(

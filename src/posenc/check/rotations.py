@@ -183,23 +183,23 @@ def assert_rotary(
     if not 0 < largest_error < math.inf:
         raise ValueError(f"largest_error is {largest_error!r}, expected a positive number")
     if up_to is not None:
-        last = _integer("up_to", up_to, 1)
-        if last >= 2**63:
-            raise ValueError(f"up_to is {last}, expected at most 2**63 - 1")
+        last_position = _integer("up_to", up_to, 1)
+        if last_position >= 2**63:
+            raise ValueError(f"up_to is {last_position}, expected at most 2**63 - 1")
     else:
         limits = valid_positions(expected), longest(expect) if source == SOURCE else None
-        last = min((limit for limit in limits if limit is not None), default=LAST + 1) - 1
-    positions = np.union1d(spread(min(last, 2**62), 64, 64), positions_near(last)) if callable(f) else None
+        last_position = min((limit for limit in limits if limit is not None), default=LAST + 1) - 1
+    positions = np.union1d(spread(min(last_position, 2**62), 64, 64), positions_near(last_position)) if callable(f) else None
     readings = read(f, expected, positions, None, any_order)
     match = _merged([judged(reading, expected, source) for reading in readings], expected)
     if match.faults:
         raise AssertionError("; ".join(match.faults))
     for reading in readings:
         if reading.call is not None:
-            at = positions_near(last, axes_of(expected))
+            at = positions_near(last_position, axes_of(expected))
             error = float(difference(reading.call(at), exact(expected, at)).max(initial=0))
             if error > largest_error:
-                raise AssertionError(f"{match.reason}; near position {last:,}, the error is {error:.2g}, "
+                raise AssertionError(f"{match.reason}; near position {last_position:,}, the error is {error:.2g}, "
                                      f"more than largest_error, {largest_error:g}")
 
 
