@@ -98,7 +98,7 @@ def key_of(module: nn.Module) -> Any:
 
 
 def functions_of(module: nn.Module, owners: Iterable[nn.Module]) -> list[Callable[..., Any]]:
-    """Return the functions of `APPLY` to which the code of the nearest owner refers, in the module that defines the code."""
+    """Return the functions with names in `APPLY` to which the code of a module refers, or that of the nearest such owner."""
     for owner in (module, *owners):
         parts = [part for part in owner.modules() if part in (module, owner) or not is_place(part)]
         kinds = {kind: None for part in parts for kind in type(part).__mro__ if not kind.__module__.startswith("torch")}
@@ -149,7 +149,7 @@ def roles_of(function: Callable[..., Any], t: str = "x") -> dict[str, str] | Non
 
 
 def _call(function: Callable[..., Any], like: Callable[..., Any], t: str, values: Mapping[str, Any]) -> Any:
-    """Call a function with the value of each role; the first ones by position, because hooks receive only these."""
+    """Call a function with the value of each role; pass the first ones by position, because hooks receive only these."""
     arguments = {name: values[role] for name, role in (roles_of(like, t) or {}).items() if role in values}
     first = []
     for parameter in inspect.signature(like).parameters.values():
@@ -178,7 +178,7 @@ def forward_of(module: nn.Module, setting: Setting) -> Rotate | None:
 
 
 def rotates(read: Rotate, columns: int) -> bool | None:
-    """Return whether the result of a function is rotated x, which is 0 if x is 0, or None if no call succeeds."""
+    """Return whether a function returns rotated x, which is 0 for x = 0; return None if no call succeeds."""
     is_rotated = None
     for form in CALL_FORMS:
         with contextlib.suppress(Exception):

@@ -25,9 +25,10 @@ TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return the first of these that is near x: a favourite, a decimal of up to four digits, 1 / n, or the shortest decimal.
+    """Return a short number near x.
 
-    The relative difference from x is at most min(lenience * error, 0.002) for a favourite, and `error` for other numbers.
+    The choices are tried in this order: a favourite, a decimal of up to four digits, 1 / n, and decimals with more digits.  The
+    relative difference from x is at most min(lenience * error, 0.002) for a favourite, and `error` for other numbers.
     """
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
@@ -166,7 +167,7 @@ class Estimate(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The cosines and sines of a sample, as cos + i sin of angles with the expected sign, and what they show at once."""
+    """The values of a sample as cos + i sin, and estimates of their orientation, frequencies, offset and scale."""
 
     positions: NDArray[Any]             # including the shift
     values: NDArray[np.complex128]
@@ -182,7 +183,7 @@ class Evidence(NamedTuple):
     shift: float | int = 0              # the number that was added to the given positions
 
     def turned(self, values: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        """Return given values as cos + i sin, or such values as those given; both are the same transformation."""
+        """Apply the orientation, which converts the given values to cos + i sin, and cos + i sin to the given values."""
         return self.orientation[1](values)
 
     def shifted(self) -> Evidence:
@@ -193,7 +194,7 @@ class Evidence(NamedTuple):
         return self._replace(positions=self.positions + offset, shift=offset, faults=(*self.faults, fault))
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
-        """Yield a rotation with its own scale, if the values agree with this scale, then with each possible scale."""
+        """Yield a rotation with its scale, if the values agree with this scale, then with each possible scale."""
         size, scaling = size_of(rotary), rotary.scaling or {}
         as_given = [size] if abs(abs(size) - self.scales[0]) <= 2 * self.scale_error else []
         for scale in dict.fromkeys((*as_given, *self.scales)):
@@ -211,8 +212,8 @@ def evidence_of(
 ) -> Evidence | None:
     """Estimate the orientation, frequencies and scale; return None if all positions are equal.
 
-    The orientation is the first one with the expected sign of the frequencies whose phases are 0; or else, proportional to
-    the frequencies.
+    With the right orientation, the frequencies have the expected sign, and the phases are 0; or they are proportional to the
+    frequencies, because the positions have an offset.
     """
     stored = narrowest(np.stack([values.real, values.imag]), dtype)
     smallest = 2.0 ** max(FORMATS[stored][1], FORMATS[dtype][1])
@@ -240,7 +241,10 @@ def evidence_of(
 
 
 def _offset(phases: Phases, sign: int) -> float | None:
-    """Return the first of `OFFSETS` that explains most phases; None if there is none, or if angles have another sign."""
+    """Return the first of `OFFSETS` that explains most phases.
+
+    Return None if no offset explains them, or if the angles do not have the given sign.
+    """
     is_turned = (phases.amplitude > 0) & np.isfinite(phases.error)
     w, error = phases.frequency[is_turned], phases.error[is_turned]
     turning = np.array(sorted(w[np.abs(w) > limits.SIGMAS * error], key=abs))

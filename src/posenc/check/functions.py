@@ -1,4 +1,4 @@
-"""Reading: given functions and modules, as cosines and sines, by calls at some positions."""
+"""Functions: calls of a function or a module at some positions show its cosines and sines."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _variants(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) -> str:
-    """Return the fault of a function whose values depend on more than their own position, or an empty string.
+    """Return a fault if the values of a function depend on more than their position, or else an empty string.
 
     Compare a call at some positions with a call in which each of these positions is replaced by the last one.
     """
@@ -159,7 +159,7 @@ def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) ->
 
 
 def _agree(x: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Return whether finite values agree approximately; rows with other values are a fault of their own."""
+    """Return whether finite values agree approximately; other values are reported separately."""
     finite = np.isfinite(x) & np.isfinite(y)
     size = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
     return bool((np.abs(x - y) <= REPEATABLE * size)[finite].all())

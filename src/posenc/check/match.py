@@ -1,6 +1,6 @@
 """Identify the convention of a table.
 
-There is one rule: of all explanations, the cheapest one is the result.  The cost of an explanation is the number of bits that
+The result is the cheapest explanation.  The cost of an explanation is the number of bits that
 describe the convention and the positions, plus those that its arithmetic leaves unexplained in the table.  The candidates are
 those of conventions.py; if none explains the table, the nearest one is named as the nearest.
 """
@@ -188,7 +188,10 @@ def _results(proposed: Iterable[Candidate], sample: Sample, reach: int) -> Itera
 
 
 def _named(result: Result) -> Result:
-    """Return a result that names the presets with its padding row, or those whose padding row is not among the positions."""
+    """Remove the names of presets with another padding row.
+
+    If the table has no row of zeros, those are the presets whose padding row is among the positions.
+    """
     padding = result.encoding.padding_idx
     padded = tuple(name for name in result.names if name[1] is not None)
     return result._replace(names=padded or result.names if padding is not None else tuple(

@@ -1,8 +1,7 @@
 """Identify a rotation, and compare it with an expected one.
 
-There is one rule: of all explanations, the cheapest one that gives the values, up to the errors of their arithmetic, is the
-result.  Explanations are tried in the order of their cost: see `_explanations`.  If none gives the values, the result names the
-nearest candidate.
+The result is the cheapest explanation that gives the values up to the errors of an arithmetic.  `_explanations` yields the
+candidates in the order of their cost.  If none gives the values, the result names the nearest candidate.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Question(NamedTuple):
 def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None = None, computes_in: str = ""
 ) -> Result:
-    """Return the result for a reading: that with the fewest faults for all widths that the expected rotation may have."""
+    """Compare a reading with the expected rotation in each possible width; return the result with the fewest faults."""
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
         positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
         faults, finite = reading.faults, np.isfinite(values).all(axis=1)
@@ -84,7 +83,10 @@ def judged(
 
 
 def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
-    """Yield the expected rotation with `count` pairs: first with frequencies for this width, then with its first pairs."""
+    """Yield the expected rotation with `count` pairs, and the fault of this width.
+
+    The first one has the frequencies of this width, the second one the first pairs of the expected rotation.
+    """
     if expected is None or expected.rotary_dim == 2 * count:
         yield expected, ()
         return

@@ -45,11 +45,11 @@ class Candidate(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """The expected rotation, also without its scaling, and the estimates."""
+    """The expected rotation, the same rotation without its scaling, and the estimates: a mistake changes the first two."""
 
     expected: Rotary
     unscaled: Rotary
-    scaling: dict[str, Any]     # an empty dict if there is none
+    scaling: dict[str, Any]     # empty if the rotation has no scaling
     estimate: Estimate
 
     def turning(self, frequencies: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -86,7 +86,10 @@ class Situation(NamedTuple):
         return self.quotients(self.unscaled.frequencies, -1)
 
     def bases(self, is_usual: bool) -> Iterator[float]:
-        """Yield the usual bases near the estimate, or the estimate: first from the pairs that yarn and llama3 keep."""
+        """Yield the bases of `BASES` near the estimate, or the estimate as a short number.
+
+        The base is estimated from the pairs that yarn and llama3 do not change, then from all pairs.
+        """
         turning, half = self.turning(self.expected.frequencies), self.expected.rotary_dim / 2
         for chosen_pairs in (turning[: max(3, len(turning) // 4)], turning):
             if len(chosen_pairs) > 1:
@@ -115,9 +118,9 @@ class Situation(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """A sentence, and the rotation that a mistake makes of the expected one, for each of some values.
+    """A mistake: `change` returns the wrong rotation for each of the values that a parameter may have.
 
-    The sentence may contain the value as {x}.  If it is empty, the keywords that differ are named.
+    The sentence may contain the value as {x}.  If the sentence is empty, the report names the keywords that differ.
     """
 
     cost: int
@@ -175,7 +178,7 @@ ORIENTATIONS: tuple[Orientation, ...] = (
 
 
 def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least: float = 1.0) -> list[Candidate]:
-    """Return the candidates that have at least a share of their frequencies near the estimates, the cheapest first."""
+    """Return the candidates in the order of their cost; at least this share of the frequencies is near the estimates."""
     proposed = [Candidate(FORMULA, rotary) for rotary in _formulas(estimate, head_dim, expected)]
     if expected is not None:
         proposed.append(Candidate(NOTHING, expected, ()))

@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The rotation in a configuration, or the reason why there is none; `config` is None if no configuration was given."""
+    """The rotation in a configuration, or the reason why it has none; `config` is None if no configuration was given."""
 
     config: Any = None
     layer_type: str | None = None
@@ -250,7 +250,7 @@ def _compared(
 
 
 def _with_parts(rotation: RotaryRow, parts: Sequence[RotaryRow]) -> RotaryRow:
-    """List the faults of the first part that has faults before those that only the rotation as a whole has."""
+    """Return the row of a rotation with the faults of its first wrong part before its other faults."""
     if rotation.verdict != "wrong":
         return rotation
     part = next((part for part in parts if part.verdict == "wrong"), rotation)

@@ -1,4 +1,4 @@
-"""Names: those by which the tensors, arguments and functions of rotary embeddings are recognized, and the forms of calls."""
+"""Names by which tensors, arguments and functions of rotary embeddings are recognized, and the forms of calls."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Reading: given arrays and tensors, as cosines and sines, frequencies, or rows of a table."""
+"""Reading: arrays and tensors are read as cosines and sines, frequencies, or rows of a table."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
 
 
 def _read_frequencies(w: NDArray[np.float64], size: float) -> Reading:
-    """Return the cosines and sines of given frequencies, or a fault if these were never written."""
+    """Return the cosines and sines of frequencies, or a fault if the memory of the frequencies was never written."""
     invalid = np.count_nonzero(~np.isfinite(w))
     if invalid or not w.any():
         what = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
