@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -144,9 +144,6 @@ class RotaryReport(tuple[RotaryRow, ...]):
     """
 
     __slots__ = ()
-
-    def __new__(cls, rows: Iterable[RotaryRow] = ()) -> Self:
-        return super().__new__(cls, rows)
 
     @property
     def ok(self) -> bool:

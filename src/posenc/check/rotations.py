@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
-from posenc import Rotary, RotaryAt
+from posenc import Rotary
 from posenc.check.arithmetic import axes_of, difference, exact, positions_near
 from posenc.check.functions import read_function, valid_positions
 from posenc.check.limits import NO_DIGIT
@@ -228,8 +228,6 @@ def expectation(expect: Any) -> tuple[Rotary | None, str]:
     """Return the expected rotation, and the text that precedes an expected value in a message."""
     if expect is None or isinstance(expect, Rotary):
         return expect, "expected"
-    if isinstance(expect, RotaryAt):
-        return expect.rotary, "expected"
     if isinstance(expect, Mapping) and not expect.keys() & OF_CONFIGURATIONS:
         if "head_dim" in expect:
             return Rotary(**expect), "expected"         # raises an error for a keyword that Rotary does not have
