@@ -46,17 +46,17 @@ def lay_out(
             if value is not None:
                 raise TypeError(f"an Encoding and {name} are both given, expected only one of them")
         encodings = _encodings(d_model, ndim)
-        nesting = _nesting(group, encodings[0].layout)
-        encodings = [encoding.replace(layout=_inner_layout(nesting)) for encoding in encodings]
+        nesting, inner_layout = _nesting(group, encodings[0].layout)
+        encodings = [encoding.replace(layout=inner_layout) for encoding in encodings]
         d_model = inputs + sum(encoding.d_model for encoding in encodings)
     else:
         d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
         if d_model > WIDEST * ndim:
             raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST} columns for each axis")
-        nesting = _nesting(group, layout or "interleaved")
+        nesting, inner_layout = _nesting(group, layout or "interleaved")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
         encodings = [
-            cached_encoding(width, {name: values[k] for name, values in by_axis.items()} | {"layout": _inner_layout(nesting)})
+            cached_encoding(width, {name: values[k] for name, values in by_axis.items()} | {"layout": inner_layout})
             for k, width in enumerate(_widths(widths, ndim, d_model, inputs, odd))
         ]
     first = inputs if include_input == "first" else 0
@@ -70,15 +70,14 @@ def lay_out(
     return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, stop)
 
 
-def _nesting(group: str, layout: str) -> tuple[str, ...]:
-    """Return the three indices of a column, from the slowest-varying to the fastest-varying."""
+def _nesting(group: str, layout: str) -> tuple[tuple[str, ...], Layout]:
+    """Return the three indices of a column, from the slowest-varying to the fastest-varying.
+
+    Also return the layout in which the columns of an axis have the same order as in the table.
+    """
     indices = [index for index in ("function", "axis", "frequency") if index != group]
-    return (group, *(indices if layout == "halves" else reversed(indices)))
-
-
-def _inner_layout(nesting: Sequence[str]) -> Layout:
-    """Return the layout in which the columns of an axis have the same order as in the table."""
-    return "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
+    nesting = (group, *(indices if layout == "halves" else reversed(indices)))
+    return nesting, "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
 
 
 @functools.lru_cache(maxsize=64)

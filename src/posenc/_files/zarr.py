@@ -121,6 +121,14 @@ def start_of(place: Place) -> Started:
     raise ValueError(f"{place.name}: another array, expected one that posenc.zarr.create has started")
 
 
+@contextmanager
+def opened_start(store: Any, storage_options: dict[str, Any] | None) -> Iterator[tuple[Place, Started]]:
+    """Yield the place of a store and the array in it; every OSError names the place."""
+    place = place_of(store, storage_options)
+    with atomic.naming(place.name):
+        yield place, start_of(place)
+
+
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
@@ -287,9 +295,8 @@ def write(
     part = checks.integer("part", part, 0)
     if part >= parts:
         raise ValueError(f"part is {part}, expected less than parts, which is {parts}")
-    threads, progress, place, count = checks.threads(threads), table.callback(progress), place_of(store, storage_options), 0
-    with atomic.naming(place.name):
-        start = start_of(place)
+    threads, progress, count = checks.threads(threads), table.callback(progress), 0
+    with opened_start(store, storage_options) as (place, start):
         # with this option, zarr does not compare all values with the fill value
         array = place.open("r+").with_config({"write_empty_chunks": True})
         # one buffer for all chunks in a folder, because new memory takes longer; other stores may keep the array
@@ -362,9 +369,7 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
     >>> posenc.zarr.missing("resumed.zarr")
     [0, 2, 3]
     """
-    place = place_of(store, storage_options)
-    with atomic.naming(place.name):
-        start = start_of(place)
+    with opened_start(store, storage_options) as (_, start):
         return list(start.missing(range(start.units)))
 
 
@@ -403,9 +408,7 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     Traceback (most recent call last):
     ValueError: unfinished.zarr: of 4 chunks, some are missing or damaged, first c/0/0, c/1/0, c/2/0
     """
-    place = place_of(store, storage_options)
-    with atomic.naming(place.name):
-        start = start_of(place)
+    with opened_start(store, storage_options) as (place, start):
         start.check(place.name)
         if start.array.attrs.get("complete") is not True:
             place.open("r+").update_attributes({"complete": True})

@@ -101,7 +101,8 @@ class Rotary(Specification):
     _: KW_ONLY
     base: Keyword[SupportsFloat, float] = Keyword(10000.0, checks.positive)
     rotary_dim: Keyword[SupportsIndex | None, int] = Keyword(
-        None, functools.partial(checks.integer, lowest=0), attribute=lambda rotary: rotary._rotary_dim()
+        None, functools.partial(checks.integer, lowest=0),
+        attribute=lambda rotary: rotary.head_dim if vars(rotary)["rotary_dim"] is None else vars(rotary)["rotary_dim"],
     )
     layout: Keyword[Layout, Layout] = Keyword("halves", get_args(Layout))
     scaling: Keyword[Mapping[str, Any] | None, dict[str, Any] | None] = Keyword(
@@ -139,8 +140,7 @@ class Rotary(Specification):
         >>> Rotary(64, scaling={"type": "linear", "factor": 4}).attention_scaling
         1.0
         """
-        factor: float = self._frequencies.attention_factor
-        return factor
+        return self._frequencies.attention_factor
 
     @classmethod
     def from_config(cls, config: Any, layer_type: str | None = None, length: SupportsIndex | None = None) -> Self:
@@ -412,10 +412,6 @@ class Rotary(Specification):
             self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
             scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
         )
-
-    def _rotary_dim(self) -> int:
-        rotary_dim = vars(self)["rotary_dim"]
-        return self.head_dim if rotary_dim is None else rotary_dim
 
     def _factor(self) -> float:
         """Return the factor by which cos and sin are multiplied."""

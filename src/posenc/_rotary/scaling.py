@@ -66,12 +66,10 @@ def _exact(
     return Frequencies(turns, np.append(values, np.zeros(zeros)), 1.0)
 
 
-def _default(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    return _exact(dim, base, scale)
-
-
 def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    return _exact(dim, base, scale, 1 / Fraction(scaling["factor"]))
+    """Divide the frequencies by ``factor``, by default 1; with the type proportional, set the last frequencies to 0."""
+    rotated = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
+    return _exact(dim, base, scale, 1 / Fraction(scaling.get("factor", 1.0)), rotated=rotated)
 
 
 def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
@@ -81,12 +79,6 @@ def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequenci
 
 def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
     return _exact(dim, base, scale, growth=Fraction(scaling["alpha"]))
-
-
-def _proportional(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Keep the exponents ``2 i / dim``, divide the frequencies by ``factor``, and set the last frequencies to 0."""
-    rotated = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
-    return _exact(dim, base, scale, 1 / Fraction(scaling.get("factor", 1.0)), rotated=rotated)
 
 
 # ---- types with rounded frequencies: these functions run in CONTEXT ----------------------------------------------------
@@ -194,7 +186,7 @@ class ScalingType(NamedTuple):
 
 ORIGINAL = "original_max_position_embeddings"
 TYPES = {
-    "default": ScalingType(_default),
+    "default": ScalingType(_linear),
     "linear": ScalingType(_linear, ("factor",)),
     "dynamic": ScalingType(_dynamic, ("factor", "max_position_embeddings"), ("length",)),
     "ntk_alpha": ScalingType(_ntk_alpha, ("alpha",), (), ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")),
@@ -209,7 +201,7 @@ TYPES = {
         ("factor", "max_position_embeddings", "attention_factor", "short_mscale", "long_mscale", "length"),
     ),
     "llama3": ScalingType(_llama3, ("factor", "low_freq_factor", "high_freq_factor", ORIGINAL)),
-    "proportional": ScalingType(_proportional, (), ("factor",)),
+    "proportional": ScalingType(_linear, (), ("factor",)),
 }
 # Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.  The only exception is
 # partial_rotary_factor with the type proportional.

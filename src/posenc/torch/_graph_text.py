@@ -43,10 +43,7 @@ def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Any:
 
 @torch.compiler.assume_constant_result
 def _text_of_arguments(d_model: Any, convention: Mapping[str, Any]) -> str:
-    return text_of(_untraced_encoding(d_model, convention))
-
-
-_untraced_encoding = torch.compiler.disable(cached_encoding)
+    return text_of(torch.compiler.disable(cached_encoding)(d_model, convention))
 
 
 def _specialized(value: Any) -> Any:
