@@ -156,7 +156,7 @@ class Estimate(NamedTuple):
 
     def share_near(self, frequencies: NDArray[np.float64]) -> float:
         """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
-        if len(frequencies) != len(self.frequency) or not self.is_known.any():
+        if not self.is_known.any():
             return 0.0
         distance = np.abs(self.frequency - frequencies)
         return float((distance <= limits.SIGMAS * self.error + limits.TIGHT * np.abs(frequencies))[self.is_known].mean())

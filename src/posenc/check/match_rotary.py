@@ -96,9 +96,8 @@ def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple
         yield rotary, (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
     if count < (pair_count := expected.rotary_dim // 2):
         changes["axes"] = expected.axes and expected.axes[:count]
-        rotary = changed(expected, **changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
-        if rotary is not None:
-            yield rotary, (mistakes.not_rotated(range(count, pair_count)),)
+        rotary = expected.replace(**changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
+        yield rotary, (mistakes.not_rotated(range(count, pair_count)),)
 
 
 def _directly(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result | None:

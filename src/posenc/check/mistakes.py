@@ -54,8 +54,6 @@ class Situation(NamedTuple):
 
     def turning(self, frequencies: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the pairs whose estimates and frequencies have the same sign."""
-        if len(frequencies) != len(self.estimate.frequency):
-            return np.empty(0, np.intp)
         return np.flatnonzero(self.estimate.is_known & (frequencies * self.estimate.frequency > 0))
 
     def powers(self, divisor: float) -> Rotary | None:
