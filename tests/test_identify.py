@@ -80,6 +80,7 @@ def parameters(encoding):
         {"frequency_scale": 0.01, "layout": "halves"},
         {"frequency_scale": math.pi / 4},
         {"shift": 0.5, "layout": "halves", "order": "cos"},
+        {"base": 0.0001, "frequency_scale": 0.0001},        # growing frequencies
     ],
 )
 def test_parameters_without_a_preset_are_identified(convention, kind):

@@ -43,8 +43,8 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
         divisor = Fraction(count - 1)
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
-    if count > 1 and divisor <= 0:
-        raise ValueError(f"shift is {c['shift']}, expected less than {float(half)}, half of the columns")
+    if count > 1 and divisor == 0:
+        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, to avoid a division by zero")
     return count, divisor
 
 

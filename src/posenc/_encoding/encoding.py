@@ -55,7 +55,8 @@ class Encoding(Specification):
         ``"paper"``: D = d_model / 2, rounded down with ``odd="zero"``.  ``"endpoint"``: the last frequency is exactly
         ``frequency_scale / base``.
     shift : float, optional
-        A number less than D, which is subtracted from D.  Excludes ``spacing="endpoint"``.
+        A number other than D, which is subtracted from D; a number above D gives growing frequencies.  Excludes
+        ``spacing="endpoint"``.
     exponents : {"pair", "column"}, optional
         ``"pair"``: two columns share a frequency.  ``"column"``: column j of the interleaved order has the exponent
         -j / (2 D), or -j / (d_model - 1) with ``spacing="endpoint"``.
