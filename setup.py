@@ -48,7 +48,7 @@ class BuildKernels(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         arithmetic = [] if msvc else list(GCC_ARITHMETIC)
         warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
-        sources = {"exact/rounding": [], "isa/dispatch": [], "isa/kernel_neon": []}
+        sources = {"isa/dispatch": [], "isa/kernel_neon": []}
         sources["isa/kernel_baseline"] = [] if msvc else GCC_SMALLER + (GCC_LOOPS if self.can_link("int i;", GCC_LOOPS) else [])
         macros = []
         processor = self.plat_name.rsplit("-", 1)[-1].lower()

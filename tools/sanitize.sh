@@ -102,7 +102,7 @@ case $target in
         ;;
     tsan)
         # let all threads update the same counters
-        add_bug tests/race.c 'share->slots[member].tally' 'share->slots[0].tally'
+        add_bug tests/race.c 'share->tallies[member]' 'share->tallies[0]'
         CC=$compiler CFLAGS=$flags "$python" setup.py -q build_ext --build-temp "$work/objects" --build-lib "$work/site"
         # setup.py compiles these objects with the flags for each instruction set
         objects=("$work"/objects/*/src/posenc/_core/c/*/*.o)

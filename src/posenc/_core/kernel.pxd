@@ -109,7 +109,6 @@ cdef extern from "kernel.h" nogil:
 
     ctypedef struct kernel_t:
         const char *name
-        int (*is_supported)() noexcept nogil
         void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
         void (*rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
         size_t (*rotation_memory)(const rotation_t *) noexcept nogil
@@ -118,10 +117,11 @@ cdef extern from "kernel.h" nogil:
         void (*write)(const job_t *, double) noexcept nogil
 
     const kernel_t *const *posenc_kernels
+    int posenc_is_supported(const kernel_t *kernel)
 
 
 cdef extern from "exact/rounding.h" nogil:
-    double posenc_rounded(dtype_t dtype, double x)
+    double rounded_in_default(dtype_t dtype, double x)
 
 
 cdef extern from "openmp.h" nogil:

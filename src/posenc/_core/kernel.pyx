@@ -82,7 +82,7 @@ cdef int rotate_by(Rotation rotation, Factors factors, object x, object position
 
 def rounded(str dtype, double x):
     """Return x rounded to a dtype, as a float."""
-    return posenc_rounded(<dtype_t><int>DTYPES[dtype].code, x)
+    return rounded_in_default(<dtype_t><int>DTYPES[dtype].code, x)
 
 
 include "settings.pxi"

@@ -11,7 +11,7 @@ def instruction_sets():
     result = {}
     cdef int i = 0
     while posenc_kernels[i] != NULL:
-        result[(posenc_kernels[i].name).decode()] = bool(posenc_kernels[i].is_supported())
+        result[(posenc_kernels[i].name).decode()] = bool(posenc_is_supported(posenc_kernels[i]))
         i += 1
     return result
 
@@ -43,7 +43,7 @@ cdef class default_environment:
     def __enter__(self):
         self.host = environment_enter()
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, *error):
         environment_leave(self.host)
 
 

@@ -200,7 +200,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     hold_rows(&call.out, x, element, "x")
     if call.out.shape[call.out.ndim - 1] != spec.d_model:
         raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
-    call.job.x_scale = posenc_rounded(call.job.dtype, factor)
+    call.job.x_scale = rounded_in_default(call.job.dtype, factor)
     if call.job.x_scale - call.job.x_scale != 0:
         raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
     if call.out.ndim > 1:

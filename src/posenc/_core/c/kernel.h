@@ -205,7 +205,6 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    int (*is_supported)(void);
     void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
     size_t (*rotation_memory)(const rotation_t *); /* bytes of `memory`, which begins on a cache line */
@@ -215,5 +214,11 @@ typedef struct {
 } kernel_t;
 
 extern const kernel_t *const posenc_kernels[]; /* best first, the baseline last, then NULL */
+int posenc_is_supported(const kernel_t *); /* whether the processor and the operating system support the instruction set */
+
+/* Every arm64 processor has NEON.  Big-endian processors use the baseline, and so does MSVC, which defines neither macro. */
+#if defined(__aarch64__) && defined(__ARM_NEON) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define POSENC_NEON 1
+#endif
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef POSENC_STRIDES_H
 #define POSENC_STRIDES_H
 
+#include <string.h>
+
 #include "kernel.h"
 
 typedef struct {
@@ -71,9 +73,7 @@ static inline void merge_axes(extent_t *extent, layout_t out) {
 }
 
 static inline int has_shape(layout_t array, int axes, const ptrdiff_t *shape) {
-    int same = array.axes == axes;
-    for (int i = 0; same && i < axes; i++) same = array.shape[i] == shape[i];
-    return same;
+    return array.axes == axes && memcmp(array.shape, shape, (size_t)axes * sizeof *shape) == 0;
 }
 
 /* Divides the axes of x into axes along which the position changes (rows) and axes along which it does not (heads).  Without

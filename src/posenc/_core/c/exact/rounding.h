@@ -3,6 +3,7 @@
 #define POSENC_ROUNDING_H
 
 #include <string.h>
+#include "float_environment.h"
 #include "kernel.h"
 
 /* The same bits as another type of the same size. */
@@ -66,8 +67,15 @@ static inline double round_to(dtype_t dtype, double x) {
     return double_of_bits(bits_of_double(r) | sign);
 }
 
-/* Returns x rounded to the nearest number of dtype, in any rounding mode of the host program. */
-double posenc_rounded(dtype_t, double x);
+/* x rounded to dtype, for callers outside the kernels, in any floating-point environment. */
+static inline double rounded_in_default(dtype_t dtype, double x) {
+    const environment_t host = environment_enter();
+    /* volatile: the compiler may move arithmetic past a change of the environment, but not these accesses */
+    volatile double in = x;
+    volatile double out = round_to(dtype, in);
+    environment_leave(host);
+    return out;
+}
 
 /* The bits of x rounded to float16. */
 static inline uint16_t half_of_float(float x) {

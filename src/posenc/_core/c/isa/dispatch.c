@@ -1,8 +1,5 @@
 /* Detects instruction sets, and lists the kernels, best first. */
-#include "isa/cpu.h"
 #include "kernel.h"
-
-int posenc_always(void) { return 1; }
 
 #if defined(POSENC_X86)
 
@@ -25,7 +22,8 @@ static unsigned enabled_state(void) {
 
 static int has_bits(unsigned x, unsigned bits) { return (x & bits) == bits; }
 
-int posenc_has_avx2(void) {
+/* AVX2, FMA and F16C, which setup.py enables for kernel_avx2.c */
+static int has_avx2(void) {
     unsigned one[4], seven[4];
     cpuid(1, one);
     cpuid(7, seven);
@@ -33,11 +31,12 @@ int posenc_has_avx2(void) {
     return has_bits(one[2], fma | osxsave | avx | f16c) && has_bits(seven[1], avx2) && has_bits(enabled_state(), 0x06);
 }
 
-int posenc_has_avx512(void) {
+/* AVX-512 F, DQ, BW and VL, and the features above */
+static int has_avx512(void) {
     unsigned seven[4];
     cpuid(7, seven);
     const unsigned f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31;
-    return posenc_has_avx2() && has_bits(seven[1], f | dq | bw | vl) && has_bits(enabled_state(), 0xe6);
+    return has_avx2() && has_bits(seven[1], f | dq | bw | vl) && has_bits(enabled_state(), 0xe6);
 }
 
 extern const kernel_t posenc_kernel_avx2, posenc_kernel_avx512;
@@ -57,3 +56,11 @@ const kernel_t *const posenc_kernels[] = {
 #endif
     &posenc_kernel_baseline, NULL,
 };
+
+int posenc_is_supported(const kernel_t *kernel) {
+#if defined(POSENC_X86)
+    if (kernel == &posenc_kernel_avx512) return has_avx512();
+    if (kernel == &posenc_kernel_avx2) return has_avx2();
+#endif
+    return kernel != NULL;
+}

@@ -1,4 +1,3 @@
 #define ISA avx512
-#define IS_SUPPORTED posenc_has_avx512
 #define SIMD "isa/simd_avx512.h"
 #include "isa/kernel_template.h"

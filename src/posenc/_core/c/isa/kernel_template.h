@@ -1,5 +1,4 @@
-/* The kernel for one instruction set.  Each kernel_*.c defines ISA, IS_SUPPORTED and SIMD, then includes this file. */
-#include "isa/cpu.h"
+/* The kernel for one instruction set.  Each kernel_*.c defines ISA and SIMD, then includes this file. */
 #include "rope/rotary.h"
 
 #define JOIN_(a, b) a##_##b
@@ -7,5 +6,5 @@
 #define STRING_(a) #a
 #define STRING(a) STRING_(a)
 
-const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA),     IS_SUPPORTED, tabulate, rows,
-                                           rotation_memory, factors,      rotation, write_value};
+const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), tabulate, rows,       rotation_memory,
+                                           factors,     rotation, write_value};

@@ -30,6 +30,14 @@ static inline vu64 bf16_join(vf32 even, vf32 odd) {
     return LOWER_IS_FIRST ? u16_odd(b, a) : u16_odd(a, b);
 }
 
+#if !defined(HAS_BF16_OF_F32)
+static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
+    vf32 even, odd;
+    f32_deinterleave(a, b, &even, &odd);
+    return bf16_join(even, odd);
+}
+#endif
+
 #if !defined(HAS_MASKS)
 /* The minimum of x & bits over all tests of a word, which is zero if a test failed. */
 typedef vu64 mask16;

@@ -54,6 +54,8 @@ static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm256_set_m128(_mm256_cv
 static inline vu64 f16_of_f32(vf32 a, vf32 b) {
     return _mm256_set_m128i(_mm256_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
+/* The conversion in simd.h would take 4 to 9 % longer for tables of bfloat16. */
+#define HAS_BF16_OF_F32
 static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     const __m256i half = _mm256_set1_epi32(0x8000);
     const __m256i low = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(a), half), 16);

@@ -78,13 +78,6 @@ static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *high = (vf64)_mm_cvtps_pd(_mm_movehl_ps(f, f));
 }
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
-static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
-    /* narrows with signed saturation, which changes no value after an arithmetic shift */
-    const __m128i half = _mm_set1_epi32(0x8000);
-    const __m128i low = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(a), half), 16);
-    const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
-    return (vu64)_mm_packs_epi32(low, high);
-}
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {
     if (non_temporal) _mm_stream_si128(p, (__m128i)x);
     else _mm_storeu_si128(p, (__m128i)x);
@@ -140,14 +133,6 @@ static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
 }
 static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) { f32_interleave(low, high, a, b); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) { *low = f.lane[0], *high = f.lane[1]; }
-static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
-    const float f[4] = {a.lane[0], a.lane[1], b.lane[0], b.lane[1]};
-    uint16_t bits[4];
-    vu64 u;
-    for (int i = 0; i < 4; i++) bits[i] = (uint16_t)((bits_of_float(f[i]) + 0x8000u) >> 16);
-    memcpy(&u, bits, sizeof u);
-    return u;
-}
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {
     (void)non_temporal;
     memcpy(p, &x, sizeof x);

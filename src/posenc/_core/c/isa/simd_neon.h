@@ -65,11 +65,6 @@ static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
 }
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
 static inline vu64 f16_of_f32(vf32 a, vf32 b) { return vreinterpretq_u64_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
-static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
-    const uint32x4_t half = vdupq_n_u32(0x8000);
-    /* adds and keeps the upper half of each sum */
-    return vreinterpretq_u64_u16(vaddhn_high_u32(vaddhn_u32(vreinterpretq_u32_f32(a), half), vreinterpretq_u32_f32(b), half));
-}
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {
     (void)non_temporal;
     vst1q_u8(p, vreinterpretq_u8_u64(x));
