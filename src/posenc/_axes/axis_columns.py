@@ -71,7 +71,7 @@ def fill_grid(
         np.bitwise_or(functools.reduce(np.bitwise_or, rows[:-1] or [bits.type(0)]), rows[-1], out=table[block].view(bits))
 
 
-def _blocks(table: NDArray[Any]) -> Iterator[tuple[slice, ...]]:
+def _blocks(table: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
     """Yield indices that divide a table of shape (..., columns) into blocks of at most BLOCK_BYTES, or single rows."""
     row_bytes = max(1, table.shape[-1] * table.itemsize)
     return _divided(table.shape[:-1], max(1, BLOCK_BYTES // row_bytes)) if table.size else iter(())

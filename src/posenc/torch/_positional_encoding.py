@@ -204,8 +204,8 @@ class PositionalTable(TableModule):
 
     def extra_repr(self) -> str:
         arguments = {self._length_name: self.max_sequence_length, **self._other_arguments()}
-        shown = {name: value for name, value in arguments.items() if value is not None} | changes_of(self.encoding)
-        return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in shown.items())])
+        keywords = {name: value for name, value in arguments.items() if value is not None} | changes_of(self.encoding)
+        return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in keywords.items())])
 
     def _other_arguments(self) -> dict[str, Any]:
         return {}
