@@ -246,11 +246,11 @@ cdef int execute_table(table_call_t *call, Columns columns) except -1:
     else:
         call.all_rows = length
         job.row_stride = axes.out_strides[last_axis]
-    for which in range(0, elements_of(&axes), length):
-        first = 0 if call.is_table else which
-        job.out = <char *>out.buf + offset_at(&axes, which).out
+    for which in range(elements_of(&axes) // length):
+        first = which * length
+        job.out = <char *>out.buf + offset_at(&axes, first).out
         job.output = output
-        set_positions(job, p, first)
+        set_positions(job, p, 0 if call.is_table else first)
         execute_job(call, columns, call.threads)
     return 0
 
