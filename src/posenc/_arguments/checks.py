@@ -268,8 +268,8 @@ def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
 
 def bfloat16_error() -> ModuleNotFoundError:
     """Return the error for a call that cannot return a new array of bfloat16, because ml_dtypes is not installed."""
-    what = "dtype bfloat16 without an array `out` of uint16"
-    return install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
+    feature = "dtype bfloat16 without an array `out` of uint16"
+    return install.not_installed(feature, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 
 
 # ---- positions of the rows of an array ------------------------------------------------------------------------------
