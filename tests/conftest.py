@@ -18,6 +18,7 @@ import pytest
 import posenc
 from posenc import _cli
 from posenc._core import kernel
+from posenc._core.exact import Values
 
 # The tests start hundreds of processes.  Without files of bytecode, each of them would compile NumPy and posenc again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -167,6 +168,20 @@ def peak_of(call):
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    """Return a list to which each evaluation in Python appends its arguments."""
+    calls = []
+    evaluate = Values.__call__
+
+    def recorded(self, *arguments):
+        calls.append(arguments)
+        return evaluate(self, *arguments)
+
+    monkeypatch.setattr(Values, "__call__", recorded)
+    return calls
 
 
 def compiled(folder, source, *options):

@@ -23,20 +23,6 @@ UNDECIDED_POSITION, UNDECIDED_BITS = 2**53 + 1, 0x33A0000000000001
 UNDECIDED_VALUE = np.uint64(UNDECIDED_BITS).view(np.float64)
 
 
-@pytest.fixture
-def evaluations(monkeypatch):
-    """Return a list to which each evaluation in Python appends its arguments."""
-    calls = []
-    evaluate = Values.__call__
-
-    def recorded(self, *arguments):
-        calls.append(arguments)
-        return evaluate(self, *arguments)
-
-    monkeypatch.setattr(Values, "__call__", recorded)
-    return calls
-
-
 @pytest.mark.parametrize("position, dtype, convention, bits", [
     (342532172538178871, "float64", {"frequencies": [25.582376111203338], "scale": 1.9509239640789042}, 0x39164901055DA164),
     (2**53 + 1, "float64", {"position_scale": 2.0**-170, "position_offset": 2.0**-177}, 0x38A0000000000001),

@@ -123,16 +123,10 @@ def check_is_found(seed, kind):
     assert match.faults == () and (kind != "function" or found.layout == rotary.layout)
 
 
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(1000, 1200), marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", TOLERANCES)
-def test_random_rotations_are_found(kind):
-    for seed in range(6):
-        check_is_found(seed, kind)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", TOLERANCES)
-def test_a_thousand_random_rotations_are_found(kind):
-    for seed in range(1000, 1200):
+def test_random_rotations_are_found(kind, seeds):
+    for seed in seeds:
         check_is_found(seed, kind)
 
 
@@ -162,14 +156,9 @@ def check_is_not_blamed(seed):
         assert match.faults == () and match.rotary is not None, (seed, rotary, match.reason)
 
 
-def test_rotations_that_are_right_are_not_blamed():
-    for seed in range(3):
-        check_is_not_blamed(seed)
-
-
-@pytest.mark.long
-def test_many_rotations_that_are_right_are_not_blamed():
-    for seed in range(100, 300):
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(100, 300), marks=pytest.mark.long)])
+def test_rotations_that_are_right_are_not_blamed(seeds):
+    for seed in seeds:
         check_is_not_blamed(seed)
 
 

@@ -601,7 +601,9 @@ def fresh():
     torch._dynamo.reset()
 
 
-def assert_compiles(backend):
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # from inductor
+def test_compiles(backend):
     for options in ({}, {"max_len": 12}, {"batch_first": False, "layout": "halves"}, {"learned_scale": 0.5}):
         torch._dynamo.reset()
         module = PositionalEncoding(6, x_scale=2.0, **options)
@@ -611,16 +613,6 @@ def assert_compiles(backend):
             assert torch.equal(compiled(x, start=start), module(x, start=start))
             positions = torch.arange(n) * 3
             assert torch.equal(compiled(x, positions=positions), module(x, positions=positions))
-
-
-def test_compiles():
-    assert_compiles("aot_eager")
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # from inductor
-def test_compiles_with_inductor():
-    assert_compiles("inductor")
 
 
 def test_positions_after_calls_without_positions():
