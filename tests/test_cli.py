@@ -210,9 +210,6 @@ def test_numbers_may_have_underscores_and_exponents(call, tmp_path, n):
 MISTAKES = """
 generatee 5 5 -o a.npy                                  generatee
 generate                                                N, D, -o
-generate 5 5 --out a.npy                                -o
-generate 5 5 5 -o a.npy                                 5
-generate 5 5 -o a.npy --frequency_scale 2               --frequency_scale
 generate 5 5 -o a.npy --preset wisper                   wisper | whisper
 generate 1.5 8 -o a.npy                                 N | 1.5
 generate nan 8 -o a.npy                                 N | nan
@@ -229,7 +226,6 @@ generate 8 8 -o a.npy --step 0                          --step
 generate 8 8 -o a.npy --start 9223372036854775803       positions
 generate 8 8 -o a.npy --threads 0                       threads
 generate 8 8 -o a.npy --base=-1                         base
-generate 8 8 -o a.npy --base ten                        --base | ten
 generate 8 8 -o a.npy --frequencies 1,2                 frequencies
 generate 8 8 -o a.npy --frequencies 1,,2,3              --frequencies
 generate 8 8 -o a.npy --spacing endpoint --shift 2      spacing | shift

@@ -42,17 +42,13 @@ def test_annotations_can_be_evaluated(name):
     assert "return" in get_type_hints(getattr(posenc, name))
 
 
-def test_types_of_user_code():
-    run("mypy", "tests/typed.py")
+@pytest.mark.parametrize("files", [["tests/typed.py"], pytest.param([], marks=pytest.mark.long)], ids=["user code", "package"])
+def test_types(files):
+    run("mypy", *files)
 
 
 def test_the_stub_of_the_extension_is_correct():
     run("mypy.stubtest", "posenc._core.kernel", "--allowlist=tests/stubtest.txt", "--ignore-unused-allowlist")
-
-
-@pytest.mark.long
-def test_types_of_the_package():
-    run("mypy")
 
 
 @pytest.mark.long
