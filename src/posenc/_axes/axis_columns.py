@@ -33,7 +33,7 @@ def fill(
 
     ``positions[k]`` has the position of each cell on axis k.
     """
-    for block in _blocks(table):
+    for block in _blocks(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
         cells = table[block]
         for axis, encode, width, slices in columns:
             coordinates, out = positions[axis][*block, ...], cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
@@ -65,26 +65,20 @@ def fill_grid(
         shape = [len(on_axis) if k == axis else 1 for k in range(len(positions))]
         parts.append(part.view(bits).reshape(*shape, table.shape[-1]))
     parts.sort(key=operator.attrgetter("size"))
-    for block in _blocks(table):
+    for block in _blocks(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
         rows = [part[tuple([slice(None) if n == 1 else indices for indices, n in zip(block, part.shape, strict=False)])]
                 for part in parts]
         np.bitwise_or(functools.reduce(np.bitwise_or, rows[:-1] or [bits.type(0)]), rows[-1], out=table[block].view(bits))
 
 
-def _blocks(table: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield indices that divide a table of shape (..., columns) into blocks of at most BLOCK_BYTES, or single rows."""
-    row_bytes = max(1, table.shape[-1] * table.itemsize)
-    return _divided(table.shape[:-1], max(1, BLOCK_BYTES // row_bytes)) if table.size else iter(())
-
-
-def _divided(sizes: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """Yield indices that divide an array of these sizes into blocks of at most `most` elements."""
-    if math.prod(sizes) <= most:
+def _blocks(sizes: tuple[int, ...], row_bytes: int) -> Iterator[tuple[Any, ...]]:
+    """Yield indices that divide an array of rows into blocks of at most BLOCK_BYTES, or single rows."""
+    if not sizes or math.prod(sizes) * row_bytes <= BLOCK_BYTES:
         yield (slice(None),) * len(sizes)
         return
-    step = max(1, most // math.prod(sizes[1:]))
+    step = max(1, BLOCK_BYTES // (math.prod(sizes[1:]) * row_bytes))
     for begin in range(0, sizes[0], step):
-        for indices in _divided(sizes[1:], most):
+        for indices in _blocks(sizes[1:], row_bytes):
             yield slice(begin, begin + step), *indices
 
 

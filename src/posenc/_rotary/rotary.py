@@ -399,8 +399,7 @@ class Rotary(Specification):
         >>> for q in layers:
         ...     _ = at.rotate(q)                         # as Rotary(64).rotate(q, range(500, 600))
         """
-        factors = kernel.Factors(self._rotation, positions, inverse)
-        return rotary_at(self, factors)
+        return rotary_at(self, kernel.Factors(self._rotation, positions, inverse))
 
     @functools.cached_property
     def _columns(self) -> list[AxisColumns]:

@@ -78,7 +78,6 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         worker = get_worker_info()
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
-        rows_to_come = self.positions[first * self.chunk_rows :]
-        while rows_to_come:
-            positions, rows_to_come = rows_to_come[: self.chunk_rows], rows_to_come[step * self.chunk_rows :]
+        for chunk in range(first, len(self), step):
+            positions = self.positions[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows]
             yield positions_tensor(positions), values(positions, self.encoding, self.dtype, threads)

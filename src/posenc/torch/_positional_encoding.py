@@ -68,6 +68,7 @@ class PositionalTable(TableModule):
     """
 
     _length_name = "max_sequence_length"
+    _options: tuple[str, ...] = ()          # the other arguments that extra_repr shows, unless they are None or True
 
     def __init__(
         self, d_model: SupportsIndex | Encoding, max_sequence_length: SupportsIndex | None = None,
@@ -203,12 +204,10 @@ class PositionalTable(TableModule):
                 "use the convention of the stored table, or delete the key")
 
     def extra_repr(self) -> str:
-        arguments = {self._length_name: self.max_sequence_length, **self._other_arguments()}
-        keywords = {name: value for name, value in arguments.items() if value is not None} | changes_of(self.encoding)
-        return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in keywords.items())])
-
-    def _other_arguments(self) -> dict[str, Any]:
-        return {}
+        options = {name: getattr(self, name) for name in self._options}
+        arguments = {self._length_name: self.max_sequence_length, **options, **changes_of(self.encoding)}
+        changes = [f"{name}={value!r}" for name, value in arguments.items() if value is not None and value is not True]
+        return ", ".join([str(self.d_model), *changes])
 
 
 class PositionalEncoding(PositionalTable):
@@ -270,6 +269,7 @@ class PositionalEncoding(PositionalTable):
     """
 
     _length_name = "max_len"
+    _options = ("batch_first", "x_scale", "learned_scale")
 
     def __init__(
         self, d_model: SupportsIndex | Encoding, dropout: float = 0.0, *, max_len: SupportsIndex | None = None,
@@ -396,7 +396,3 @@ class PositionalEncoding(PositionalTable):
             or dropout._backward_pre_hooks or dropout._backward_hooks
             or nn.modules.module._has_any_global_hook()
         )
-
-    def _other_arguments(self) -> dict[str, Any]:
-        batch_first = None if self.batch_first else False
-        return {"batch_first": batch_first, "x_scale": self.x_scale, "learned_scale": self.learned_scale}
