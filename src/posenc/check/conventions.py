@@ -149,7 +149,7 @@ def _namings(
         for spacing, divisor in (("paper", half), ("endpoint", count - 1)):
             if (base := line.base(divisor, errors, least)) is not None:
                 yield common | {"spacing": spacing, "base": base}
-        if line.slope:
+        if line.slope > 0:
             divisor = math.log(10000.0) / line.slope
             error = divisor * (errors * line.slope_error / abs(line.slope) + least)
             if 1e-3 < abs(half - divisor) > error:

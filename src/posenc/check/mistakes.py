@@ -201,12 +201,11 @@ def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Ite
     if expected is None and turning[-1] + 1 < count:
         blank = blank.replace(scaling={"rope_type": "proportional", "partial_rotary_factor": (turning[-1] + 1) / count})
     line = line_through(turning, w[turning], estimate.error[turning] / w[turning])
-    for errors, least in FITTED_DIGITS:
-        multiple = line.multiple(errors, least)
-        if len(turning) == 1:
-            yield changed(blank, frequency_scale=multiple)
-        elif (base := line.base(count, errors, least, BASES)) is not None:
-            yield changed(blank, base=base, frequency_scale=multiple)
+    # frequencies that were computed in float32 show a usual base only approximately
+    for errors, least in ((4, TIGHT), *((errors, 2.0**-52) for errors, _ in FITTED_DIGITS)):
+        base = blank.base if len(turning) == 1 else line.base(count, errors, least, BASES)
+        if base is not None and (base in BASES or least < TIGHT):
+            yield changed(blank, base=base, frequency_scale=line.multiple(errors, least))
 
 
 def explicit(estimate: Estimate, head_dim: int, axes: Any = None) -> Candidate:
