@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
 from posenc.torch import ChunkDataset, PositionalEncoding, PositionalTable  # noqa: E402
+from posenc.torch._graph_text import text_of  # noqa: E402
 from posenc.torch._tensor_arguments import DTYPES, array_of  # noqa: E402
 from workers import CountingThreads, use_two_threads  # noqa: E402
 
@@ -221,10 +222,12 @@ def test_add_to_changes_the_version_of_x():
 
 
 def test_the_gradient_is_multiplied_by_the_rounded_scale():
-    x = torch.zeros(255, 2, dtype=torch.bfloat16, requires_grad=True)
-    grad = torch.arange(1, 256).repeat(2, 1).T.to(x.dtype)
-    posenc.torch.add_to(x * 1, x_scale=1 / 3).backward(grad)
-    assert torch.equal(x.grad, grad * torch.tensor(1 / 3, dtype=x.dtype))
+    grad = torch.arange(1, 256).repeat(2, 1).T.to(torch.bfloat16)
+    operator = partial(torch.ops.posenc.add, positions=None, start=0, encoding=text_of(posenc.Encoding(2)))
+    for add in (posenc.torch.add_to, operator):         # compiled code calls the operator
+        x = torch.zeros(255, 2, dtype=torch.bfloat16, requires_grad=True)
+        add(x * 1, x_scale=1 / 3).backward(grad)
+        assert torch.equal(x.grad, grad * torch.tensor(1 / 3, dtype=x.dtype))
 
 
 def test_add_to_a_leaf_that_requires_grad():
