@@ -102,7 +102,7 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 def rival(library: Any, pool: Any, out: NDArray[Any], fresh: bool, threads: int) -> Callable[[], Any]:
     """Return a call of NumPy or torch that does the same as posenc, with this number of threads."""
-    parts = threads if library is np and len(out) % threads == 0 else 1         # torch uses threads of its own
+    parts = threads if library is np and len(out) % threads == 0 else 1         # torch divides the work itself
     n = len(out) // parts
     fills = [angle_addition(library, n, out.shape[1], first) if out.ndim == 2 else addition(library, *out.shape[1:])
              for first in range(0, len(out), n)]

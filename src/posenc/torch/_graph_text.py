@@ -23,9 +23,7 @@ def text_of(specification: Encoding | Rotary | str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _cached_text(specification: Encoding | Rotary) -> str:
-    document = specification.to_dict()
-    del document["version"]
-    return json.dumps(document)
+    return json.dumps(specification.to_dict())
 
 
 @functools.lru_cache(maxsize=16)

@@ -173,10 +173,10 @@ def check_positions(positions: Tensor, device: torch.device) -> None:
         raise TypeError("positions is a nested tensor, expected a dense one")
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"positions is on the meta device, expected a tensor with values for a result on {device}")
-    if positions.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError("positions requires grad, but encodings are not differentiable; pass positions.detach()")
-    if not torch.compiler.is_compiling() and is_dual(positions):
-        raise RuntimeError("positions has a tangent, but encodings are not differentiable; pass positions.detach()")
+    has_gradient = positions.requires_grad and torch.is_grad_enabled()
+    if has_gradient or not torch.compiler.is_compiling() and is_dual(positions):
+        raise RuntimeError("positions requires grad or has a tangent, but encodings are not differentiable; "
+                           "pass positions.detach()")
 
 
 def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
