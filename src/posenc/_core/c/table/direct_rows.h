@@ -58,9 +58,9 @@ INLINE void write_evaluated(const spec_t *spec, const job_t *job, ptrdiff_t row,
  * their errors: every value is then evaluated exactly. */
 NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
                              ptrdiff_t end, char *out, tally_t *tally) {
-    ALIGNED row_t t = {.low = {0}};
+    ALIGNED row_t t;
     for (; column < end; column += TILE, out += TILE * size_of(job->dtype)) {
-        for (int i = 0; i < TILE && !spec->has_fast_path; i++) t.high[i] = double_of_bits(0x7ff0000000000000u);
+        for (int i = 0; i < TILE && !spec->has_fast_path; i++) t.high[i] = double_of_bits(0x7ff0000000000000u), t.low[i] = 0;
         if (spec->has_fast_path && job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
         else if (spec->has_fast_path) evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy for three dtypes */
         FOR_DTYPE(job->dtype, write_evaluated(spec, job, row, column, minimum(end - column, TILE), out, &t, DTYPE, tally))
