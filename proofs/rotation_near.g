@@ -28,6 +28,10 @@
 #! quote rope/pairs.h
 #|    return u64_and(u16_add(x, u64_load(limits->addend)), u64_load(limits->mask));
 #! quote rope/pairs.h
+#|        test_pairs(&tests, limits, u16_odd(x[0], x[1]), u16_odd(y[0], y[1]), g == 0);
+#! quote rope/pairs.h
+#|        test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->b[g]), g == 0);
+#! quote rope/pairs.h
 #|    const vu64 missing = u16_excess(u64_load(limits->least), tests->least);
 sum = w + {{ADDENDS[I]}};
 rest = sum - {{2 * HALVES[I]}};
