@@ -87,7 +87,7 @@ C_FORKS = ("libc.fork", "libc._Fork")
 if hasattr(libc, "_Fork"):                          # it skips the handlers registered with pthread_atfork
     METHODS["libc._Fork"] = fork_by(libc._Fork)
 
-def idle():
+def idle(name):
     assert correct(2) and correct(None)
     if when_torch != "never":
         torch.set_num_threads(2)
@@ -101,15 +101,17 @@ def in_threads(work, arguments):
     time.sleep(0.02)
     return threads
 
-def during_a_call():
+def during_a_call(name):
     slow = np.full(4, 5e-324)                       # slow: evaluated by Python
+    if name in C_FORKS:                             # Python's child may wait for a thread that waited for the interpreter lock
+        slow = 1 << 16                              # evaluated in C
     def work(count):
         WIDE.encode(slow, dtype="float64", threads=count)
         posenc.Rotary(64, scale=2.0**-100).rotate(KEYS[:, :2].copy(), threads=count)
     threads = in_threads(work, [2])
     return lambda: [thread.join() for thread in threads]
 
-def busy_threads():
+def busy_threads(name):
     stop = threading.Event()
     def work(count):
         while not stop.is_set():
@@ -124,8 +126,8 @@ def busy_threads():
 for state in (idle, during_a_call, busy_threads) * int(rounds):
     for name, method in METHODS.items():
         if state is busy_threads and name in C_FORKS:
-            continue        # Python itself hangs: the child waits for threads that were waiting for the interpreter lock
-        end = state()
+            continue        # as in during_a_call
+        end = state(name)
         result = method()
         end()
         print(f"parent {state.__name__}, fork by {name}: {result}", flush=True)
