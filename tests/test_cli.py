@@ -208,11 +208,9 @@ def test_numbers_may_have_underscores_and_exponents(call, tmp_path, n):
 
 
 MISTAKES = """
-generatee 5 5 -o a.npy                                  generatee
 generate                                                N, D, -o
 generate 5 5 -o a.npy --preset wisper                   wisper | whisper
 generate 1.5 8 -o a.npy                                 N | 1.5
-generate nan 8 -o a.npy                                 N | nan
 generate 1e999999999 8 -o a.npy                         N | 1e999999999
 generate 8 -5 -o a.npy                                  D | -5
 generate 8 99999999 -o a.npy                            d_model
@@ -221,16 +219,13 @@ generate 8 8 -o a.npy --key pe                          key
 generate 8 8 -o a.npy --chunk-rows 8                    chunk_rows
 generate 8 8 -o - --key pe                              --key
 generate 8 8 -o - --json                                --json
-generate 8 8 -o a.npy --dtype int8                      --dtype | int8
 generate 8 8 -o a.npy --step 0                          --step
 generate 8 8 -o a.npy --start 9223372036854775803       positions
 generate 8 8 -o a.npy --threads 0                       threads
 generate 8 8 -o a.npy --base=-1                         base
 generate 8 8 -o a.npy --frequencies 1,2                 frequencies
-generate 8 8 -o a.npy --frequencies 1,,2,3              --frequencies
 generate 8 8 -o a.npy --spacing endpoint --shift 2      spacing | shift
 generate 7 7 -o a.npy --odd error                       d_model
-verify                                                  FILE
 verify pe.npy --samples 0                               --samples
 verify pe.npy --base 0                                  base
 bench --threads 0                                       --threads
