@@ -163,8 +163,9 @@ def _first(question: Question, evidence: Evidence, first_rows: bool = False) -> 
 
 def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result:
     """Return the result for values at positions of one axis."""
-    axes = None if question.target is None else question.target.axes
-    one_axis = question if axes is None else question._replace(target=question.target.replace(axes=None))
+    target = question.target
+    axes = None if target is None else target.axes
+    one_axis = question if target is None else question._replace(target=target.replace(axes=None))
     # a negative scale is expected for some rotations, so it is no orientation of theirs
     orientations = ORIENTATIONS if one_axis.target is None or size_of(one_axis.target) > 0 else ORIENTATIONS[:3]
     evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target, orientations)

@@ -117,7 +117,7 @@ class RotaryReport(tuple[RotaryRow, ...]):
 
     Parameters
     ----------
-    rows : iterable of RotaryRow
+    iterable : iterable of RotaryRow
         The rows.
 
     Attributes
@@ -129,7 +129,7 @@ class RotaryReport(tuple[RotaryRow, ...]):
     Raises
     ------
     TypeError
-        If `rows` is not iterable.
+        If the argument is not iterable.
 
     See Also
     --------
