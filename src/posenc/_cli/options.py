@@ -85,7 +85,7 @@ def selected_encoding(
 ) -> posenc.Encoding:
     """Return the encoding that the options select.  Without --preset, the defaults are those of `described`, if given.
 
-    If `required` and there is no default, an option must be given.
+    If `required`, raise Failure unless `described` or an option gives the convention.
     """
     keywords = {name: value for name, value in vars(args).items() if name in KEYWORDS}
     if args.preset is not None:

@@ -166,7 +166,7 @@ def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.comp
     target = question.target
     axes = None if target is None else target.axes
     one_axis = question if target is None else question._replace(target=target.replace(axes=None))
-    # a negative scale is expected for some rotations, so it is no orientation of theirs
+    # the last orientation multiplies by -1, which is right if the expected scale is negative
     orientations = ORIENTATIONS if one_axis.target is None or size_of(one_axis.target) > 0 else ORIENTATIONS[:3]
     evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target, orientations)
     assert evidence is not None         # the positions are not all equal
