@@ -10,7 +10,7 @@ import pytest
 import posenc
 from conftest import DTYPES, bits_of, interrupted
 from constructed import KINDS, cases
-from posenc._arguments.base_class import keywords_of
+from posenc._arguments.specification import keywords_of
 from posenc._core.exact import Values
 from posenc._core.frequencies import pi
 from posenc._encoding.columns import arrangement, turns_of_convention

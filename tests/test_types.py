@@ -10,7 +10,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 import posenc
-from posenc._arguments.types import Convention
+from posenc._arguments.specification import Convention
 
 ROOT = Path(__file__).parents[1]
 

@@ -3,7 +3,7 @@
 from types import ModuleType as _ModuleType
 
 from posenc import _core as _core
-from posenc._arguments.version import __version__ as __version__
+from posenc._arguments import __version__ as __version__
 from posenc._axes.grid import grid
 from posenc._axes.points import points
 from posenc._core.runtime import show_runtime

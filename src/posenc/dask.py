@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import posenc
-from posenc._arguments import checks, install
-from posenc._arguments.base_class import changes_of
-from posenc._arguments.types import AnyDType, Convention, Positions
+from posenc._arguments import checks
+from posenc._arguments.specification import AnyDType, Convention, Positions, changes_of
 from posenc._encoding.encoding import Encoding, cached_encoding
 
 try:
@@ -24,7 +23,7 @@ try:
     from dask.base import compute, tokenize
     from dask.delayed import delayed
 except ModuleNotFoundError as error:
-    raise install.not_installed("posenc.dask", "dask", error) from error
+    raise checks.not_installed("posenc.dask", "dask", error) from error
 
 if TYPE_CHECKING:
     import zarr

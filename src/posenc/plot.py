@@ -14,8 +14,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import checks, install
-from posenc._arguments.types import Positions
+from posenc._arguments import checks
+from posenc._arguments.specification import Positions
 from posenc._encoding.encoding import Encoding, check_encoding
 
 try:
@@ -27,7 +27,7 @@ try:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ModuleNotFoundError as error:
-    raise install.not_installed("posenc.plot", "plot", error) from error
+    raise checks.not_installed("posenc.plot", "plot", error) from error
 
 __all__ = ["heatmap", "similarity", "waves"]
 

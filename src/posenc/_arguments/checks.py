@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
-import importlib
 import math
 import operator
 from collections.abc import Callable, Iterable
@@ -17,12 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import install
-from posenc._arguments.as_array import as_array, columns, shown
-from posenc._arguments.dtypes import DTYPES
-from posenc._arguments.types import Convention
+from posenc._arguments.arrays import DTYPES, as_array, columns, widened
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
+LONGEST_SHOWN = 100                     # characters
 SYNONYMS = {        # frequent names of keywords in other libraries
     **dict.fromkeys(("theta", "rope_theta", "max_period", "max_timescale", "temperature"), "base"),
     **dict.fromkeys(("inv_freq", "omega"), "frequencies"), **dict.fromkeys(("interleaved", "is_neox_style"), "layout"),
@@ -33,7 +29,7 @@ SYNONYMS = {        # frequent names of keywords in other libraries
 # ---- numbers and names ----------------------------------------------------------------------------------------------
 
 
-def keywords(names: Iterable[str], valid_names: Iterable[str] = Convention.__annotations__) -> None:
+def keywords(names: Iterable[str], valid_names: Iterable[str]) -> None:
     """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
     valid_names = tuple(valid_names)
     for name in names:
@@ -49,6 +45,20 @@ def both_given(first: str, second: str) -> ValueError:
 
 def wrong_type(name: str, value: Any, expected: str) -> TypeError:
     return TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {expected}")
+
+
+def shown(value: Any) -> str:
+    """Return a short ``repr(value)``; repr refuses an integer of more than 4300 digits."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:
+        return f"{type(value).__name__}(...)"
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+
+
+def not_installed(feature: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return an error that names the missing package and the extra of posenc that contains it."""
+    return ModuleNotFoundError(f"{feature} needs {error.name}; to install it: pip install 'posenc[{extra}]'", name=error.name)
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:
@@ -119,54 +129,15 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def threads(value: Any) -> int | None:
-    return None if value is None else integer("threads", value, 1)
-
-
-def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
-    """Return the name and np.dtype of an output dtype; without ml_dtypes, the np.dtype of bfloat16 is uint16."""
-    if "bfloat16" in (getattr(dtype, "__name__", None), getattr(dtype, "name", None)) or str(dtype) == "bfloat16":
-        return "bfloat16", _bfloat16()
-    try:
-        element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
-    except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
-        element = None
-    text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
-    if element is None or element.name not in DTYPES:
-        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16")
-    if not element.isnative:
-        raise ValueError(f"{subject} {text}, expected native byte order")
-    return element.name, element
-
-
-def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
-    """Return the name and np.dtype of the output.  The default is the dtype of `out`, or float32 if `out` is not an array."""
-    if dtype_or_none is not None:
-        return dtype(dtype_or_none)
-    return dtype(out.dtype, "out has dtype") if isinstance(out, np.ndarray) else ("float32", np.dtype(np.float32))
-
-
-@functools.cache
-def _bfloat16() -> np.dtype[Any]:
-    element: np.dtype[Any] = np.dtype(np.uint16)
-    with suppress(ImportError):
-        element = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
-    return element
-
-
-# ---- arrays ---------------------------------------------------------------------------------------------------------
-
-
-def widened(array: NDArray[Any]) -> NDArray[Any]:
-    """Convert bfloat16 to float32, because the dtype of bfloat16 has kind "V", not "f"."""
-    return array.astype(np.float32) if array.dtype.kind == "V" and array.dtype.name == "bfloat16" else array
-
-
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
     array = widened(as_array(name, value))
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
     return tuple(real(f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
+
+
+def threads(value: Any) -> int | None:
+    return None if value is None else integer("threads", value, 1)
 
 
 # ---- positions ------------------------------------------------------------------------------------------------------
@@ -245,31 +216,6 @@ def check_domain(positions: Iterable[int | float | Fraction], offset: float = 0.
 
 def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
     return (len(positions),) if isinstance(positions, range) else positions.shape
-
-
-# ---- output arrays --------------------------------------------------------------------------------------------------
-
-
-def array_type_error(name: str, value: Any, written: bool = True) -> TypeError:
-    """Return the error for a value that is not an array, or is an array of a subclass."""
-    return TypeError(f"{name} is of type {type(value).__name__}, expected a numpy.ndarray{' to write to' if written else ''}")
-
-
-def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> Exception:
-    kind: type[Exception] = ValueError if dtype.kind == "f" else TypeError
-    return kind(f"{name} has dtype {dtype}, expected {expected}")
-
-
-def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
-    """Return the error for an array that cannot be allocated; `name` is the argument that determines its size."""
-    kind = MemoryError if isinstance(error, MemoryError) else ValueError
-    return kind(f"{name} needs an array of shape {shape}, which is too large ({error})")
-
-
-def bfloat16_error() -> ModuleNotFoundError:
-    """Return the error for a call that cannot return a new array of bfloat16, because ml_dtypes is not installed."""
-    feature = "dtype bfloat16 without an array `out` of uint16"
-    return install.not_installed(feature, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 
 
 # ---- positions of the rows of an array ------------------------------------------------------------------------------

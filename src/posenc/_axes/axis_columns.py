@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments.dtypes import DTYPES
+from posenc._arguments.arrays import DTYPES
 
 BLOCK_BYTES = 1 << 22                   # size of the cells that are written at a time, so that Python can handle signals
 

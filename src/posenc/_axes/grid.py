@@ -10,8 +10,8 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._arguments import checks
-from posenc._arguments.types import AnyDType, Layout, Odd
+from posenc._arguments import arrays, checks
+from posenc._arguments.specification import AnyDType, Layout, Odd
 from posenc._axes.axis_columns import fill_grid
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
 from posenc._core import kernel
@@ -109,7 +109,7 @@ def grid(
             0.5403023 ], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, element = checks.output_dtype(dtype, out)
+        dtype_name, element = arrays.output_dtype(dtype, out)
         threads = checks.threads(threads)
         extra_tokens = checks.integer("extra_tokens", extra_tokens, 0)
         channel_first = checks.boolean("channel_first", channel_first)

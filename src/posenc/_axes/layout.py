@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.as_array import shown
-from posenc._arguments.types import Layout, Odd
+from posenc._arguments.checks import shown
+from posenc._arguments.specification import Layout, Odd
 from posenc._axes.axis_columns import AxisColumns, round_positions, slices_of
 from posenc._encoding.columns import WIDEST
-from posenc._encoding.encoding import Encoding, cached_encoding
+from posenc._encoding.encoding import KEYWORDS, Encoding, cached_encoding
 
 Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
 Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
@@ -33,7 +33,7 @@ def lay_out(
 
     Return d_model, the position_offset of each axis, the columns of all axes, and the slice of all other columns.
     """
-    checks.keywords(convention)
+    checks.keywords(convention, KEYWORDS)
     for name, value in {"group": group, "odd": odd, "layout": layout, "include_input": include_input}.items():
         if value is not None or name in ("group", "odd"):
             checks.choice(name, value, CHOICES[name])

@@ -7,8 +7,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._arguments import checks
-from posenc._arguments.types import AnyDType, Layout, Odd
+from posenc._arguments import arrays, checks
+from posenc._arguments.specification import AnyDType, Layout, Odd
 from posenc._axes.axis_columns import fill
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, lay_out
 from posenc._core import kernel
@@ -71,7 +71,7 @@ def points(
              2.        ]], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, element = checks.output_dtype(dtype, out)
+        dtype_name, element = arrays.output_dtype(dtype, out)
         threads = checks.threads(threads)
         array = checks.positions_of(coordinates, name="coordinates")
         if isinstance(array, range) or array.ndim == 0 or array.shape[-1] == 0:

@@ -15,7 +15,7 @@ import sys
 import time
 
 import posenc
-from posenc._arguments.dtypes import DTYPES
+from posenc._arguments.arrays import DTYPES
 from posenc._cli import options
 from posenc._files import npy, table
 from posenc._files.atomic import naming, quantity

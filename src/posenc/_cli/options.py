@@ -15,7 +15,7 @@ from typing import Any
 
 import posenc
 from posenc._arguments import checks
-from posenc._arguments.base_class import changes_of
+from posenc._arguments.specification import changes_of
 from posenc._encoding.encoding import KEYWORDS
 from posenc._files.files import opened_table
 from posenc._files.table import Table

@@ -40,7 +40,7 @@ cdef Element element_of(object dtype, str subject, str expected):
     except TypeError:                   # not hashable
         pass
     if element is None:
-        name, converted = checks.dtype(dtype, subject, expected)
+        name, converted = arrays.dtype(dtype, subject, expected)
         element = Element.__new__(Element)
         element.code = <dtype_t><int>DTYPES[name].code
         element.dtype = converted
@@ -62,7 +62,8 @@ cdef object new_rows(tuple shape, double values, Element element, str name):
     cdef double size = values * size_of(element.code)
     cdef ptrdiff_t past
     if element.code == BFLOAT16 and element.dtype == uint16:
-        raise checks.bfloat16_error()
+        feature = "dtype bfloat16 without an array `out` of uint16"
+        raise checks.not_installed(feature, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
     try:
         if not ALIGNED_BYTES <= size < 2.0**62:
             return empty(shape, element.dtype)
@@ -72,7 +73,7 @@ cdef object new_rows(tuple shape, double values, Element element, str name):
         PyBuffer_Release(&view)
         return ndarray(shape, element.dtype, memory, past)
     except (MemoryError, ValueError) as error:
-        raise checks.too_large(name, shape, error) from None
+        raise arrays.too_large(name, shape, error) from None
 
 
 def check_out(out, str dtype_name):
@@ -105,12 +106,12 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
     cdef int last_axis, axis
     cdef bint is_aligned
     if type(array) is not ndarray and type(array) is not memmap:
-        raise checks.array_type_error(name, array, written)
+        raise arrays.array_type_error(name, array, written)
     try:
         bits = array.view(uint16) if element.code == BFLOAT16 and array.dtype == element.dtype else array
         PyObject_GetBuffer(bits, view, PyBUF_STRIDES | PyBUF_FORMAT)
     except (BufferError, ValueError):
-        raise checks.dtype_error(name, array.dtype, element.dtype) from None
+        raise arrays.dtype_error(name, array.dtype, element.dtype) from None
     addresses = <uintptr_t>view.buf
     for axis in range(view.ndim):
         if view.shape[axis] > 1:
@@ -118,7 +119,7 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
     is_aligned = addresses % <uintptr_t>itemsize == 0
     if view.format[0] != FORMATS[<int>element.code] or view.format[1] != 0:
         if is_aligned or array.dtype != element.dtype:          # the format of an array also depends on its alignment
-            raise checks.dtype_error(name, array.dtype, element.dtype)
+            raise arrays.dtype_error(name, array.dtype, element.dtype)
     if written and view.readonly:
         raise ValueError(f"{name} is read-only, expected a writeable array")
     if view.ndim == 0:

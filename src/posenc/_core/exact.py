@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments.dtypes import DTYPES
+from posenc._arguments.arrays import DTYPES
 from posenc._core.frequencies import pi
 
 FIRST_BITS = 512

@@ -15,8 +15,8 @@ from math import prod
 import cython
 from numpy import arange, empty, int64, memmap, ndarray, uint8, uint16, uint64
 
-from posenc._arguments import checks
-from posenc._arguments.dtypes import DTYPES
+from posenc._arguments import arrays, checks
+from posenc._arguments.arrays import DTYPES
 from posenc._core import default_threads
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES

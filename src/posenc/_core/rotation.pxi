@@ -93,7 +93,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     cdef bint in_place = out is None or out is x
     cdef const Py_buffer *source
     if not isinstance(x, ndarray):
-        raise checks.array_type_error("x", x, in_place)
+        raise arrays.array_type_error("x", x, in_place)
     if type(inverse) is not bool:
         inverse = checks.boolean("inverse", inverse)
     # Conversions may run user code that changes x, so x is checked after all of them.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from posenc._arguments.version import __version__
+from posenc._arguments import __version__
 from posenc._core import kernel
 
 

@@ -11,8 +11,8 @@ from typing import Any, SupportsFloat, SupportsIndex, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import checks
-from posenc._arguments.types import AnyDType, ArrayT, Convention, Positions
+from posenc._arguments import arrays
+from posenc._arguments.specification import AnyDType, ArrayT, Convention, Positions
 from posenc._encoding.encoding import Encoding, cached_encoding, encoding_for
 from posenc._encoding.stream import Chunk
 
@@ -144,7 +144,7 @@ def add_to(
     True
     """
     if not isinstance(x, np.ndarray):
-        raise checks.array_type_error("x", x)
+        raise arrays.array_type_error("x", x)
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
     return encoding_for(x, encoding, convention).add_to(x, positions, x_scale=x_scale, threads=threads)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.as_array import shown
+from posenc._arguments.checks import shown
 from posenc._core import kernel
 from posenc._core.exact import Turns, Values
 from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns

@@ -11,10 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.as_array import shown
-from posenc._arguments.base_class import Keyword, Specification, keywords_of
-from posenc._arguments.checks import BEYOND, LOWEST
-from posenc._arguments.types import AnyDType, ArrayT, Exponents, Layout, Odd, Order, Positions, Spacing
+from posenc._arguments.checks import BEYOND, LOWEST, shown
+from posenc._arguments.specification import (
+    AnyDType,
+    ArrayT,
+    Exponents,
+    Keyword,
+    Layout,
+    Odd,
+    Order,
+    Positions,
+    Spacing,
+    Specification,
+    keywords_of,
+)
 from posenc._core import kernel
 from posenc._encoding.columns import float64_frequencies, kernel_columns, width
 from posenc._encoding.stream import Chunk, chunks_of

@@ -7,8 +7,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._arguments import checks
-from posenc._arguments.as_array import as_array
+from posenc._arguments import arrays, checks
+from posenc._arguments.arrays import as_array
 from posenc._arguments.checks import BEYOND
 
 
@@ -186,7 +186,7 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
 
 def _array(name: str, value: Any, kinds: str, expected: str) -> NDArray[Any]:
     """Return an array whose `dtype.kind` is in `kinds`; an empty list, which NumPy converts to float64, is also accepted."""
-    array = checks.widened(as_array(name, value))
+    array = arrays.widened(as_array(name, value))
     if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
         raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}")
     return array

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, SupportsIndex, overload
 
 from posenc._arguments import checks
-from posenc._arguments.base_class import changed
+from posenc._arguments.specification import changed
 from posenc._core import kernel
 from posenc._encoding.encoding import KEYWORDS, Encoding
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from posenc._arguments import checks
+from posenc._arguments import arrays, checks
 from posenc._arguments.checks import BEYOND
 from posenc._core import kernel
 
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):  # numpydoc ignore=PR01
 
 def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any) -> Iterator[Chunk]:
     """Check the arguments of `stream`, and return an iterator that calls `encoding.encode` for each chunk."""
-    name, element = checks.output_dtype(dtype, out)
+    name, element = arrays.output_dtype(dtype, out)
     threads = checks.threads(threads)
     d_model, offset = encoding.d_model, encoding.position_offset
     if positions is None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from posenc._arguments import checks
-from posenc._arguments.types import AnyDType
+from posenc._arguments.specification import AnyDType
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files import atomic, formats, npy, safetensors, table
 from posenc._files.specification import checked

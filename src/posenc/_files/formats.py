@@ -6,7 +6,7 @@ import os
 from typing import Any, TypeGuard
 
 from posenc._arguments import checks
-from posenc._arguments.as_array import shown
+from posenc._arguments.checks import shown
 
 # suffix: the options that only this format has
 FORMATS: dict[str, tuple[str, ...]] = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "storage_options")}

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
-from posenc._arguments import checks, install
+from posenc._arguments import checks
 from posenc._files.formats import LOCAL, is_url, name_of
 
 try:
@@ -16,7 +16,7 @@ try:
     from zarr.core.sync import sync  # zarr has no public function that runs a method of a store in its event loop
     from zarr.storage import FsspecStore, LocalStore, MemoryStore, StorePath
 except ModuleNotFoundError as error:
-    raise install.not_installed("posenc.zarr", "zarr", error) from error
+    raise checks.not_installed("posenc.zarr", "zarr", error) from error
 
 __all__ = ["Place", "RangeByteRequest", "place_of", "sync", "zarr"]
 

@@ -9,8 +9,8 @@ import json
 import os
 from typing import BinaryIO
 
-from posenc._arguments import install
-from posenc._arguments.dtypes import DTYPES
+from posenc._arguments import checks
+from posenc._arguments.arrays import DTYPES
 from posenc._files import table
 from posenc._files.specification import Specification, described
 
@@ -38,7 +38,7 @@ def read_header(file: BinaryIO, file_size: int, key: str | None) -> table.Table:
     try:
         from safetensors import SafetensorError, safe_open
     except ModuleNotFoundError as error:
-        raise install.not_installed("reading .safetensors", "safetensors", error) from error
+        raise checks.not_installed("reading .safetensors", "safetensors", error) from error
     try:
         safe_open(file.name, "np")              # raises an error unless the header and the size of the file are valid
         size = int.from_bytes(file.read(8), "little")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from posenc._arguments import checks
-from posenc._arguments.dtypes import DTYPES
+from posenc._arguments import arrays, checks
+from posenc._arguments.arrays import DTYPES
 from posenc._encoding.encoding import Encoding, check_encoding
 
 
@@ -45,7 +45,7 @@ def checked(positions: Any, encoding: Any, dtype: Any) -> Specification:
     """Return the specification of a table to write; raise every error that `encode` would raise."""
     check_encoding(encoding)
     positions = checks.range_of(positions, encoding.position_offset)
-    return Specification(positions, encoding, checks.dtype(dtype)[0])
+    return Specification(positions, encoding, arrays.dtype(dtype)[0])
 
 
 def described(document: Any, shape: tuple[int, ...]) -> Specification | None:

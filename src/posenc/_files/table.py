@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import checks, install
+from posenc._arguments import arrays, checks
+from posenc._arguments.arrays import DTYPES
 from posenc._arguments.checks import BEYOND
-from posenc._arguments.dtypes import DTYPES
 from posenc._encoding.columns import WIDEST
 from posenc._files.atomic import naming
 from posenc._files.specification import Specification, itemsize
@@ -126,9 +126,9 @@ def in_file(
         with different values when ml_dtypes is not installed.
         """
         array = np.asarray(np.memmap(file, bits, "r", offset, shape))
-        element = checks.dtype(dtype)[1]
+        element = arrays.dtype(dtype)[1]
         if dtype == "bfloat16" and element == np.uint16:
-            raise install.not_installed(f"{file.name}: dtype bfloat16", "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
+            raise checks.not_installed(f"{file.name}: dtype bfloat16", "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
         if not bits.isnative:
             element = bits if dtype == "bfloat16" else element.newbyteorder()       # ml_dtypes has native order only
         return array.view(element)

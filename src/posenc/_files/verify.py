@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posenc._arguments import checks
-from posenc._arguments.dtypes import values_of
+from posenc._arguments.arrays import values_of
 from posenc._encoding.encoding import Encoding
 from posenc._files.table import Table, row_buffer
 

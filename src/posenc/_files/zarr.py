@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.types import AnyDType
+from posenc._arguments.specification import AnyDType
 from posenc._encoding.encoding import Encoding
 from posenc._files import atomic, table
 from posenc._files.places import Place, RangeByteRequest, place_of, sync, zarr

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from posenc._arguments import checks
-from posenc._arguments.as_array import as_array, shown
-from posenc._arguments.base_class import Keyword
+from posenc._arguments.arrays import as_array
+from posenc._arguments.checks import shown
+from posenc._arguments.specification import Keyword
 from posenc._core import kernel
 from posenc._rotary import pair_axes
 from posenc._rotary.scaling import SHARED, Frequencies, explicit_frequencies, scaled_frequencies

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from posenc._arguments import checks
-from posenc._arguments.base_class import Specification
+from posenc._arguments.specification import Specification
 from posenc._rotary import models, pair_axes
 from posenc._rotary.scaling import ORIGINAL, type_of_scaling
 

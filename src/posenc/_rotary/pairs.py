@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import checks
+from posenc._arguments import arrays, checks
 from posenc._axes.axis_columns import AxisColumns, fill, slices_of
 from posenc._core import kernel
 from posenc._core.exact import Turns
@@ -63,7 +63,7 @@ def columns_of_axes(turns: Turns, pairs: int, scale: float, axes: Sequence[int] 
 
 def encode_axes(columns: Sequence[AxisColumns], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
     """Return a table for positions with several axes; ``positions[k]`` has the positions on axis k."""
-    name, element = checks.output_dtype(dtype, out)
+    name, element = arrays.output_dtype(dtype, out)
     threads = checks.threads(threads)
     array = checks.positions_of(positions)
     if isinstance(array, range) or array.shape[:1] != (len(columns),):

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.base_class import Keyword, Specification, keywords_of, with_lists
-from posenc._arguments.types import AnyDType, ArrayT, Layout, Positions
+from posenc._arguments.specification import AnyDType, ArrayT, Keyword, Layout, Positions, Specification, keywords_of, with_lists
 from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
 from posenc._encoding.columns import width

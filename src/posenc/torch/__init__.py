@@ -5,12 +5,12 @@
 True
 """
 
-from posenc._arguments import install
+from posenc._arguments import checks
 
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as error:
-    raise install.not_installed("posenc.torch", "torch", error) from error
+    raise checks.not_installed("posenc.torch", "torch", error) from error
 
 from posenc.torch._chunk_dataset import ChunkDataset
 from posenc.torch._encode_add_to import add_to, encode

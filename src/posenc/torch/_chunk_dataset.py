@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc._arguments import checks
-from posenc._arguments.types import Convention
+from posenc._arguments.specification import Convention
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
 from posenc.torch._encode_operators import values

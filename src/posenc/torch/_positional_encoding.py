@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from posenc import Encoding
 from posenc._arguments import checks
-from posenc._arguments.base_class import changes_of
-from posenc._arguments.types import Convention
+from posenc._arguments.specification import Convention, changes_of
 from posenc._core import kernel
 from posenc.torch import _encode_operators
 from posenc.torch import _tensor_arguments as tensors

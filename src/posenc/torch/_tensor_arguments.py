@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from posenc._arguments import checks, dtypes
+from posenc._arguments import arrays, checks
 
-DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in dtypes.DTYPES}
+DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in arrays.DTYPES}
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
 # ---- tensors as arrays and numbers --------------------------------------------------------------------------------------

@@ -1,18 +1,50 @@
-"""Specification, the base class of Encoding and Rotary, and Keyword, the type of their fields."""
+"""Specification, the base class of Encoding and Rotary; Keyword, the type of their fields; and the types of arguments."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
-from posenc._arguments import checks
-from posenc._arguments.version import __version__
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
+from posenc._arguments import __version__, checks
+
+ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
+
+Positions: TypeAlias = SupportsIndex | range | ArrayLike
+
+AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
+
+Odd: TypeAlias = Literal["truncate", "zero", "error"]
+Spacing: TypeAlias = Literal["paper", "endpoint"]
+Exponents: TypeAlias = Literal["pair", "column"]
+Layout: TypeAlias = Literal["interleaved", "halves"]
+Order: TypeAlias = Literal["sin", "cos"]
+
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
+MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
+
+
+class Convention(TypedDict, total=False):
+    """The keywords of a convention: see `posenc.Encoding`."""
+
+    base: SupportsFloat
+    frequency_scale: SupportsFloat
+    position_offset: SupportsFloat
+    position_scale: SupportsFloat
+    padding_idx: SupportsIndex | None
+    scale: SupportsFloat
+    odd: Odd
+    spacing: Spacing
+    shift: SupportsFloat | None
+    exponents: Exponents
+    frequencies: ArrayLike | None
+    layout: Layout
+    order: Order
 
 
 class Keyword(Generic[Given, Kept]):

@@ -1,0 +1,163 @@
+"""Arrays: their dtypes, the exact conversion of lists, tensors and columns to arrays, and errors for output arrays."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# ---- dtypes ---------------------------------------------------------------------------------------------------------
+
+
+class Format(NamedTuple):
+    """The format of a dtype."""
+
+    code: int                   # dtype_t in kernel.h
+    precision: int              # bits of the significand
+    smallest: int               # exponent of the smallest subnormal number
+    overflow: int               # exponent of the first power of two beyond the largest finite number
+    stored: str                 # name in .npy and .zarr files; bfloat16 has none and is stored as uint16
+    safetensors: str            # name in .safetensors files
+
+
+DTYPES = {
+    "float64": Format(0, 53, -1074, 1024, "<f8", "F64"),
+    "float32": Format(1, 24, -149, 128, "<f4", "F32"),
+    "float16": Format(2, 11, -24, 16, "<f2", "F16"),
+    "bfloat16": Format(3, 8, -133, 128, "<u2", "BF16"),
+}
+
+
+def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return the values with the given bits, which are unsigned integers; the values of bfloat16 are returned in float32."""
+    if dtype == "bfloat16":
+        bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
+    values: NDArray[Any] = bits.view(dtype)
+    return values
+
+
+def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
+    """Return the name and np.dtype of an output dtype; without ml_dtypes, the np.dtype of bfloat16 is uint16."""
+    if "bfloat16" in (getattr(dtype, "__name__", None), getattr(dtype, "name", None)) or str(dtype) == "bfloat16":
+        return "bfloat16", _bfloat16()
+    try:
+        element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
+    except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
+        element = None
+    text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
+    if element is None or element.name not in DTYPES:
+        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16")
+    if not element.isnative:
+        raise ValueError(f"{subject} {text}, expected native byte order")
+    return element.name, element
+
+
+def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
+    """Return the name and np.dtype of the output.  The default is the dtype of `out`, or float32 if `out` is not an array."""
+    if dtype_or_none is not None:
+        return dtype(dtype_or_none)
+    return dtype(out.dtype, "out has dtype") if isinstance(out, np.ndarray) else ("float32", np.dtype(np.float32))
+
+
+@functools.cache
+def _bfloat16() -> np.dtype[Any]:
+    element: np.dtype[Any] = np.dtype(np.uint16)
+    with suppress(ImportError):
+        element = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    return element
+
+
+def widened(array: NDArray[Any]) -> NDArray[Any]:
+    """Convert bfloat16 to float32, because the dtype of bfloat16 has kind "V", not "f"."""
+    return array.astype(np.float32) if array.dtype.kind == "V" and array.dtype.name == "bfloat16" else array
+
+
+# ---- conversion of lists, tensors, and columns of pandas, polars and Arrow ------------------------------------------
+
+
+def as_array(name: str, value: Any) -> NDArray[Any]:
+    """Return ``np.asarray(value)``; raise an error for nulls, times, and integers that NumPy would round."""
+    # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
+    if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array or a list of numbers, without a mask")
+    only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+    try:
+        array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+    if array.dtype.kind in "mM":
+        code = f'numpy.asarray({name}).astype("{array.dtype}").astype("int64")'
+        nat = np.count_nonzero(np.isnat(array))
+        raise TypeError(f"{name} has dtype {array.dtype} with {nat} NaT, expected numbers such as {code}")
+    if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
+        with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
+            is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())
+        for column, converted in () if is_exact else columns(value, array) or [(value, array)]:
+            _check_exact(name, column, converted)
+    return array
+
+
+def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
+    """Return each column of an Arrow, polars or pandas table with its part of `array`, or [] for any other value."""
+    parts: Any = ()
+    if hasattr(value, "itercolumns"):           # Arrow
+        parts = value.itercolumns()
+    elif hasattr(value, "iter_columns"):        # polars
+        parts = value.iter_columns()
+    elif hasattr(value, "iterrows"):            # pandas
+        parts = (column for _, column in value.items())
+    return list(zip(parts, array.T, strict=True)) if parts else []
+
+
+def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
+    """Raise an error for nulls, and for integers that NumPy has rounded to float64."""
+    objects = list(np.array(_python_numbers(column), object).flat)
+    is_pandas = hasattr(column, "isna")
+    nulls = sum(x is None for x in objects)
+    if is_pandas and not isinstance(column.dtype, np.dtype):        # categories have NaN for nulls
+        nulls = int(column.isna().sum())
+    if nulls:
+        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)} among {len(objects)} values, expected numbers")
+    if converted.dtype.kind == "O":
+        return
+    had_nulls = is_pandas and bool(np.isnan(converted).any())       # pandas converts nulls to NaN
+    for x, y in zip(objects, np.ravel(converted).tolist(), strict=True):
+        if isinstance(x, (int, np.integer)) and int(x) != y:
+            raise ValueError(f"{name} has {x} beside real or negative numbers, expected an integer that float64 can hold")
+        if had_nulls and 2**53 <= abs(y) < np.inf:
+            raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may have rounded; use dtype Int64")
+
+
+def _python_numbers(value: Any) -> Any:
+    """Return a column as a list of Python numbers; convert the columns in a list, too."""
+    for method in ("to_pylist", "to_list", "tolist"):     # Arrow; polars and pandas; NumPy
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if isinstance(value, (list, tuple)) and not all(isinstance(x, (int, float)) for x in value):
+        return [_python_numbers(x) for x in value]
+    return value
+
+
+# ---- errors for output arrays ---------------------------------------------------------------------------------------
+
+
+def array_type_error(name: str, value: Any, written: bool = True) -> TypeError:
+    """Return the error for a value that is not an array, or is an array of a subclass."""
+    return TypeError(f"{name} is of type {type(value).__name__}, expected a numpy.ndarray{' to write to' if written else ''}")
+
+
+def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> Exception:
+    kind: type[Exception] = ValueError if dtype.kind == "f" else TypeError
+    return kind(f"{name} has dtype {dtype}, expected {expected}")
+
+
+def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
+    """Return the error for an array that cannot be allocated; `name` is the argument that determines its size."""
+    kind = MemoryError if isinstance(error, MemoryError) else ValueError
+    return kind(f"{name} needs an array of shape {shape}, which is too large ({error})")
