@@ -17,9 +17,8 @@ from conftest import main_without, python
 from posenc._core import kernel
 from posenc._encoding.encoding import KEYWORDS
 from posenc._files import table
-from posenc._files.files import opened_table
+from posenc._files.save_open_verify import first_mismatch, opened_table
 from posenc._files.table import Table
-from posenc._files.verify import first_mismatch
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 

@@ -14,7 +14,7 @@ import posenc
 from conftest import python
 from posenc import Encoding
 from posenc._encoding.encoding import DEFAULTS
-from posenc._files.specification import Specification, described
+from posenc._files.table import Specification, specification_in
 from test_inputs import conventions
 
 EXPLICIT = Encoding(6, frequencies=(0.1, -2.0, 3e-300), order="cos")
@@ -30,7 +30,7 @@ def test_an_encoding_survives_json(data, d_model, start, step):
     for name, value in convention.items():
         assert (getattr(encoding, name) == value) if name != "frequencies" else encoding.frequencies.tolist() == list(value)
     document = json.loads(json.dumps(Specification(positions, encoding, "float32").document()))
-    assert described(document, (10, d_model)) == (positions, encoding, "float32")
+    assert specification_in(document, (10, d_model)) == (positions, encoding, "float32")
 
 
 @pytest.mark.parametrize("name", [preset.name for preset in posenc.presets()])

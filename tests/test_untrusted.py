@@ -14,7 +14,7 @@ import pytest
 import posenc
 from conftest import python
 from posenc import _cli
-from posenc._files.specification import Specification
+from posenc._files.table import Specification
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="requires /proc and sparse files"),

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 import posenc.zarr
 from conftest import assert_same_bits, names, python
-from posenc._files import formats
-from posenc._files import zarr as _zarr
+from posenc._files import formats, zarr_store
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX only")
 ENCODING = posenc.Encoding(6, base=77.0)
@@ -69,30 +68,30 @@ def complete(store, **keywords):
 
 
 def opened(store):
-    return _zarr.opened(_zarr.place_of(store))
+    return zarr_store.opened(zarr_store.place_of(store))
 
 
 def get(store, key):
     """Return the value of a key."""
-    return _zarr.sync((_zarr.place_of(store).root / key).get()).to_bytes()
+    return zarr_store.sync((zarr_store.place_of(store).root / key).get()).to_bytes()
 
 
 def put(store, key, content):
     """Replace the value of a key."""
-    root = _zarr.place_of(store).root
-    _zarr.sync((root / key).set(zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(content)))
+    root = zarr_store.place_of(store).root
+    zarr_store.sync((root / key).set(zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(content)))
 
 
 def delete(store):
-    _zarr.sync(_zarr.place_of(store).root.delete_dir())
+    zarr_store.sync(zarr_store.place_of(store).root.delete_dir())
 
 
 @pytest.fixture
 def written(monkeypatch):
     """Record the chunks that are written."""
-    units, method = [], _zarr._put
+    units, method = [], zarr_store.put
     spy = lambda place, start, array, unit, values: units.append(unit) or method(place, start, array, unit, values)  # noqa: E731
-    monkeypatch.setattr(_zarr, "_put", spy)
+    monkeypatch.setattr(zarr_store, "put", spy)
     return units
 
 
@@ -260,7 +259,7 @@ def test_a_damaged_chunk_is_reported_and_written_again(store, shard_rows, damage
     """Not every store writes atomically: over SFTP, fsspec writes a file in place."""
     complete(store, shard_rows=shard_rows)
     if damage == "lost":
-        _zarr.sync((_zarr.place_of(store).root / "c/3/0").delete())
+        zarr_store.sync((zarr_store.place_of(store).root / "c/3/0").delete())
     else:
         chunk = get(store, "c/3/0")
         put(store, "c/3/0", chunk[:99] if damage == "truncated" else chunk + b"\0")
@@ -322,7 +321,7 @@ def test_a_process_killed_while_it_creates_a_store_leaves_an_empty_place(tmp_pat
 def test_chunks_without_metadata_are_replaced_only_with_overwrite(store):
     """If two jobs replace a store, and both are killed, these chunks may remain."""
     complete(store)
-    _zarr.sync((_zarr.place_of(store).root / "zarr.json").delete())
+    zarr_store.sync((zarr_store.place_of(store).root / "zarr.json").delete())
     with pytest.raises(OSError, match="Not a Zarr array, so it is not overwritten"):
         create(store)
     assert_same_bits(complete(store, encoding=posenc.Encoding(6), overwrite=True)[:], posenc.encode(N, 6))
@@ -426,7 +425,7 @@ def test_finish_does_not_complete_the_store_of_another_job(store, monkeypatch, o
     """The other job replaces the store after the chunks were checked, or after the store was marked as complete."""
     create(store)
     posenc.zarr.write(store, 0, 1)
-    check, calls = _zarr.Started.check, []
+    check, calls = zarr_store.StoredTable.check, []
 
     def late(self, name, **keywords):
         calls.append(name)
@@ -437,7 +436,7 @@ def test_finish_does_not_complete_the_store_of_another_job(store, monkeypatch, o
             other(store)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_zarr.Started, "check", late)
+        patch.setattr(zarr_store.StoredTable, "check", late)
         with pytest.raises((OSError, ValueError), match=r"missing or damaged|No Zarr array|another array"):
             posenc.zarr.finish(store)
     with pytest.raises((FileNotFoundError, ValueError)):
@@ -447,14 +446,14 @@ def test_finish_does_not_complete_the_store_of_another_job(store, monkeypatch, o
 def test_processes_finish_a_store_at_once(store, monkeypatch):
     create(store)
     posenc.zarr.write(store, 0, 1)
-    check, pending = _zarr.Started.check, [posenc.zarr.finish]
+    check, pending = zarr_store.StoredTable.check, [posenc.zarr.finish]
 
     def late(self, name, **keywords):
         check(self, name, **keywords)
         while pending:
             pending.pop()(store)
 
-    monkeypatch.setattr(_zarr.Started, "check", late)
+    monkeypatch.setattr(zarr_store.StoredTable, "check", late)
     assert_same_bits(posenc.zarr.finish(store)[:], ENCODING.encode(N))
     assert posenc.verify(store) == N
 

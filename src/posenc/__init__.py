@@ -12,7 +12,7 @@ from posenc._encoding.encoding import Encoding
 from posenc._encoding.padding import positions_from_lengths, positions_from_mask, positions_from_segments
 from posenc._encoding.presets import Preset, preset, presets
 from posenc._encoding.stream import Chunk
-from posenc._files import File, open, save, verify  # noqa: A004
+from posenc._files.save_open_verify import File, open, save, verify  # noqa: A004
 from posenc._rotary import Rotary, RotaryAt
 
 __all__ = [

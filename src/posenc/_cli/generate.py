@@ -17,10 +17,9 @@ import time
 import posenc
 from posenc._arguments.arrays import DTYPES
 from posenc._cli import options
-from posenc._files import npy, table
 from posenc._files.atomic import naming, quantity
-from posenc._files.formats import FORMATS, suffix_of
-from posenc._files.specification import checked
+from posenc._files.formats import FORMATS, npy_header, suffix_of
+from posenc._files.table import blocks, checked_specification
 
 PIPE = "-"
 
@@ -45,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     positions = options.positions_of(args, args.n)
     encoding = options.selected_encoding(args, args.d_model)
-    specification = checked(positions, encoding, args.dtype)
+    specification = checked_specification(positions, encoding, args.dtype)
     bar = options.progress_bar(specification.nbytes)
     if args.output == PIPE:
         if args.json or args.key or args.chunk_rows:
@@ -53,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         if sys.stdout is None or sys.stdout.isatty():
             raise options.Failure("stdout is closed or a terminal, expected a pipe or a file")
         with naming("stdout"), bar as progress:
-            sys.stdout.buffer.write(npy.header(specification))
-            sys.stdout.buffer.writelines(table.blocks(specification, args.threads, progress.update))
+            sys.stdout.buffer.write(npy_header(specification))
+            sys.stdout.buffer.writelines(blocks(specification, args.threads, progress.update))
             sys.stdout.buffer.flush()
         return options.OK
     begin = time.perf_counter()

@@ -17,7 +17,7 @@ import posenc
 from posenc._arguments import checks
 from posenc._arguments.specification import changes_of
 from posenc._encoding.encoding import KEYWORDS
-from posenc._files.files import opened_table
+from posenc._files.save_open_verify import opened_table
 from posenc._files.table import Table
 
 OK, FAILED = 0, 1

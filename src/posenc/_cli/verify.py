@@ -14,8 +14,8 @@ import time
 
 from posenc._cli import options
 from posenc._files.formats import format_of
-from posenc._files.specification import itemsize
-from posenc._files.verify import first_mismatch
+from posenc._files.save_open_verify import first_mismatch
+from posenc._files.table import itemsize
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

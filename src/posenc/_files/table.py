@@ -1,4 +1,4 @@
-"""Tables in files: a header and the rows, written through one buffer.
+"""Tables in files: the specification from which a table can be recomputed, and its rows, written through one buffer.
 
 Writing through a buffer is faster than mapping the file, because the buffer stays in the processor's cache, and no page of the
 file is read.
@@ -22,28 +22,78 @@ from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import DTYPES
 from posenc._arguments.checks import BEYOND
 from posenc._encoding.columns import WIDEST
+from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files.atomic import naming
-from posenc._files.specification import Specification, itemsize
 
 # On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are half as fast (measured for 2 GB).
 BUFFER_BYTES = 4 << 20
-
-
-def callback(progress: Any) -> Callable[[int], object]:
-    """Return the function that receives the number of bytes."""
-    if progress is not None and not callable(progress):
-        raise checks.wrong_type("progress", progress, "a function")
-    return progress or (lambda size: None)
-
-STORED = {name: row.stored for name, row in DTYPES.items()}
 # Limit for tables without rows, because a small file can state any width, and a new Encoding needs 200 bytes for each column.
 WIDEST_EMPTY = 2**16
+
+# ---- specification ----------------------------------------------------------------------------------------------------
+
+
+class Specification(NamedTuple):
+    """The positions of the rows, the encoding, and the dtype of the values; a file may store the bits of bfloat16 as uint16."""
+
+    positions: range
+    encoding: Encoding
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.positions), self.encoding.d_model
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.positions) * self.encoding.d_model * itemsize(self.dtype)
+
+    def document(self) -> dict[str, Any]:
+        """Return the specification as a dict for JSON: `Encoding.to_dict`, with the positions and the dtype.
+
+        >>> from posenc import Encoding
+        >>> from posenc._files.table import Specification, specification_in
+        >>> specification = Specification(range(10, 50), Encoding(64, base=500.0), "float32")
+        >>> specification_in(specification.document(), (40, 64)) == specification
+        True
+        """
+        positions = {"start": self.positions.start, "stop": self.positions.stop, "step": self.positions.step}
+        return self.encoding.to_dict() | {"positions": positions, "dtype": self.dtype}
+
+
+def itemsize(dtype: str) -> int:
+    return int(DTYPES[dtype].stored[2:])
+
+
+def checked_specification(positions: Any, encoding: Any, dtype: Any) -> Specification:
+    """Return the specification of a table to write; raise every error that `encode` would raise."""
+    check_encoding(encoding)
+    positions = checks.range_of(positions, encoding.position_offset)
+    return Specification(positions, encoding, arrays.dtype(dtype)[0])
+
+
+def specification_in(document: Any, shape: tuple[int, ...]) -> Specification | None:
+    """Return the specification in a document, and check that it fits `shape`; return None for None."""
+    if document is None:
+        return None
+    try:
+        positions = range(*(document["positions"][name] for name in ("start", "stop", "step")))
+        expected = len(positions), document["d_model"]
+        # compare the shape first: a wrong d_model may be huge, and an Encoding takes memory for each column
+        if shape == expected:
+            return checked_specification(positions, Encoding.from_dict(document), document["dtype"])
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"not a posenc specification: {type(error).__name__}: {error}") from error
+    raise ValueError(f"shape {shape}, expected {expected} from the specification in the file")
+
+
+# ---- dtype, shape and memory ------------------------------------------------------------------------------------------
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of the values' dtype, given the dtype in a file; uint16 holds the bits of bfloat16."""
     name = "bfloat16" if dtype.name == "uint16" else dtype.name
-    if name not in STORED:
+    if name not in DTYPES:
         raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
     return name
 
@@ -71,10 +121,17 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
     The array is page-aligned, because the kernels store whole cache lines and the system copies whole pages.
     """
     memory = mmap.mmap(-1, max(1, rows * d_model * itemsize(dtype)))
-    return np.frombuffer(memory, np.dtype(STORED[dtype]).newbyteorder("="), rows * d_model).reshape(rows, d_model)
+    return np.frombuffer(memory, np.dtype(DTYPES[dtype].stored).newbyteorder("="), rows * d_model).reshape(rows, d_model)
 
 
-# ---- writing --------------------------------------------------------------------------------------------------------
+# ---- writing ----------------------------------------------------------------------------------------------------------
+
+
+def callback(progress: Any) -> Callable[[int], object]:
+    """Return the function that receives the number of bytes."""
+    if progress is not None and not callable(progress):
+        raise checks.wrong_type("progress", progress, "a function")
+    return progress or (lambda size: None)
 
 
 def blocks(specification: Specification, threads: int | None, progress: Callable[[int], object]) -> Iterator[memoryview]:
@@ -91,14 +148,14 @@ def blocks(specification: Specification, threads: int | None, progress: Callable
         progress(block.nbytes)
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------
+# ---- reading ----------------------------------------------------------------------------------------------------------
 
 
 class Table(NamedTuple):
     """A table in an open file of any format."""
 
     shape: tuple[int, int]
-    dtype: str                                              # one of STORED
+    dtype: str                                              # a name in DTYPES
     specification: Specification | None                     # in the file
     block_rows: int                                         # number of rows that are best read at once
     read: Callable[[int, int], NDArray[Any]]                # read(first, rows): their bits as unsigned integers

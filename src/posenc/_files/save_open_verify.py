@@ -1,20 +1,23 @@
-"""save, open and verify: tables in files of any format."""
+"""The functions save, open and verify, for tables in files of any format."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
+import numpy as np
+
 from posenc._arguments import checks
+from posenc._arguments.arrays import values_of
 from posenc._arguments.specification import AnyDType
 from posenc._encoding.encoding import Encoding, check_encoding
-from posenc._files import atomic, formats, npy, safetensors, table
-from posenc._files.specification import checked
-from posenc._files.verify import first_mismatch
+from posenc._files import atomic, formats
+from posenc._files.table import Specification, Table, blocks, callback, checked_specification, opened, row_buffer
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -132,16 +135,35 @@ def save(
     suffix = formats.format_of(name, key=key, chunk_rows=chunk_rows, storage_options=storage_options)
     if formats.suffix_of(name) != suffix:
         raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
-    specification = checked(positions, encoding, dtype)
-    threads, overwrite, progress = checks.threads(threads), checks.boolean("overwrite", overwrite), table.callback(progress)
+    specification = checked_specification(positions, encoding, dtype)
+    threads, overwrite, progress = checks.threads(threads), checks.boolean("overwrite", overwrite), callback(progress)
     if suffix == ".zarr":
-        from posenc._files import zarr
+        return _save_store(name, specification, chunk_rows, storage_options, threads, overwrite, progress)
+    header = formats.npy_header(specification) if suffix == ".npy" else formats.safetensors_header(specification, key)
+    content: Iterator[bytes | memoryview] = itertools.chain([header], blocks(specification, threads, progress))
+    return atomic.write(name, content, len(header) + specification.nbytes, overwrite)
 
-        keywords: dict[str, Any] = {"chunk_rows": chunk_rows, "storage_options": storage_options}
-        return zarr.save(name, specification, threads=threads, overwrite=overwrite, progress=progress, **keywords)
-    header = npy.header(specification) if suffix == ".npy" else safetensors.header(specification, key)
-    blocks: Iterator[bytes | memoryview] = itertools.chain([header], table.blocks(specification, threads, progress))
-    return atomic.write(name, blocks, len(header) + specification.nbytes, overwrite)
+
+def _save_store(
+    path: str, specification: Specification, chunk_rows: SupportsIndex | None, storage_options: dict[str, Any] | None,
+    threads: int | None, overwrite: bool, progress: Callable[[int], object],
+) -> int:
+    """Write a store at a URL or, atomically, in a folder; return the size of its values."""
+    from posenc import zarr
+    from posenc._files.zarr_store import place_of, uninterrupted
+
+    def check_folder(folder: str, overwrite: bool) -> None:
+        if place_of(folder).existing(overwrite) is not None and not overwrite:
+            raise atomic.exists_error(folder)
+
+    place, size = place_of(path, storage_options), specification.nbytes
+    target_path = nullcontext(path) if place.folder is None else atomic.replacement(place.name, size, overwrite, check_folder)
+    with target_path as target:
+        keywords: dict[str, Any] = {"storage_options": storage_options}
+        uninterrupted(zarr.create, target, **specification._asdict(), chunk_rows=chunk_rows, overwrite=overwrite, **keywords)
+        zarr.write(target, 0, 1, threads=threads, progress=progress, **keywords)
+        uninterrupted(zarr.finish, target, **keywords)
+    return size
 
 
 def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] | None = None) -> File:  # noqa: A001
@@ -197,6 +219,18 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     with opened_table(formats.name_of(path), key=key, storage_options=storage_options) as source:
         positions, encoding, _ = source.specification or (None, None, None)
         return File(source.values(), encoding, positions, source.dtype)
+
+
+def opened_table(
+    path: str, *, key: str | None = None, storage_options: dict[str, Any] | None = None
+) -> AbstractContextManager[Table]:
+    """Open a file of any format as a table; the message of a ValueError about the file's content begins with the path."""
+    suffix = formats.format_of(path, key=key, storage_options=storage_options)
+    if suffix == ".zarr":
+        from posenc._files import zarr_store
+
+        return zarr_store.opened(zarr_store.place_of(path, storage_options))
+    return opened(path, formats.read_npy_header if suffix == ".npy" else partial(formats.read_safetensors_header, key=key))
 
 
 def verify(
@@ -270,7 +304,7 @@ def verify(
         check_encoding(encoding)
     positions = None if positions is None else checks.range_of(positions)
     samples = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
-    threads, progress = checks.threads(threads), table.callback(progress)
+    threads, progress = checks.threads(threads), callback(progress)
     with opened_table(name, key=key, storage_options=storage_options) as source:
         rows, d_model = source.shape
         positions_in_file, encoding_in_file, _ = source.specification or (range(rows), None, None)
@@ -290,16 +324,50 @@ def verify(
     raise ValueError(f"{name}: {mismatch}{hint}")
 
 
-# ---- formats and arguments ------------------------------------------------------------------------------------------
+class Mismatch(NamedTuple):
+    """A value of a table that differs from the encoding."""
+
+    position: int
+    row: int
+    column: int
+    found: float | str
+    expected: float | str
+    found_bits: str
+    expected_bits: str
+
+    def __str__(self) -> str:
+        return (
+            f"position {self.position}, column {self.column}: found {self.found} ({self.found_bits}), "
+            f"expected {self.expected} ({self.expected_bits})"
+        )
 
 
-def opened_table(
-    path: str, *, key: str | None = None, storage_options: dict[str, Any] | None = None
-) -> AbstractContextManager[table.Table]:
-    """Open a file of any format as a table; the message of a ValueError about the file's content begins with the path."""
-    suffix = formats.format_of(path, key=key, storage_options=storage_options)
-    if suffix == ".zarr":
-        from posenc._files import places, zarr
+def first_mismatch(
+    table: Table, encoding: Encoding, positions: range, samples: int | None, threads: int | None,
+    progress: Callable[[int], object],
+) -> Mismatch | None:
+    """Compare every row of the table, or `samples` rows, with the encodings, and return the first difference, or None."""
+    checks.range_of(positions, encoding.position_offset)
+    rows, buffer = len(positions), row_buffer(table.block_rows, encoding.d_model, table.dtype)
+    count = max(1, len(buffer))
+    starts: Iterable[int] = range(0, rows, count)
+    if samples is not None and samples < rows:          # the last row of each of as many parts
+        starts, count = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
+    for first in starts if buffer.size else ():
+        part = positions[first : first + count]
+        values = table.read(first, len(part))
+        expected = encoding.encode(part, dtype=table.dtype, out=buffer[: len(part)], threads=threads).view(values.dtype)
+        if not np.array_equal(values, expected):
+            row, column = np.argwhere(values != expected)[0].tolist()
+            bits, expected_bits = values[row, column], expected[row, column]
+            numbers = value_of(bits, table.dtype), value_of(expected_bits, table.dtype)
+            return Mismatch(part[row], first + row, column, *numbers, f"{bits:#x}", f"{expected_bits:#x}")
+        progress(values.nbytes)
+    return None
 
-        return zarr.opened(places.place_of(path, storage_options))
-    return table.opened(path, npy.read_header if suffix == ".npy" else partial(safetensors.read_header, key=key))
+
+def value_of(bits: Any, dtype: str) -> float | str:
+    """Return the value of bits as a number, or as a string if it is not finite, because JSON has only finite numbers."""
+    value = values_of(bits, dtype)
+    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would have more digits
+    return float(str(value)) if math.isfinite(value) else str(value)
