@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import DTYPES
-from posenc._arguments.checks import BEYOND
 from posenc._encoding.columns import WIDEST
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files.atomic import naming
@@ -105,8 +104,8 @@ def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"shape {shape}, expected (positions, columns)")
     columns = WIDEST if shape[0] else WIDEST_EMPTY
-    if shape[0] >= BEYOND or shape[1] > columns:
-        raise ValueError(f"shape {shape}, expected at most {BEYOND - 1} positions and {columns} columns")
+    if shape[0] >= checks.BEYOND or shape[1] > columns:
+        raise ValueError(f"shape {shape}, expected at most {checks.BEYOND - 1} positions and {columns} columns")
     return shape
 
 
