@@ -1,4 +1,4 @@
-# Values that are evaluated again in double-double (table/decide.h): small_sine, and the combination in decided_value.
+# Values that are evaluated again in double-double (table/decide_rounding.h): small_sine, and the combination in decided_value.
 #
 # X is the exact angle, times 2**(32 skip); Z6 is the square of the angle, divided by 6.  x is computed with the relative error
 # a (direct_dd.g; the absolute error of the phase is DIRECT_DD_FLOOR).  sin X = X (1 - Z6 + q), where q is the rest of the
@@ -8,22 +8,22 @@
 #! from direct_dd.g: ANGLE_DD
 #! from dd_product.g: DD_TIMES_DOUBLE DD_PRODUCT_LOW
 #! constant DD_ERROR table/direct.h: #define DD_ERROR {}
-#! constant COMBINATION_ERROR table/decide.h: #define COMBINATION_ERROR {}
-#! constant SIXTH table/decide.h: #define SIXTH {}
+#! constant COMBINATION_ERROR table/decide_rounding.h: #define COMBINATION_ERROR {}
+#! constant SIXTH table/decide_rounding.h: #define SIXTH {}
 #! bound DD_ERROR: values evaluated again, of the value
 #! bound COMBINATION_ERROR: combination of cosine and sine, of its terms
-#! mutation table/decide.h: #define SIXTH 0x1.5555555555555p-3 => #define SIXTH 0x1.5555555555555p+26
+#! mutation table/decide_rounding.h: #define SIXTH 0x1.5555555555555p-3 => #define SIXTH 0x1.5555555555555p+26
 #! mutation table/direct.h: #define DD_ERROR 0x1p-94 => #define DD_ERROR 0x1p-105
-#! mutation table/decide.h: #define COMBINATION_ERROR 0x1p-100 => #define COMBINATION_ERROR 0x1p-105
-#! refused table/decide.h: first_of(sum.low, 0) + (first_of(term.low, 0) + low); => first_of(sum.low, 0) + first_of(term.low, 0);
+#! mutation table/decide_rounding.h: #define COMBINATION_ERROR 0x1p-100 => #define COMBINATION_ERROR 0x1p-105
+#! refused table/decide_rounding.h: first_of(sum.low, 0) + (first_of(term.low, 0) + low); => first_of(sum.low, 0) + first_of(term.low, 0);
 #@ -Eprecision=300
-#! quote table/decide.h
+#! quote table/decide_rounding.h
 #|    x.low = f64_sub(x.low, f64_mul(x.high, f64_mul(f64_mul(small, small), f64_set(SIXTH))));
-#! quote table/decide.h
+#! quote table/decide_rounding.h
 #|            l = first_of(sum.low, 0) + (first_of(term.low, 0) + low);
-#! quote table/decide.h
+#! quote table/decide_rounding.h
 #|    const double below = rounded_sum(high, low - error, dtype), above = rounded_sum(high, low + error, dtype);
-#! quote table/decide.h
+#! quote table/decide_rounding.h
 #|    const double sum = high + low, added = sum - high, rest = (high - (sum - added)) + (low - added);
 third = {{SIXTH}} * 6 - 1;
 computed = (1 + a) * (1 - Z6 * (1 + a) * (1 + a) * (1 + third) * (1 + e) + r);

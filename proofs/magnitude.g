@@ -1,4 +1,4 @@
-# M, computed in double (origin_of and anchor_of in table/advance.h), with `reach` (tabulate in table/offset_tables.h).
+# M, computed in double (origin_of and anchor_of in table/advance.h), with `reach` (tabulate in table/advance.h).
 #
 # All terms are positive, so the relative error of M is at most the largest relative error of a term.  The terms with |P0| are
 # scaled so that their sum is 1 + reach; those with |Q0| are scaled so that their sum is |sin| + reach = 1.  `reach` is the
@@ -12,7 +12,7 @@
 #! variants FUSED=0,1
 #! mutation table/advance.h: f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(o->fixed_magnitude + i)) => f64_muladd(f64_abs(q0.high), f64_abs(s.low), f64_load(o->fixed_magnitude + i))
 #! mutation table/advance.h: f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p)); => f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_q));
-#! quote table/offset_tables.h
+#! quote table/advance.h
 #|            for (int r = 0; r < HALF; r++, sine += 2 * TILE)
 #|                if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
 #! code table/advance.h factors SUFFIX=_1 p_i_high=p q_i_high=ZERO q0_high=ZERO s_high=s job_offsets_reach=reach POSITIVE=1

@@ -1,4 +1,4 @@
-# The bits that the fast test examines (table/rounding_test.h): if a value passes the test, it rounds to the same number as the
+# The bits that the fast test examines (table/decide_rounding.h): if a value passes the test, it rounds to the same number as the
 # true value.
 #
 # float32: v is the computed value and w the true value, both in ulp of v.  The integer d consists of the 29 bits that rounding
@@ -11,25 +11,25 @@
 # differ by n ulp of a float, and an ulp is 2**-23.  r = v - f is at most half an ulp, and e = w - v is below half an ulp
 # (tests_double.g), so w is on the same side of h as f.  The masks cover all dropped bits, and half a mask, rounded up, is the
 # bit pattern of half-way points.
-#! constant NEAR table/rounding_test.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
-#! constant HALF_FLOAT16 table/rounding_test.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {} : {_}; }
-#! constant HALF_BFLOAT16 table/rounding_test.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {_} : {}; }
-#! constant MASK table/rounding_test.h: const vu64 bits = u64_set(UPPER_64 | {});
-#! constant MASK_FLOAT16 table/rounding_test.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {} : {_}));
-#! constant MASK_BFLOAT16 table/rounding_test.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {_} : {}));
+#! constant NEAR table/decide_rounding.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
+#! constant HALF_FLOAT16 table/decide_rounding.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {} : {_}; }
+#! constant HALF_BFLOAT16 table/decide_rounding.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {_} : {}; }
+#! constant MASK table/decide_rounding.h: const vu64 bits = u64_set(UPPER_64 | {});
+#! constant MASK_FLOAT16 table/decide_rounding.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {} : {_}));
+#! constant MASK_BFLOAT16 table/decide_rounding.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {_} : {}));
 #! let MARGIN = NEAR - 2**28
-#! quote table/rounding_test.h
+#! quote table/decide_rounding.h
 #|        const vu64 sum = u64_set(UPPER_64 | near_half(dtype)), upper = u64_set(0xffff000000000000u);
 #|        return u16_odd(u64_sub(sum, u64_and(bits_of_f64(a), upper)), u64_sub(sum, u64_and(bits_of_f64(b), upper)));
-#! quote table/rounding_test.h
+#! quote table/decide_rounding.h
 #|    return u32_sub(u32_set(UPPER_32 | near_half(dtype)), u64_and(bits_of_f32(f32_of_f64(a, b)), u32_set(0xffff0000u)));
-#! quote table/rounding_test.h
+#! quote table/decide_rounding.h
 #|    const vu64 words = dtype == FLOAT32 ? u16_odd(bits_of_f64(value[0]), bits_of_f64(value[1])) : bits_of_f32(f);
 #|    return mask16_and_nonzero(passed, u16_add(words, addend), mask);
 #! variants SIDE=below,above
-#! mutation table/rounding_test.h: const vu64 bits = u64_set(UPPER_64 | 0x1ffe0000u); => const vu64 bits = u64_set(UPPER_64 | 0x1fff0000u);
-#! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x10010000u : => return dtype == FLOAT32 ? 0x10020000u :
-#! mutation table/rounding_test.h: dtype == FLOAT16 ? 0x1000u : 0x8000u => dtype == FLOAT16 ? 0x800u : 0x8000u
+#! mutation table/decide_rounding.h: const vu64 bits = u64_set(UPPER_64 | 0x1ffe0000u); => const vu64 bits = u64_set(UPPER_64 | 0x1fff0000u);
+#! mutation table/decide_rounding.h: return dtype == FLOAT32 ? 0x10010000u : => return dtype == FLOAT32 ? 0x10020000u :
+#! mutation table/decide_rounding.h: dtype == FLOAT16 ? 0x1000u : 0x8000u => dtype == FLOAT16 ? 0x800u : 0x8000u
 sum = d + {{NEAR}};
 rest = sum - 1b29;
 { @FIX(d,0) /\ d in [0,536870911] /\ |e| <= {{MARGIN - 2**-20}} /\ n in [1,1b23] /\ |r| <= 1b-24 /\ |e_float| <= {{2**-24 - 2**-40}}

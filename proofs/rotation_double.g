@@ -1,4 +1,4 @@
-# Rotation in double (rotate_in_double in rope/pairs.h, round_pairs in rope/uncertain_pairs.h), relative to |a c| + |b s|.
+# Rotation in double (rotate_in_double in rope/pairs.h, round_pairs in rope/pairs.h), relative to |a c| + |b s|.
 #
 # As in rows_double.g, one term is bounded at a time.  a and b are exact.  c and s are either correctly rounded, or evaluated
 # directly with absolute errors that DIRECT_ROTATION_FLOOR covers; a rounding that is left undecided is off by at most 2**-40 u.  apply_symmetry may exchange the sine and the cosine of the
@@ -12,8 +12,8 @@
 #! bound ROTATION_DIRECT: rotation in double, factors evaluated directly
 #! variants FUSED=0,1 FACTORS=rounded,direct
 #! mutation rope/pairs.h: v->a[i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[i] = f64_muladd(a, c, f64_mul(b, s));
-#! mutation rope/uncertain_pairs.h: vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)) => vf64 x = f64_add(f64_mul(a, c), f64_mul(b, s))
-#! mutation rope/uncertain_pairs.h: value = factors[0] * c + factors[1] * s; => value = factors[0] * c - factors[1] * s;
+#! mutation rope/pairs.h: vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)) => vf64 x = f64_add(f64_mul(a, c), f64_mul(b, s))
+#! mutation rope/pairs.h: value = factors[0] * c + factors[1] * s; => value = factors[0] * c - factors[1] * s;
 #! quote rope/pairs.h
 #|            const double *const at = factors + factor_index(pair, 2, 0) + i * LANES;
 #! code rope/pairs.h factors SUFFIX=_1 v_a=a v_b=b at=c at_FACTOR_PAIRS=ZERO
@@ -21,10 +21,10 @@
 #|            v->a[i] = f64_mulsub(a, c, f64_mul(b, s));
 #|            v->b[i] = f64_muladd(b, c, f64_mul(a, s));
 #! again factors SUFFIX=_2 v_a=a v_b=b at=ZERO at_FACTOR_PAIRS=s
-#! code rope/uncertain_pairs.h factors SUFFIX=_3 s=ZERO
+#! code rope/pairs.h factors SUFFIX=_3 s=ZERO
 #|        vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
 #! again factors SUFFIX=_4 c=ZERO
-#! code rope/uncertain_pairs.h factors SUFFIX=_5 factors=a s=ZERO
+#! code rope/pairs.h factors SUFFIX=_5 factors=a s=ZERO
 #|        const double value = factors[0] * c + factors[1] * s;
 #! again factors SUFFIX=_6 factors=b c=ZERO
 { {{hypotheses}}

@@ -1,4 +1,4 @@
-# The tests of rotated values (rope/pairs.h, rope/uncertain_pairs.h).
+# The tests of rotated values (rope/pairs.h, rope/pairs.h).
 #
 # The test of upper words compares a sign, an exponent and BELOW bits, so the results of a pair are within a factor of
 # 2**BINADES (1 + 2**-BELOW).  Because A**2 = x**2 + y**2, A <= 2**BINADES (1 + 2**-BELOW) (1 + 2**-19) |x| for each result x;
@@ -27,19 +27,19 @@
 #! constant SPLIT_FLOOR rope/pairs.h: #define SPLIT_FLOOR {}
 #! constant BINADES rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? {} : {_};
 #! constant BINADES_DIRECT rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? {_} : {};
-#! constant END_SETTLED rope/uncertain_pairs.h: u64_set(((uint64_t)(1023 + {}) << 52) - 1)
+#! constant END_SETTLED rope/pairs.h: u64_set(((uint64_t)(1023 + {}) << 52) - 1)
 #! constant LOWEST rope/pairs.h: const uint32_t lowest = dtype == FLOAT16 ? {_} : {};
 #! constant LOWEST_FLOAT16 rope/pairs.h: const uint32_t lowest = dtype == FLOAT16 ? {} : {_};
 #! constant BIAS_DOUBLE rope/pairs.h: const uint32_t bias = dtype == FLOAT32 ? {} : {_},
 #! constant BIAS rope/pairs.h: const uint32_t bias = dtype == FLOAT32 ? {_} : {},
 #! constant BELOW_DOUBLE rope/pairs.h: below = dtype == FLOAT32 ? {} : {_};
 #! constant BELOW rope/pairs.h: below = dtype == FLOAT32 ? {_} : {};
-#! constant UNDERFLOW_ERROR rope/uncertain_pairs.h: #define UNDERFLOW_ERROR {}
+#! constant UNDERFLOW_ERROR rope/pairs.h: #define UNDERFLOW_ERROR {}
 #! constant LEAST_SCALE _core/rotation.pxi: if not 2.0**{} <= abs(columns.spec.scale) <= 2.0**{_}:
 #! constant MOST_SCALE _core/rotation.pxi: if not 2.0**{_} <= abs(columns.spec.scale) <= 2.0**{}:
-#! constant MIN_FLOAT32 exact/rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
-#! constant MIN_FLOAT16 exact/rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
-#! constant MIN_BFLOAT16 exact/rounding.h: default: return (format_t){8, {}, 0x1.fep127};
+#! constant MIN_FLOAT32 rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
+#! constant MIN_FLOAT16 rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
+#! constant MIN_BFLOAT16 rounding.h: default: return (format_t){8, {}, 0x1.fep127};
 #! constant WORDS rope/pairs.h: words = dtype == FLOAT32 ? {_} : {};
 #! from rotation_double.g: ROTATION ROTATION_DIRECT
 #! from rotation_split.g: ROTATION_SPLIT ROTATION_SPLIT_DIRECT
@@ -68,15 +68,15 @@
 #! mutation rope/pairs.h: direct_scale == 0 ? 14 : 12; => direct_scale == 0 ? 15 : 12;
 #! mutation rope/pairs.h: direct_scale == 0 ? 14 : 12; => direct_scale == 0 ? 14 : 13;
 #! mutation rope/pairs.h: dtype == FLOAT16 ? 13 : 100; => dtype == FLOAT16 ? 13 : 127;
-#! mutation rope/uncertain_pairs.h: #define UNDERFLOW_ERROR 0x1p-760 => #define UNDERFLOW_ERROR 0x1p-780
+#! mutation rope/pairs.h: #define UNDERFLOW_ERROR 0x1p-760 => #define UNDERFLOW_ERROR 0x1p-780
 #! mutation rope/pairs.h: dtype == FLOAT16 ? 13 : 100; => dtype == FLOAT16 ? 20 : 100;
 #! mutation rope/pairs.h: below = dtype == FLOAT32 ? 4 : 7 => below = dtype == FLOAT32 ? 5 : 7
 #! mutation rope/pairs.h: bias = dtype == FLOAT32 ? 1023 : 127 => bias = dtype == FLOAT32 ? 1023 : 126
 #! mutation _core/rotation.pxi: if not 2.0**-64 <= => if not 2.0**-120 <=
 #! mutation _core/rotation.pxi: <= 2.0**64: => <= 2.0**100:
-#! refused rope/uncertain_pairs.h: return u64_or(too_large, undecided_double(value, error, dtype)); => return undecided_double(value, error, dtype);
+#! refused rope/pairs.h: return u64_or(too_large, undecided_double(value, error, dtype)); => return undecided_double(value, error, dtype);
 #@ -Eprecision=200
-#! quote rope/uncertain_pairs.h
+#! quote rope/pairs.h
 #|    return u64_or(too_large, undecided_double(value, error, dtype));
 #! quote rope/pairs.h
 #|    limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
@@ -90,7 +90,7 @@
 #! quote rope/pairs.h
 #|    const vu64 v = tested_words(x, limits), w = tested_words(y, limits), least = u16_min(v, w);
 #|    const vu64 ratio = u16_sub(u16_max(v, w), least);
-#! quote rope/uncertain_pairs.h
+#! quote rope/pairs.h
 #|        const vf64 factors = f64_add(f64_abs(c), f64_abs(s)), numbers = f64_add(f64_abs(a), f64_abs(b));
 #|        const vf64 error = f64_add(f64_mul(numbers, f64_add(f64_mul(factors, share), floor)), underflow);
 A = x * ((1 + 1b-19) * (1 + {{2**-BELOW_DOUBLE}}));

@@ -1,20 +1,20 @@
-# The rounding of a double's bits to a type with fewer bits (undecided_double in table/rounding_test.h): half an ulp
+# The rounding of a double's bits to a type with fewer bits (undecided_double in table/decide_rounding.h): half an ulp
 # of this type is added, and the last bits are cut off.
 #
 # The integer b has the bits of a normal number.  The result r is a multiple of the ulp of the narrower type, at most half an
 # ulp from b.  A carry into the exponent is correct, because the bits of positive numbers, read as integers, are in the order of
 # the numbers.
-#! constant DROP table/rounding_test.h: const int drop = {} - format.precision; const vu64 half = u64_set((uint64_t)1 <<
-#! constant LESS table/rounding_test.h: const vu64 half = u64_set((uint64_t)1 << (drop - {})), normal =
-#! constant BITS_FLOAT32 exact/rounding.h: case FLOAT32: return (format_t){{}, -126, 0x1.fffffep127};
-#! constant BITS_FLOAT16 exact/rounding.h: case FLOAT16: return (format_t){{}, -14, 0x1.ffcp15};
-#! constant BITS_BFLOAT16 exact/rounding.h: default: return (format_t){{}, -126, 0x1.fep127};
+#! constant DROP table/decide_rounding.h: const int drop = {} - format.precision; const vu64 half = u64_set((uint64_t)1 <<
+#! constant LESS table/decide_rounding.h: const vu64 half = u64_set((uint64_t)1 << (drop - {})), normal =
+#! constant BITS_FLOAT32 rounding.h: case FLOAT32: return (format_t){{}, -126, 0x1.fffffep127};
+#! constant BITS_FLOAT16 rounding.h: case FLOAT16: return (format_t){{}, -14, 0x1.ffcp15};
+#! constant BITS_BFLOAT16 rounding.h: default: return (format_t){{}, -126, 0x1.fep127};
 #! let WIDTH = [BITS_FLOAT32, BITS_FLOAT16, BITS_BFLOAT16]
 #! let PRECISION = [24, 11, 8]
 #! variants TYPE=0..2
-#! mutation table/rounding_test.h: const int drop = 53 - format.precision; const vu64 half => const int drop = 52 - format.precision; const vu64 half
-#! mutation table/rounding_test.h: half = u64_set((uint64_t)1 << (drop - 1)), => half = u64_set((uint64_t)1 << (drop - 2)),
-#! mutation exact/rounding.h: return (format_t){11, -14, => return (format_t){12, -14,
+#! mutation table/decide_rounding.h: const int drop = 53 - format.precision; const vu64 half => const int drop = 52 - format.precision; const vu64 half
+#! mutation table/decide_rounding.h: half = u64_set((uint64_t)1 << (drop - 1)), => half = u64_set((uint64_t)1 << (drop - 2)),
+#! mutation rounding.h: return (format_t){11, -14, => return (format_t){12, -14,
 @cut = fixed<{{DROP - WIDTH[TYPE]}},dn>;
 half = {{2**(DROP - WIDTH[TYPE] - LESS)}};
 r = cut(b + half);

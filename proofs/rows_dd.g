@@ -1,5 +1,5 @@
 # Rows advanced from an anchor in double-double (advance_dd in table/advance.h), and their rounding test (rounded_dd in
-# table/rounding_test.h).
+# table/decide_rounding.h).
 #
 # As in anchors_dd.g, a term is scaled to 1: p = 1 + ep has the error of the anchor, and c = 1 + ec that of the table.  Each
 # error is relative to its term, so the error of the value is relative to the sum of the magnitudes of the terms.  This sum is
@@ -36,7 +36,7 @@ c_high = 1 + ec - c_low;
 #|    above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest));
 #|    below->low = f64_add_fma(below->low, f64_sub(x_rest, y_rest));
 #! again factors SUFFIX=_2 a_q=p_high a_q_low=p_low a_p=ZERO a_p_low=ZERO fine_TILE=c_high fine_low_TILE=c_low fine=ZERO fine_low=ZERO
-#! quote table/rounding_test.h
+#! quote table/decide_rounding.h
 #|    const vf64 below = f64_add(sum.high, f64_sub(sum.low, error)), above = f64_add_fma(sum.high, f64_add_fma(sum.low, error));
 #! quote table/advance.h
 #|            f64_store(a->error + i, f64_muladd(magnitude, f64_set(DD_ERROR), absolute_term));

@@ -6,7 +6,7 @@ from posenc import _core as _core
 from posenc._arguments import __version__ as __version__
 from posenc._axes.grid import grid
 from posenc._axes.points import points
-from posenc._core.runtime import show_runtime
+from posenc._core import show_runtime
 from posenc._encoding.api import add_to, encode, stream
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.padding import positions_from_lengths, positions_from_mask, positions_from_segments

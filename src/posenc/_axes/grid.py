@@ -109,7 +109,7 @@ def grid(
             0.5403023 ], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, element = arrays.output_dtype(dtype, out)
+        dtype_name, _ = arrays.output_dtype(dtype, out)
         threads = checks.threads(threads)
         extra_tokens = checks.integer("extra_tokens", extra_tokens, 0)
         channel_first = checks.boolean("channel_first", channel_first)
@@ -119,7 +119,7 @@ def grid(
             len(extents), d_model, axes, widths, group, layout, odd, include_input, convention
         )
         rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
-        out = kernel.output_array(out, (d_model, *rows) if channel_first else (*rows, d_model), element, dtype_name, "shape")
+        out = kernel.output_array(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, "shape")
         starts = per_axis("start", start, len(extents))
         positions = []
         for k, (extent, first, offset) in enumerate(zip(extents, starts, offsets, strict=True)):

@@ -71,7 +71,7 @@ def points(
              2.        ]], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, element = arrays.output_dtype(dtype, out)
+        dtype_name, _ = arrays.output_dtype(dtype, out)
         threads = checks.threads(threads)
         array = checks.positions_of(coordinates, name="coordinates")
         if isinstance(array, range) or array.ndim == 0 or array.shape[-1] == 0:
@@ -83,6 +83,6 @@ def points(
             if offset:
                 checks.positions_of(array[..., k : k + 1], offset, f"coordinates[..., {k}]")
         positions = [array[..., k].copy() for k in range(array.shape[-1])]      # copies, as they may share memory with out
-        out = kernel.output_array(out, (*array.shape[:-1], d_model), element, dtype_name, "coordinates")
+        out = kernel.output_array(out, (*array.shape[:-1], d_model), dtype_name, "coordinates")
         fill(out, columns, zeros, positions, dtype_name, threads)
         return out

@@ -12,6 +12,21 @@ cdef class Element:
     """A dtype; that of the bits of bfloat16 may be uint16."""
 
 
+cdef class default_environment:
+    """A context with the default rounding mode and without flush-to-zero, for arithmetic in Python.
+
+    The kernels set and restore their floating-point environment themselves.
+    """
+
+    cdef environment_t host
+
+    def __enter__(self):
+        self.host = environment_enter()
+
+    def __exit__(self, *error):
+        environment_leave(self.host)
+
+
 cdef int threads_of(object threads) except -1:
     """Return `threads`, limited to MAX_THREADS, or 0 for None."""
     if threads is None:
@@ -86,7 +101,7 @@ def check_out(out, str dtype_name):
         PyBuffer_Release(&view)
 
 
-def output_array(out, tuple shape, dtype, str dtype_name, str name):
+def output_array(out, tuple shape, str dtype_name, str name):
     """Check and return `out`, or return a new array if `out` is None: see new_rows for `name`."""
     if out is None:
         return new_rows(shape, prod(shape), element_of(dtype_name, None, None), name)

@@ -1,4 +1,4 @@
-"""Evaluate, with Python integers, the values whose rounding c/table/decide.h cannot decide.
+"""Evaluate, with Python integers, the values whose rounding c/table/decide_rounding.h leaves undecided.
 
 The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop ends.
 """

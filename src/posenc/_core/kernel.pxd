@@ -4,14 +4,6 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
-cdef extern from "float_environment.h" nogil:
-    ctypedef struct environment_t:
-        pass
-
-    environment_t environment_enter()
-    void environment_leave(environment_t host)
-
-
 cdef extern from "kernel.h" nogil:
     enum:
         TILE
@@ -120,7 +112,12 @@ cdef extern from "kernel.h" nogil:
     int posenc_is_supported(const kernel_t *kernel)
 
 
-cdef extern from "exact/rounding.h" nogil:
+cdef extern from "rounding.h" nogil:
+    ctypedef struct environment_t:
+        pass
+
+    environment_t environment_enter()
+    void environment_leave(environment_t host)
     double rounded_in_default(dtype_t dtype, double x)
 
 
@@ -142,8 +139,6 @@ cdef extern from "openmp.h" nogil:
     ptrdiff_t next_block(counter_t *counter)
     double seconds()
 
-
-cdef extern from "affinity.h" nogil:
     ctypedef struct affinity_t:
         pass
 

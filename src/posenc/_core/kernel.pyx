@@ -55,29 +55,23 @@ def add_to(Columns columns not None, object x, object positions, object x_scale,
         PyBuffer_Release(&call.out)
 
 
-def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
-    """Rotate x: see `posenc.Rotary.rotate`."""
-    rotate_by(rotation, None, x, positions, inverse, out, threads)
+def rotate(object rotation, object x, object positions, object inverse, object out, object threads):
+    """Rotate x: see `posenc.Rotary.rotate`.
 
-
-def rotate_at(Factors factors not None, object x, object rows, object out, object threads):
-    """Rotate x by some rows of `factors`; `rows` is a view of 0, 1, 2 ...: see `posenc.RotaryAt.rotate`."""
-    rotate_by(factors.rotation, factors, x, rows, factors.inverse, out, threads)
-
-
-cdef int rotate_by(Rotation rotation, Factors factors, object x, object positions, object inverse, object out,
-                   object threads) except -1:
+    If `rotation` is the `Factors` of one, `positions` are some of their rows: a view of 0, 1, 2 ...; `inverse` is not used.
+    """
+    cdef Factors factors = rotation if isinstance(rotation, Factors) else None
+    cdef Rotation turning = rotation if factors is None else factors.rotation
     cdef rotation_call_t call
     hold_nothing(&call.positions, &call.out)
     memset(&call.x, 0, sizeof(Py_buffer))
     try:
-        prepare_rotate(&call, rotation, x, positions, inverse, out, threads, factors is not None)
-        execute_rotation(&call, rotation, factors)
+        prepare_rotate(&call, turning, factors, x, positions, inverse, out, threads)
+        execute_rotation(&call, turning, factors)
     finally:
         release(&call.positions)
         PyBuffer_Release(&call.x)
         PyBuffer_Release(&call.out)
-    return 0
 
 
 def rounded(str dtype, double x):
@@ -85,7 +79,52 @@ def rounded(str dtype, double x):
     return rounded_in_default(<dtype_t><int>DTYPES[dtype].code, x)
 
 
-include "settings.pxi"
+# ---- the instruction set -----------------------------------------------------------------------------------------------------
+
+cdef const kernel_t *active = NULL      # the kernels in use
+cdef str invalid_setting = None         # error of an environment variable
+
+
+def instruction_sets():
+    """Return {name: whether this processor supports it} for the instruction sets in this build, best first."""
+    result = {}
+    cdef int i = 0
+    while posenc_kernels[i] != NULL:
+        result[(posenc_kernels[i].name).decode()] = bool(posenc_is_supported(posenc_kernels[i]))
+        i += 1
+    return result
+
+
+def instruction_set():
+    """Return the name of the instruction set in use."""
+    return (active.name).decode()
+
+
+def use_instruction_set(name=None, source="instruction set"):
+    """Select the kernels of an instruction set, by default the best supported one.  This function is not thread-safe."""
+    global active
+    for i, (built, runs) in enumerate(instruction_sets().items()):
+        if runs and name in (None, built):
+            active = posenc_kernels[<int>i]
+            return
+    available = [built for built, runs in instruction_sets().items() if runs]
+    raise ValueError(f"{source} is {name!r}, expected one of the instruction sets of this processor: {', '.join(available)}")
+
+
+def check_settings():
+    """Raise ValueError if an environment variable is invalid.  Few programs would catch the error if the import raised it."""
+    if invalid_setting is not None:
+        raise ValueError(invalid_setting)
+
+
+use_instruction_set()
+try:
+    use_instruction_set(os.environ.get("POSENC_ISA") or None, "POSENC_ISA")
+    default_threads.requested()
+except ValueError as error:
+    invalid_setting = str(error)
+
+
 include "parallel.pxi"
 include "arguments.pxi"
 include "tables.pxi"

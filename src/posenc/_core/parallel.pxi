@@ -7,10 +7,13 @@ cdef enum:
 
 cdef double PIECE_SECONDS = 0.05        # a piece ends with the blocks that run at this time
 
-cdef object lock = object()             # guards the following numbers and `counted`
+cdef object lock = object()             # guards the following numbers
+cdef tally_t counted                    # what all threads have counted since the last call of `counters`
 cdef int threads_in_use = 0             # threads of all calls that use more than one thread
 cdef int single_jobs = 0                # number of small jobs that run in one thread after an uneven team: see run_call
 cdef int single_jobs_left = 0           # number of these jobs that are still to run
+
+counted.uncertain = counted.exact = 0
 
 OPENMP = POSENC_OPENMP
 
@@ -176,6 +179,17 @@ cdef bytes allocate(double size, str purpose):
 cdef char *on_cache_line(char *memory) noexcept nogil:
     """Return the first address in `memory` at which a cache line starts; at most LINE - 1 bytes are lost."""
     return memory + -<uintptr_t>memory % LINE
+
+
+def counters():
+    """Return two counts since the last call: uncertain groups of values, and values that were evaluated exactly.
+
+    A group is a row of a tile or, in a rotation, a bunch of pairs: see `tally_t` in kernel.h.
+    """
+    with cython.critical_section(lock):
+        result = {"uncertain": counted.uncertain, "exact": counted.exact}
+        counted.uncertain = counted.exact = 0
+    return result
 
 
 # ---- number of threads ----------------------------------------------------------------------------------------------------

@@ -84,9 +84,9 @@ cdef int check_axes(const positions_t *p, Rotation rotation, object positions) e
     return 0
 
 
-cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
-                        object threads, bint has_factors) except -1:
-    """Prepare a rotation.  If `has_factors`, `positions` are the rows of the factors: a view of 0, 1, 2 ..."""
+cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, Factors factors, object x, object positions,
+                        object inverse, object out, object threads) except -1:
+    """Prepare a rotation.  If `factors` is not None, `positions` are some of their rows: a view of 0, 1, 2 ..."""
     cdef Element element
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
@@ -94,11 +94,13 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     cdef const Py_buffer *source
     if not isinstance(x, ndarray):
         raise arrays.array_type_error("x", x, in_place)
-    if type(inverse) is not bool:
+    if factors is not None:
+        inverse = factors.inverse
+    elif type(inverse) is not bool:
         inverse = checks.boolean("inverse", inverse)
     # Conversions may run user code that changes x, so x is checked after all of them.
     call.threads = threads_of(threads)
-    if has_factors:
+    if factors is not None:
         read_array(p, positions, PyBUF_STRIDES | PyBUF_FORMAT)      # of its numbers, the kernel reads only the first
     elif positions is not None:
         read_positions(p, positions, 0)
@@ -129,8 +131,8 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     r.factors = NULL
     r.direct_scale = 0
     r.first_position = 0
-    prepare_rows_and_heads(call, rotation, x, positions, source, not has_factors and len(rotation.axes) > 1)
-    if not has_factors:
+    prepare_rows_and_heads(call, rotation, x, positions, source, factors is None and len(rotation.axes) > 1)
+    if factors is None:
         settle_positions(p, &call.out)
     elif p.view.len:
         r.first_position = p.integers[0]

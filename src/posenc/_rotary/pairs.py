@@ -63,12 +63,12 @@ def columns_of_axes(turns: Turns, pairs: int, scale: float, axes: Sequence[int] 
 
 def encode_axes(columns: Sequence[AxisColumns], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
     """Return a table for positions with several axes; ``positions[k]`` has the positions on axis k."""
-    name, element = arrays.output_dtype(dtype, out)
+    name, _ = arrays.output_dtype(dtype, out)
     threads = checks.threads(threads)
     array = checks.positions_of(positions)
     if isinstance(array, range) or array.shape[:1] != (len(columns),):
         raise checks.axes_error(array, len(columns))
-    table = kernel.output_array(out, (*array.shape[1:], sum(part.width for part in columns)), element, name, "positions")
+    table = kernel.output_array(out, (*array.shape[1:], sum(part.width for part in columns)), name, "positions")
     if np.may_share_memory(array, table):
         array = array.copy()
     fill(table, columns, slice(0), list(array), name, threads)

@@ -5,7 +5,7 @@
 #ifndef POSENC_DOUBLEDOUBLE_H
 #define POSENC_DOUBLEDOUBLE_H
 
-#include "inline.h"
+#include "compiler.h"
 #include "isa/simd.h"
 
 typedef struct {

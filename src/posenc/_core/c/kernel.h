@@ -54,7 +54,7 @@ typedef struct {
     ptrdiff_t d_model;
     ptrdiff_t columns;           /* d_model rounded up to whole tiles */
     ptrdiff_t pitch;             /* columns of the arrays: `columns` and one more tile */
-    ptrdiff_t first;             /* first column of a row: see spec_from in offset_tables.h */
+    ptrdiff_t first;             /* first column of a row: see spec_from in advance.h */
     int integer_limbs;           /* limbs of `turns` before and ... */
     int fraction_limbs;          /* ... after the point */
     const uint32_t *turns;       /* (limbs, pitch): |frequency| / 2 pi in turns per position, highest limb first */
@@ -199,7 +199,7 @@ typedef struct {
     undecided_t *undecided; /* memory that the caller frees */
     ptrdiff_t count, capacity; /* of `undecided` */
     int is_full; /* whether there was no memory for a further value */
-    int is_approximate; /* whether undecided values are approximated instead: see decide.h */
+    int is_approximate; /* whether undecided values are approximated instead: see decide_rounding.h */
     char padding[LINE]; /* so that threads do not write to the same cache line */
 } tally_t;
 

@@ -46,8 +46,8 @@ static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
 
 /* ---- tables ------------------------------------------------------------------------------------------------------------- */
 
-/* Chooses the output mode of a job with an offset table, and a panel or a first column with which whole cache lines are written.
- * The job of a rotation has no `out`.  Returns the first column of the offset table. */
+/* Chooses the output mode of a job with an offset table, and a panel or a first column with which whole cache lines are
+ * written.  The job of a rotation has no `out`.  Returns the first column of the offset table. */
 static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), row_bytes = spec->d_model * itemsize;
     const ptrdiff_t pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;

@@ -4,7 +4,7 @@
 #else
 
 #include <string.h>
-#include "exact/rounding.h"
+#include "rounding.h"
 
 static inline vf64 f64_load(const double *p) {
     vf64 v;

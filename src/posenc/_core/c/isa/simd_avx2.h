@@ -3,7 +3,7 @@
 #define POSENC_SIMD_H
 
 #include <immintrin.h>
-#include "exact/rounding.h"
+#include "rounding.h"
 
 typedef __m256d vf64;
 typedef __m256i vu64;

@@ -3,7 +3,7 @@
 #define POSENC_SIMD_H
 
 #include <immintrin.h>
-#include "exact/rounding.h"
+#include "rounding.h"
 
 typedef __m512d vf64;
 typedef __m512i vu64;

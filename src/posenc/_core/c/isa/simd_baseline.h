@@ -11,7 +11,7 @@
  *     f64_muladd, f64_mulsub, f32_muladd, f32_mulsub: fused or not fused; used only where the error bound allows both
  *     f64_interleave, f32_interleave: a[0], b[0], a[1], b[1] ...; f32_deinterleave is the inverse
  *     u16_excess       a - b, or 0 where a < b
- *     u16_odd          bits 16 .. 31 and 48 .. 63 of each lane of two vectors; those of b are moved to bits 0 .. 15 and 32 .. 47
+ *     u16_odd          bits 16 .. 31 and 48 .. 63 of the lanes of two vectors; those of b move to bits 0 .. 15 and 32 .. 47
  *     f64_load_f32, f64_store_f32: LANES floats as doubles, and LANES doubles rounded to floats
  *     f64_of_f32       widens one vector to two
  *     f32_of_f64       rounds two vectors to floats
@@ -27,8 +27,8 @@
 #define POSENC_SIMD_H
 
 #include <string.h>
-#include "inline.h"
-#include "exact/rounding.h"
+#include "compiler.h"
+#include "rounding.h"
 
 #if defined(__SSE2__) && defined(__GNUC__)
 #include <emmintrin.h>

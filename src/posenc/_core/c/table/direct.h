@@ -10,7 +10,7 @@
 #define POSENC_DIRECT_H
 
 #include "doubledouble.h"
-#include "exact/position.h"
+#include "positions.h"
 
 enum { PHASE_LIMBS = 5 };
 

@@ -1,10 +1,37 @@
-/* Bits of floating-point numbers, and rounding of a double to a dtype: to nearest, ties to even. */
+/* The floating-point environment of the kernels, the bits of floating-point numbers, and rounding of a double to a dtype: to
+ * nearest, ties to even. */
 #ifndef POSENC_ROUNDING_H
 #define POSENC_ROUNDING_H
 
 #include <string.h>
-#include "float_environment.h"
 #include "kernel.h"
+
+/* ---- environment ------------------------------------------------------------------------------------------------------- */
+
+/* The environment of the kernels: round to nearest, no flush-to-zero.  That of the host program is restored afterwards. */
+#if defined(__SSE2__) || defined(_M_X64) || (defined(_M_IX86_FP) && _M_IX86_FP == 2)
+#include <xmmintrin.h>
+typedef unsigned int environment_t;
+static inline environment_t environment_enter(void) {
+    const environment_t host = _mm_getcsr();
+    _mm_setcsr(0x1f80);
+    return host;
+}
+static inline void environment_leave(environment_t host) { _mm_setcsr(host); }
+
+#else
+#include <fenv.h>
+typedef fenv_t environment_t;
+static inline environment_t environment_enter(void) {
+    environment_t host;
+    fegetenv(&host);
+    fesetenv(FE_DFL_ENV);
+    return host;
+}
+static inline void environment_leave(environment_t host) { fesetenv(&host); }
+#endif
+
+/* ---- bits and rounding ------------------------------------------------------------------------------------------------- */
 
 /* The same bits as another type of the same size. */
 #define DEFINE_COPY(name, to, from) \

@@ -6,7 +6,6 @@
 #define POSENC_ROTARY_H
 
 #include "rope/factors.h"
-#include "rope/uncertain_pairs.h"
 
 enum {
     ROWS_TOGETHER = 16,                         /* rows whose factors stay in L1 while all heads are rotated */
