@@ -10,7 +10,6 @@ import pytest
 import posenc
 from conftest import DTYPES, bits_of, interrupted
 from constructed import KINDS, cases
-from posenc._arguments.specification import keywords_of
 from posenc._core.exact import Values
 from posenc._core.frequencies import pi
 from posenc._encoding.columns import arrangement, turns_of_convention
@@ -62,7 +61,7 @@ def test_constructed_values_are_correctly_rounded(isa, dtype, kind, seed, count,
 ])
 def test_frequencies_have_256_bits(d_model, convention):
     reference = Reference(d_model, **convention)
-    turns, point = turns_of_convention(d_model, keywords_of(posenc.Encoding(d_model, **convention)))()
+    turns, point = turns_of_convention(d_model, posenc.Encoding(d_model, **convention)._values)()
     for index, turn in enumerate(turns):
         assert turn.bit_length() >= 256
         wide = arithmetic(1000)
@@ -194,7 +193,7 @@ def bits_in(value, dtype):
 def test_python_evaluates_every_value_correctly(convention, dtype):
     """Include values that the kernel would decide: large, small, subnormal and infinite."""
     encoding, reference = posenc.Encoding(4, **convention), Reference(4, **convention)
-    convention = keywords_of(encoding)
+    convention = encoding._values
     frequency, cosine = arrangement(4, convention, 2)
     values = Values(turns_of_convention(4, convention), frequency, cosine, convention["scale"])
     for position in (1, -1, 7, 10**6 + 1, 2**63 - 1, -(2**63), 0.1, -2.75, 1e-5, 5e-324, -1e-300):

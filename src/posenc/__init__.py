@@ -7,11 +7,9 @@ from posenc._arguments import __version__ as __version__
 from posenc._axes.grid import grid
 from posenc._axes.points import points
 from posenc._core import show_runtime
-from posenc._encoding.api import add_to, encode, stream
-from posenc._encoding.encoding import Encoding
+from posenc._encoding.encoding import Chunk, Encoding, add_to, encode, stream
 from posenc._encoding.padding import positions_from_lengths, positions_from_mask, positions_from_segments
 from posenc._encoding.presets import Preset, preset, presets
-from posenc._encoding.stream import Chunk
 from posenc._files.save_open_verify import File, open, save, verify  # noqa: A004
 from posenc._rotary import Rotary, RotaryAt
 

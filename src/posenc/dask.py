@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc._arguments import checks
-from posenc._arguments.specification import AnyDType, Convention, Positions, changes_of
+from posenc._arguments.arrays import AnyDType, Positions
+from posenc._arguments.specification import Convention, changes_of
 from posenc._encoding.encoding import Encoding, cached_encoding
 
 try:

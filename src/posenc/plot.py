@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.specification import Positions
+from posenc._arguments.arrays import Positions
 from posenc._encoding.encoding import Encoding, check_encoding
 
 try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from posenc._arguments import checks
-from posenc._arguments.specification import AnyDType
+from posenc._arguments.arrays import AnyDType
 from posenc._encoding.encoding import Encoding
 from posenc._files import atomic, zarr_store
 from posenc._files.table import callback, checked_specification, row_buffer

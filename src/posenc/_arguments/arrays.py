@@ -6,10 +6,14 @@ import functools
 import importlib
 import sys
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
+ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
+Positions: TypeAlias = SupportsIndex | range | ArrayLike
 
 # ---- dtypes ---------------------------------------------------------------------------------------------------------
 
@@ -45,10 +49,9 @@ def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float
     """Return the name and np.dtype of an output dtype; without ml_dtypes, the np.dtype of bfloat16 is uint16."""
     if "bfloat16" in (getattr(dtype, "__name__", None), getattr(dtype, "name", None)) or str(dtype) == "bfloat16":
         return "bfloat16", _bfloat16()
-    try:
+    element = None
+    with suppress(TypeError, SyntaxError):      # SyntaxError: a string such as "(2,"
         element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
-    except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
-        element = None
     text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
     if element is None or element.name not in DTYPES:
         raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16")
@@ -145,11 +148,6 @@ def _python_numbers(value: Any) -> Any:
 
 
 # ---- errors for output arrays ---------------------------------------------------------------------------------------
-
-
-def array_type_error(name: str, value: Any, written: bool = True) -> TypeError:
-    """Return the error for a value that is not an array, or is an array of a subclass."""
-    return TypeError(f"{name} is of type {type(value).__name__}, expected a numpy.ndarray{' to write to' if written else ''}")
 
 
 def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> Exception:

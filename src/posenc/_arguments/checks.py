@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -29,9 +29,8 @@ SYNONYMS = {        # frequent names of keywords in other libraries
 # ---- numbers and names ----------------------------------------------------------------------------------------------
 
 
-def keywords(names: Iterable[str], valid_names: Iterable[str]) -> None:
+def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
     """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
-    valid_names = tuple(valid_names)
     for name in names:
         if name not in valid_names:
             matches = [SYNONYMS[name]] if SYNONYMS.get(name) in valid_names else difflib.get_close_matches(name, valid_names, 1)
@@ -49,11 +48,10 @@ def wrong_type(name: str, value: Any, expected: str) -> TypeError:
 
 def shown(value: Any) -> str:
     """Return a short ``repr(value)``; repr refuses an integer of more than 4300 digits."""
-    try:
+    with suppress(ValueError):
         text = " ".join(repr(value).split())
-    except ValueError:
-        return f"{type(value).__name__}(...)"
-    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+        return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+    return f"{type(value).__name__}(...)"
 
 
 def not_installed(feature: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
@@ -110,8 +108,7 @@ def positive(name: str, value: Any) -> float:
 
 def position(name: str, value: Any) -> int:
     number = integer(name, value, -math.inf)
-    if not LOWEST <= number < BEYOND:
-        raise ValueError(f"{name} is {shown(number)}, expected -2**63 <= {name} < 2**63")
+    check_domain((number,), name=name)
     return number
 
 
@@ -150,18 +147,17 @@ def is_index(positions: object) -> bool:
     return hasattr(positions, "__index__") and not hasattr(positions, "__array__") and not hasattr(positions, "__dlpack__")
 
 
-def range_of(positions: Any, offset: float = 0.0, name: str = "positions", expected: str = "an integer or a range") -> range:
+def range_of(positions: object, offset: float = 0.0, name: str = "positions", expected: str = "an integer or a range") -> range:
     """Return positions as a range; check that they are in the domain, with and without `offset`."""
     if not isinstance(positions, range):
         if not is_index(positions):
             raise wrong_type(name, positions, expected)
         positions = range(integer(name, positions, 0))
-    numbers: range = positions
-    if numbers:
-        check_domain((numbers[0], numbers[-1]), offset, name)
-        if (numbers[-1] - numbers[0]) // numbers.step >= BEYOND - 1:
-            raise ValueError(f"{name} is {numbers}, expected fewer than 2**63 positions")
-    return numbers
+    if positions:
+        check_domain((positions[0], positions[-1]), offset, name)
+        if (positions[-1] - positions[0]) // positions.step >= BEYOND - 1:
+            raise ValueError(f"{name} is {positions}, expected fewer than 2**63 positions")
+    return positions
 
 
 def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -> range | NDArray[Any]:

@@ -1,22 +1,16 @@
-"""Specification, the base class of Encoding and Rotary; Keyword, the type of their fields; and the types of arguments."""
+"""Specification, the base class of Encoding and Rotary; Keyword, the type of their fields; and the types of keywords."""
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from typing import Any, ClassVar, Generic, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from posenc._arguments import __version__, checks
-
-ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
-
-Positions: TypeAlias = SupportsIndex | range | ArrayLike
-
-AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
 
 Odd: TypeAlias = Literal["truncate", "zero", "error"]
 Spacing: TypeAlias = Literal["paper", "endpoint"]
@@ -54,8 +48,6 @@ class Keyword(Generic[Given, Kept]):
     `description` is the help of the command-line option.  `excludes` are keywords that must not be given with this one;
     replace() removes them.  `attribute` computes the attribute from the instance; by default it is the checked value.
     """
-
-    name: str
 
     def __init__(
         self, default: Any, check: Callable[[str, Any], Any] | tuple[str, ...], description: str = "",
@@ -104,8 +96,10 @@ class Specification:
         checks.keywords(keywords, cls._parameters)
         return super().__new__(cls)
 
-    def __init__(self, size: Any, **keywords: Any) -> None:
-        raise NotImplementedError
+    @property
+    def _values(self) -> dict[str, Any]:
+        """All keywords with their checked values."""
+        return {name: vars(self)[name] for name in self._keywords}
 
     def _check_keywords(self) -> None:
         """Replace the given values by checked ones; raise an error for two keywords that exclude each other."""
@@ -119,10 +113,10 @@ class Specification:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Specification) or other._keywords is not self._keywords:
             return NotImplemented
-        return size_of(self) == size_of(other) and keywords_of(self) == keywords_of(other)
+        return size_of(self) == size_of(other) and self._values == other._values
 
     def __hash__(self) -> int:
-        values = (tuple(sorted(x.items())) if isinstance(x, dict) else x for x in keywords_of(self).values())
+        values = (tuple(sorted(x.items())) if isinstance(x, dict) else x for x in self._values.values())
         return hash((size_of(self), *values))
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[int]]:
@@ -186,8 +180,7 @@ class Specification:
         >>> Encoding.from_dict(json.loads(document))
         Encoding(64, base=500.0)
         """
-        keywords = {name: with_lists(value) for name, value in keywords_of(self).items()}
-        return {"version": __version__, self._size: size_of(self), self._group: keywords}
+        return {"version": __version__, self._size: size_of(self), self._group: with_lists(self._values)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -242,15 +235,10 @@ def size_of(specification: Specification) -> int:
     return int(vars(specification)[specification._size])
 
 
-def keywords_of(specification: Specification) -> dict[str, Any]:
-    """Return all keywords with their checked values."""
-    return {name: vars(specification)[name] for name in specification._keywords}
-
-
 def changes_of(specification: Specification) -> dict[str, Any]:
     """Return the keywords that differ from the default, with their checked values."""
     keywords = specification._keywords
-    return {name: value for name, value in keywords_of(specification).items() if value != keywords[name].default}
+    return {name: value for name, value in specification._values.items() if value != keywords[name].default}
 
 
 def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapping[str, Keyword[Any, Any]]) -> dict[str, Any]:
@@ -270,6 +258,4 @@ def abbreviated(value: object) -> str:
 
 def with_lists(value: Any) -> Any:
     """Return a copy of a value with lists in place of tuples, as in JSON."""
-    if isinstance(value, dict):
-        return {key: with_lists(item) for key, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+    return json.loads(json.dumps(value))

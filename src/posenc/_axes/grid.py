@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import arrays, checks
-from posenc._arguments.specification import AnyDType, Layout, Odd
+from posenc._arguments.arrays import AnyDType
+from posenc._arguments.specification import Layout, Odd
 from posenc._axes.axis_columns import fill_grid
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
 from posenc._core import kernel

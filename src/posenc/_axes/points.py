@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import arrays, checks
-from posenc._arguments.specification import AnyDType, Layout, Odd
+from posenc._arguments.arrays import AnyDType
+from posenc._arguments.specification import Layout, Odd
 from posenc._axes.axis_columns import fill
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, lay_out
 from posenc._core import kernel

@@ -121,7 +121,7 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
     cdef int last_axis, axis
     cdef bint is_aligned
     if type(array) is not ndarray and type(array) is not memmap:
-        raise arrays.array_type_error(name, array, written)
+        raise checks.wrong_type(name, array, "a numpy.ndarray")
     try:
         bits = array.view(uint16) if element.code == BFLOAT16 and array.dtype == element.dtype else array
         PyObject_GetBuffer(bits, view, PyBUF_STRIDES | PyBUF_FORMAT)

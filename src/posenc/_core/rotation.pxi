@@ -93,7 +93,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, Factors factor
     cdef bint in_place = out is None or out is x
     cdef const Py_buffer *source
     if not isinstance(x, ndarray):
-        raise arrays.array_type_error("x", x, in_place)
+        raise checks.wrong_type("x", x, "a numpy.ndarray")
     if factors is not None:
         inverse = factors.inverse
     elif type(inverse) is not bool:

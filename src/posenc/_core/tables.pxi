@@ -189,7 +189,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     cdef ptrdiff_t n = 0
     call.job.output = ADD
     if not isinstance(x, ndarray):
-        raise arrays.array_type_error("x", x)
+        raise checks.wrong_type("x", x, "a numpy.ndarray")
     # Conversions may run user code that changes x, so x is checked after all of them.
     factor = finite_number(x_scale, "x_scale")
     call.threads = threads_of(threads)

@@ -1,39 +1,58 @@
-"""Encoding, the specification of a table, with the methods encode, add_to and stream; and a cache of encodings."""
+"""Encoding, the specification of a table; a cache of encodings; and encode, add_to and stream.
+
+The functions encode, add_to and stream call the methods of the same names on an `Encoding`, from the cache if possible.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass
-from typing import Any, SupportsFloat, SupportsIndex, get_args, overload
+from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, Unpack, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._arguments import checks
-from posenc._arguments.checks import BEYOND, LOWEST, shown
-from posenc._arguments.specification import (
-    AnyDType,
-    ArrayT,
-    Exponents,
-    Keyword,
-    Layout,
-    Odd,
-    Order,
-    Positions,
-    Spacing,
-    Specification,
-    keywords_of,
-)
+from posenc._arguments import arrays, checks
+from posenc._arguments.arrays import AnyDType, ArrayT, Positions
+from posenc._arguments.checks import BEYOND, shown
+from posenc._arguments.specification import Convention, Exponents, Keyword, Layout, Odd, Order, Spacing, Specification
 from posenc._core import kernel
 from posenc._encoding.columns import float64_frequencies, kernel_columns, width
-from posenc._encoding.stream import Chunk, chunks_of
+
+CHUNK_BYTES = 1 << 22                   # size of a chunk by default
+
+
+class Chunk(NamedTuple):  # numpydoc ignore=PR01
+    """A chunk of a stream: its positions and their encodings.
+
+    Attributes
+    ----------
+    positions : range
+        The positions of the rows.
+    values : ndarray, shape (len(positions), d_model)
+        The encodings of the positions, in the requested dtype.
+
+    See Also
+    --------
+    stream : Yield chunks.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> positions, values = next(posenc.stream(range(10, 16), 8, chunk_rows=4))
+    >>> positions, values.shape
+    (range(10, 14), (4, 8))
+    """
+
+    positions: range
+    values: NDArray[Any]
 
 
 def _offset(name: str, value: Any) -> float:
     number = checks.real(name, value)
-    if not LOWEST <= number < BEYOND:
-        raise ValueError(f"{name} is {number!r}, expected -2**63 <= {name} < 2**63")
+    checks.check_domain((number,), name=name)
     return number
 
 
@@ -161,11 +180,11 @@ class Encoding(Specification):
 
     @functools.cached_property
     def _columns(self) -> kernel.Columns:
-        return kernel_columns(self.d_model, keywords_of(self))
+        return kernel_columns(self.d_model, self._values)
 
     @functools.cached_property
     def _frequencies(self) -> NDArray[np.float64]:
-        values = float64_frequencies(self.d_model, keywords_of(self))
+        values = float64_frequencies(self.d_model, self._values)
         return np.frombuffer(values.tobytes())          # a view of bytes, which setflags cannot make writeable
 
     @overload
@@ -248,3 +267,223 @@ def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any
 
 def _is_cacheable(value: Any) -> bool:
     return type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = ..., out: ArrayT,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> ArrayT: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> NDArray[Any]: ...
+
+
+def encode(
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> NDArray[Any]:
+    """Return sinusoidal positional encodings, correctly rounded at every position.
+
+    Parameters
+    ----------
+    positions : int, range or array_like
+        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas, polars
+        or Arrow must have no nulls.  An array or tensor of shape () is one position.  A DataFrame with one column has shape
+        (n, 1); pass the column, or call `points`.  Dates and durations are refused; the error shows how to convert them.
+        Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions
+        of magnitude above 2048 in float16, or 256 in bfloat16, are refused, because they may be rounded integers.
+    d_model : int or Encoding
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        The dtype of the result, in any spelling that NumPy accepts; by default that of `out`, else float32.  bfloat16 needs
+        ``ml_dtypes``, or an array of uint16 as `out`, which then contains the bits.
+    out : ndarray, shape ``positions.shape + (d_model,)``, optional
+        The array to write to.  Its last dimension must be contiguous, and its rows must not overlap.
+    threads : int, optional
+        The number of threads, at least 1.  The default depends on the size of the table and on the limits of the process.
+    **convention
+        See `Encoding`.
+
+    Returns
+    -------
+    ndarray, shape ``positions.shape + (d_model,)``
+        `out`, or a new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value; nothing is written.
+    ImportError
+        If `dtype` is bfloat16, ``ml_dtypes`` is not installed and `out` is None.
+
+    See Also
+    --------
+    add_to : Add the same values to embeddings, without building the table.
+    stream : Yield the same values chunk by chunk, for tables larger than memory.
+    grid : Encode the cells of images and volumes.
+
+    Notes
+    -----
+    By default column ``2 i`` is ``sin`` and column ``2 i + 1`` is ``cos`` of ``position * 10000**(-2 i / d_model)`` radians,
+    as in Vaswani et al., "Attention is all you need", 2017, section 3.5.  Each value is computed as if with infinite precision,
+    then rounded once, to nearest; docs/numerics.md derives the error bounds.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.encode(3, 4)
+    array([[ 0.        ,  1.        ,  0.        ,  1.        ],
+           [ 0.84147096,  0.5403023 ,  0.00999983,  0.99995   ],
+           [ 0.9092974 , -0.41614684,  0.01999867,  0.9998    ]], dtype=float32)
+    >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
+    (2, 512)
+    """
+    return cached_encoding(d_model, convention).encode(positions, dtype=dtype, out=out, threads=threads)
+
+
+def add_to(
+    x: ArrayT, positions: Positions | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> ArrayT:
+    """Add encodings to embeddings in place, ``x * x_scale + encode(...)``, without building the table.
+
+    Parameters
+    ----------
+    x : ndarray, shape (..., n, d_model)
+        The embeddings, of dtype float32, float64, float16 or bfloat16, with a contiguous last dimension.  They are overwritten.
+    positions : None, int, range or array_like, optional
+        None means ``range(n)``; an integer must equal n; a range must have n positions.  An array must have shape (n,), or it
+        must have as many dimensions as ``x.shape[:-1]`` and broadcast to this shape.
+    encoding : Encoding, optional
+        An encoding to use instead of the keywords of a convention.
+    x_scale : float, optional
+        The factor by which x is multiplied; ``scale`` multiplies the encodings instead.  The factor, the product and the sum
+        are each rounded once to the dtype of x.
+    threads : int, optional
+        As in `encode`.
+    **convention
+        See `Encoding`.
+
+    Returns
+    -------
+    ndarray
+        The array `x` itself.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value; nothing is written.
+
+    See Also
+    --------
+    encode : Return the encodings as a table.
+    positions_from_mask : Compute the positions of padded batches.
+
+    Notes
+    -----
+    Vaswani et al., "Attention is all you need", 2017, section 3.4, multiply the embeddings by ``x_scale=d_model**0.5``.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> x = np.ones((2, 3, 4), np.float32)
+    >>> posenc.add_to(x) is x
+    True
+    >>> bool((x == 1 + posenc.encode(3, 4)).all())
+    True
+    """
+    if not isinstance(x, np.ndarray):
+        raise checks.wrong_type("x", x, "a numpy.ndarray")
+    if x.ndim == 0:
+        raise ValueError("x has shape (), expected (..., n, d_model)")
+    return encoding_for(x, encoding, convention).add_to(x, positions, x_scale=x_scale, threads=threads)
+
+
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
+    dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
+    **convention: Unpack[Convention],
+) -> Iterator[Chunk]:
+    """Yield the encodings of many positions chunk by chunk, in constant memory.
+
+    Parameters
+    ----------
+    positions : int, range or None
+        The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to the last position
+        in the domain of `encode`.
+    d_model : int or Encoding
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
+    chunk_rows : int, optional
+        Number of rows in a chunk.  The default is the number of rows of `out`, or, without `out`, as many as fit in 4 MiB.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        The dtype of the values, as in `encode`; by default that of `out`, else float32.
+    out : ndarray, shape (chunk_rows, d_model), optional
+        The array that every chunk overwrites; a last chunk of k rows is ``out[:k]``.  By default each chunk is a new array.
+    threads : int, optional
+        As in `encode`.
+    **convention
+        See `Encoding`.
+
+    Returns
+    -------
+    iterator of Chunk
+        Each chunk has the attributes ``positions``, a range, and ``values``, an ndarray of shape (len(positions), d_model).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value; raised by the call, before the first chunk.
+
+    See Also
+    --------
+    encode : Return one table.
+    posenc.dask.to_zarr : Write one table from many processes.
+
+    Notes
+    -----
+    The values have the same bits as those of `encode`, for any number of rows in a chunk.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk_rows=2)]
+    [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
+    """
+    return cached_encoding(d_model, convention).stream(
+        positions, chunk_rows=chunk_rows, dtype=dtype, out=out, threads=threads
+    )
+
+
+def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any) -> Iterator[Chunk]:
+    """Check the arguments of `stream`, and return an iterator that calls `encoding.encode` for each chunk."""
+    name, element = arrays.output_dtype(dtype, out)
+    threads = checks.threads(threads)
+    d_model, offset = encoding.d_model, encoding.position_offset
+    if positions is None:
+        positions = range(BEYOND - max(0, math.floor(offset)))     # up to the end of the domain
+    else:
+        positions = checks.range_of(positions, offset, expected="an integer, a range or None")
+    if chunk_rows is not None:
+        chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
+    if out is not None:
+        kernel.check_out(out, name)
+        if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
+            raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}) with at least one row")
+        if chunk_rows not in (None, len(out)):
+            raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
+        chunk_rows = len(out)
+    rows = chunk_rows or max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
+
+    def generate(rows_to_come: range) -> Iterator[Chunk]:
+        while rows_to_come:
+            part, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
+            buffer = None if out is None else out[: len(part)]
+            yield Chunk(part, encoding.encode(part, dtype=name, out=buffer, threads=threads))
+
+    return generate(positions)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 import numpy as np
 
 from posenc._arguments import checks
-from posenc._arguments.arrays import values_of
-from posenc._arguments.specification import AnyDType
+from posenc._arguments.arrays import AnyDType, values_of
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files import atomic, formats
 from posenc._files.table import Specification, Table, blocks, callback, checked_specification, opened, row_buffer

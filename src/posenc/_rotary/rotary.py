@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.specification import AnyDType, ArrayT, Keyword, Layout, Positions, Specification, keywords_of, with_lists
+from posenc._arguments.arrays import AnyDType, ArrayT, Positions
+from posenc._arguments.specification import Keyword, Layout, Specification, with_lists
 from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
 from posenc._encoding.columns import width
@@ -118,12 +119,12 @@ class Rotary(Specification):
     def __post_init__(self) -> None:
         with kernel.default_environment():
             self._check_keywords()
-            vars(self).update(resolved(self.head_dim, keywords_of(self), self._keywords))
+            vars(self).update(resolved(self.head_dim, self._values, self._keywords))
             _ = self._frequencies                       # refuses frequencies beyond the range of the kernel
 
     @functools.cached_property
     def _frequencies(self) -> Frequencies:
-        return frequencies_of(self.rotary_dim, keywords_of(self))
+        return frequencies_of(self.rotary_dim, self._values)
 
     @property
     def attention_scaling(self) -> float:

@@ -12,8 +12,8 @@ from typing import Any, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc._arguments.arrays import AnyDType, ArrayT
 from posenc._arguments.checks import shown
-from posenc._arguments.specification import AnyDType, ArrayT
 from posenc._core import kernel
 
 ATTRIBUTES = "_factors", "_positions", "_rows", "inverse", "rotary", "shape"

@@ -11,8 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention
-from posenc._encoding.encoding import Encoding
-from posenc._encoding.stream import CHUNK_BYTES
+from posenc._encoding.encoding import CHUNK_BYTES, Encoding
 from posenc.torch._encode_operators import values
 from posenc.torch._graph_text import encoding_of
 from posenc.torch._tensor_arguments import check_dtype, constant, integer, positions_tensor

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from posenc._arguments import checks
-from posenc._arguments.specification import Convention, Positions
+from posenc._arguments.arrays import Positions
+from posenc._arguments.specification import Convention
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc.torch import _encode_operators

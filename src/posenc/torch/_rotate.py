@@ -9,7 +9,7 @@ from torch import Tensor
 
 from posenc import Rotary, RotaryAt
 from posenc._arguments import checks
-from posenc._arguments.specification import Positions
+from posenc._arguments.arrays import Positions
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._graph_text import text_of
 from posenc.torch._rotate_operators import axes_of, rotated
