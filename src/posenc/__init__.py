@@ -11,7 +11,8 @@ from posenc._encoding.encoding import Chunk, Encoding, add_to, encode, stream
 from posenc._encoding.padding import positions_from_lengths, positions_from_mask, positions_from_segments
 from posenc._encoding.presets import Preset, preset, presets
 from posenc._files.save_open_verify import File, open, save, verify  # noqa: A004
-from posenc._rotary import Rotary, RotaryAt
+from posenc._rotary.rotary import Rotary
+from posenc._rotary.rotary_at import RotaryAt
 
 __all__ = [
     "Chunk",

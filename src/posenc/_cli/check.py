@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from posenc._cli import options
-from posenc._rotary import Rotary
+from posenc._rotary.rotary import Rotary
 from posenc.check import RotaryReport, RotaryRow
 from posenc.check.names import is_rotary
 from posenc.check.report import compared

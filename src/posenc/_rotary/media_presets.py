@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from posenc._core.frequencies import spaced_float64
-from posenc._rotary.pair_axes import alternating, blocks, interleaved
+from posenc._rotary.pairs import alternating, blocks, interleaved
 
 
 class Preset(NamedTuple):

@@ -7,8 +7,69 @@ from typing import Any
 
 from posenc._arguments import checks
 from posenc._arguments.specification import Specification
-from posenc._rotary import models, pair_axes
+from posenc._rotary.pairs import alternating
 from posenc._rotary.scaling import ORIGINAL, type_of_scaling
+
+# ---- model types of transformers, grouped by the properties of the rotation that configurations do not state --------------
+#
+# A model type in no group has pairs in halves, cosines and sines in the form [v0 v1 ... v0 v1 ...], and one axis of positions.
+
+INTERLEAVED = {
+    "axk1", "axk2", "bailing_hybrid", "blt", "blt_global_transformer", "blt_local_decoder", "blt_local_encoder", "blt_patcher",
+    "chatglm", "codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4",
+    "dots3_note", "dots3_note_text", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text", "glm", "glm4", "glm4_moe_lite",
+    "glm4v_text", "glm_moe_dsa", "glm_ocr_text", "gptj", "helium", "kimi_k2", "llama4_text", "longcat_flash", "mistral4",
+    "mistral_large4_text", "moonshine", "moonshine_streaming", "openai_privacy_filter", "pe_audio_encoder",
+    "pe_audio_video_encoder", "pe_video_encoder", "qwen2_5_omni_dit", "roformer", "youtu"
+}
+# the form of the values from rotary_emb: in pairs is [v0 v0 v1 v1 ...], once is [v0 v1 ...], complex is cos + i sin
+TABLES = {
+    **dict.fromkeys(
+        ("blt_global_transformer", "blt_local_decoder", "blt_local_encoder", "blt_patcher", "cohere", "cohere2", "cohere2_moe",
+         "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text"), "in pairs"),
+    **dict.fromkeys(("deepseek_v4", "gpt_oss", "openai_privacy_filter"), "once"),
+    **dict.fromkeys(("deepseek_v2", "llama4_text"), "complex"),
+}
+# the default of mrope_section, which divides the pairs among the axes; by default, they form blocks
+SECTIONS = {
+    **dict.fromkeys(
+        ("qwen2_5_omni_talker", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text", "paddleocr_vl_text"), (16, 24, 24)),
+    **dict.fromkeys(("glm4v_moe_text", "glm4v_text", "glm_image_text", "glm_ocr_text"), (8, 12, 12)),
+    "ernie4_5_vl_moe_text": (22, 22, 20),
+}
+INTERLEAVED_SECTIONS = {
+    **dict.fromkeys(
+        ("cohere_compass_text", "cosmos3_edge_text", "qwen3_omni_moe_talker_text", "qwen3_omni_moe_text", "qwen3_vl_moe_text",
+         "qwen3_vl_text"), (24, 20, 20)),
+    **dict.fromkeys(("qwen3_5_moe_text", "qwen3_5_text", "qwen4_exp_text"), (11, 11, 10)),
+}
+ALTERNATING_SECTIONS = {"ernie4_5_vl_moe_text"}
+UNSUPPORTED_SECTIONS = {"hunyuan_vl", "hunyuan_vl_text", "inkling2"}
+# the configuration class has a default for the number of rotated columns
+PARTIAL = {
+    "bamba", "chatglm", "codegen", "dots3_note_audio_encoder", "glm", "glm4", "glm4_moe", "glm4v_moe_text", "glmasr_encoder",
+    "gpt_neox", "gptj", "moonshine", "moonshine_streaming", "nemotron", "nemotron3_5_transcribe_asr_audio",
+    "nemotron3_5_transcribe_word_timestamp", "persimmon", "phi", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
+    "recurrent_gemma", "stablelm"
+}
+BASES = {"codegen": 10000.0, "gptj": 10000.0, "roformer": 10000.0}          # their configurations have none
+# the model rotates only if a key of the configuration has this value
+ROTATES_WITH = {
+    "esm": ("position_embedding_type", "rotary"), "falcon": ("alibi", False),
+    "granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True),
+}
+# in former configurations, local attention ignores rope_scaling; in the second group, it also has a base of its own
+UNSCALED_LOCAL, LOCAL_BASE = {"olmo3"}, {"gemma3_text", "gemma3n_text"}
+SEVERAL_AXES = {
+    "dinov3_vit", "edgetam_video", "efficientloftr", "eomt_dinov3", "musicflamingo", "neomme", "pixtral", "sam2_video",
+    "sam3_tracker_video", "sam3_vit_model", "sapiens2"
+}
+OF_VISION = ("_vision", "_vision_encoder", "_vision_model")         # model types with these endings have several axes
+NO_ROTATION = {
+    "bloom", "falcon_mamba", "jamba", "kimi_linear", "mamba", "mamba2", "mpt", "nemotron_h", "rwkv"
+}
+
+# ---- keys of configurations -------------------------------------------------------------------------------------------
 
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
 # posenc uses rotary_dim for minimax_m3_vl_text, too.  transformers 5.23 documents this key as the number of rotated columns but
@@ -31,7 +92,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     head_dim = _head_dim(config)
     keywords: dict[str, Any] = {"layout": _layout(config, model_type), "scaling": scaling}
 
-    scaling.setdefault("rope_theta", _read(config, "rope_theta", "rotary_emb_base") or models.BASES.get(model_type))
+    scaling.setdefault("rope_theta", _read(config, "rope_theta", "rotary_emb_base") or BASES.get(model_type))
     if scaling["rope_theta"] is None:
         raise _lacks("rope_theta", config)
     other_bases = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
@@ -44,7 +105,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         share, keywords["rotary_dim"] = _read(config, *SHARES), _read(config, *WIDTHS)
         if share is not None:
             scaling["partial_rotary_factor"], keywords["rotary_dim"] = share, None
-        elif isinstance(config, Mapping) and model_type in models.PARTIAL and config.keys().isdisjoint((*SHARES, *WIDTHS)):
+        elif isinstance(config, Mapping) and model_type in PARTIAL and config.keys().isdisjoint((*SHARES, *WIDTHS)):
             raise _lacks("partial_rotary_factor", config)
 
     _set_lengths(scaling, config, length)
@@ -62,10 +123,16 @@ def _model_type(config: Any) -> str:
 
 def _check_supported(config: Any, model_type: str) -> None:
     """Raise a ValueError if the model has no rotation, or if its configuration does not describe the rotation."""
-    reason = models.reason_to_refuse(model_type)
+    reason = None
+    if model_type in SEVERAL_AXES or model_type.endswith(OF_VISION):
+        reason = "whose positions have several axes; Rotary.preset has rotations with several axes"
+    elif model_type in NO_ROTATION:
+        reason = "which has no rotary embeddings"
+    elif model_type == "nanochat":
+        reason = "which negates angles; call Rotary with frequency_scale=-1"
     if reason is not None:
         raise ValueError(f"config has model_type {model_type!r}, {reason}")
-    for key, value in (("rope_ratio", 1), models.ROTATES_WITH.get(model_type, ("rope_ratio", 1))):
+    for key, value in (("rope_ratio", 1), ROTATES_WITH.get(model_type, ("rope_ratio", 1))):
         if _read(config, key) not in (None, value):
             raise ValueError(f"config has {key} {_read(config, key)!r}, expected {value!r}")
 
@@ -103,19 +170,19 @@ def _head_dim(config: Any) -> int:
 def _layout(config: Any, model_type: str) -> str:
     interleaved = _read(config, "rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved")
     if interleaved is None:
-        interleaved = model_type in models.INTERLEAVED
+        interleaved = model_type in INTERLEAVED
     return "interleaved" if checks.boolean("rope_interleave", interleaved) else "halves"
 
 
 def _set_lengths(scaling: dict[str, Any], config: Any, length: int | None) -> None:
     """Set the lengths that the scaling type needs and that configurations state outside of the rope parameters."""
-    rope_type, most = type_of_scaling(scaling), _read(config, *LENGTHS)
+    rope_type, trained = type_of_scaling(scaling), _read(config, *LENGTHS)
     if rope_type in ("llama3", "yarn", "longrope"):
         nested = _is_nested(_stated_parameters(config))
         original = None if nested else _read(config, ORIGINAL)          # as in transformers, it overrides rope_parameters
-        scaling[ORIGINAL] = original or scaling.get(ORIGINAL) or most
+        scaling[ORIGINAL] = original or scaling.get(ORIGINAL) or trained
     if rope_type == "dynamic" or rope_type in ("yarn", "longrope") and "factor" not in scaling:
-        scaling.setdefault("max_position_embeddings", most)
+        scaling.setdefault("max_position_embeddings", trained)
     if length is not None and rope_type in ("dynamic", "longrope"):
         scaling["length"] = length
 
@@ -123,18 +190,18 @@ def _set_lengths(scaling: dict[str, Any], config: Any, length: int | None) -> No
 def _set_axes(keywords: dict[str, Any], model_type: str, pairs: int) -> None:
     """Set the axes of a model whose configuration or type has sections."""
     scaling = keywords["scaling"]
-    interleaved = models.INTERLEAVED_SECTIONS.get(model_type)
-    if "mrope_section" not in scaling and model_type in models.SECTIONS:
-        scaling["mrope_section"] = models.SECTIONS[model_type]
+    interleaved = INTERLEAVED_SECTIONS.get(model_type)
+    if "mrope_section" not in scaling and model_type in SECTIONS:
+        scaling["mrope_section"] = SECTIONS[model_type]
     elif "mrope_section" not in scaling and interleaved is not None:            # the first axis has the remaining pairs
         height, width = (len(range(axis, min(3 * interleaved[axis], pairs), 3)) for axis in (1, 2))
         scaling["mrope_section"] = (pairs - height - width, height, width)
     if "mrope_section" not in scaling:
         return
-    if model_type in models.UNSUPPORTED_SECTIONS:
+    if model_type in UNSUPPORTED_SECTIONS:
         raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
-    if model_type in models.ALTERNATING_SECTIONS:
-        keywords["axes"] = pair_axes.alternating(scaling.pop("mrope_section"))
+    if model_type in ALTERNATING_SECTIONS:
+        keywords["axes"] = alternating(scaling.pop("mrope_section"))
     elif interleaved is not None:
         scaling["mrope_interleaved"] = True
 
@@ -167,11 +234,11 @@ def _parameters_by_type(config: Any, model_type: str) -> dict[str | None, dict[s
         return {name: dict(value) for name, value in parameters.items() if value is not None}
     # older configurations
     base = {LOCAL: _read(config, "rope_local_base_freq", "local_rope_theta"), FULL: _read(config, "global_rope_theta")}
-    unscaled = model_type in models.UNSCALED_LOCAL | models.LOCAL_BASE
+    unscaled = model_type in UNSCALED_LOCAL | LOCAL_BASE
     if base == {LOCAL: None, FULL: None} and not (parameters and unscaled):
         return {None: parameters}
     local = {} if unscaled else parameters
-    if base[LOCAL] is not None or model_type in models.LOCAL_BASE:
+    if base[LOCAL] is not None or model_type in LOCAL_BASE:
         local = {**local, "rope_theta": base[LOCAL]}
     return {LOCAL: local, FULL: parameters if base[FULL] is None else {**parameters, "rope_theta": base[FULL]}}
 

@@ -1,4 +1,4 @@
-"""The pairs of a rotation for the kernel: rotations, and tables of cosines and sines, with one or several axes of positions."""
+"""The pairs of columns of a rotation: their axes of positions, and their rotations and tables in the kernel."""
 
 from __future__ import annotations
 
@@ -10,11 +10,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
+from posenc._arguments.arrays import as_array
+from posenc._arguments.checks import shown
 from posenc._axes.axis_columns import AxisColumns, fill, slices_of
 from posenc._core import kernel
 from posenc._core.exact import Turns
 from posenc._encoding.columns import kernel_columns
 from posenc._encoding.encoding import DEFAULTS
+
+# ---- the axis of positions of each pair -----------------------------------------------------------------------------------
+
+
+def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
+    array = as_array(name, value)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
+    axes = tuple(checks.integer(name, axis, 0) for axis in array.tolist())
+    count = len(set(axes))
+    if set(axes) != set(range(count)) or count > kernel.MOST_AXES:
+        raise ValueError(f"{name} is {shown(axes)}, expected integers from 0 without gaps, below {kernel.MOST_AXES}")
+    return axes
+
+
+def blocks(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return the axis of each pair: 0 for the first ``sections[0]`` pairs, 1 for the next ``sections[1]`` pairs, and so on."""
+    return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
+
+
+def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 in place of an axis that already has all of its pairs."""
+    if len(sections) != 3:
+        raise ValueError(f"mrope_section has length {len(sections)}, expected 3 for mrope_interleaved")
+    axes = [0] * sum(sections)
+    for axis in (1, 2):
+        for pair in range(axis, min(3 * sections[axis], len(axes)), 3):
+            axes[pair] = axis
+    return tuple(axes)
+
+
+def alternating(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return the axis of each pair: 1 and 2 in turn, then 0.  `sections` has the numbers of pairs for axes 1, 2 and 0."""
+    return (1, 2) * sections[0] + (0,) * sections[2]
+
+
+# ---- rotations and tables ----------------------------------------------------------------------------------------------
 
 
 def kernel_rotation(
@@ -28,12 +67,12 @@ def kernel_rotation(
     """
     # the kernel expects columns in the order cos, sin, cos, sin ...
     convention = DEFAULTS | {"order": "cos", "scale": scale}
-    parts = [
+    columns_by_axis = [
         (kernel_columns(2 * len(indices), convention, turns_of_axis),
          None if axes is None else np.array(indices, np.intp).tobytes())
         for indices, turns_of_axis in pairs_by_axis(turns, pairs, axes)
     ]
-    return kernel.Rotation(parts, head_dim, pairs, interleaved)
+    return kernel.Rotation(columns_by_axis, head_dim, pairs, interleaved)
 
 
 def pairs_by_axis(turns: Turns, pairs: int, axes: Sequence[int] | None) -> Iterator[tuple[list[int], Turns]]:

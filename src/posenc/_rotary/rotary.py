@@ -16,12 +16,11 @@ from posenc._arguments.specification import Keyword, Layout, Specification, with
 from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
 from posenc._encoding.columns import width
-from posenc._rotary.keywords import axis_of_each_pair, frequencies_of, resolved
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import layer_types, settings_of
-from posenc._rotary.pairs import columns_of_axes, encode_axes, kernel_rotation
+from posenc._rotary.pairs import axis_of_each_pair, columns_of_axes, encode_axes, kernel_rotation
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
-from posenc._rotary.scaling import Frequencies, checked_scaling
+from posenc._rotary.scaling import Frequencies, checked_scaling, frequencies_of, keywords_in_scaling
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,8 +118,28 @@ class Rotary(Specification):
     def __post_init__(self) -> None:
         with kernel.default_environment():
             self._check_keywords()
-            vars(self).update(resolved(self.head_dim, self._values, self._keywords))
+            self._check_together(self._values)
             _ = self._frequencies                       # refuses frequencies beyond the range of the kernel
+
+    def _check_together(self, keywords: dict[str, Any]) -> None:
+        """Set keywords to the values that `scaling` has for them, and check them together."""
+        head_dim = self.head_dim
+        keywords["scaling"], shared = keywords_in_scaling(keywords["scaling"], head_dim)
+        for key, (name, value) in shared.items():
+            if keywords[name] not in (self._keywords[name].default, value):
+                raise checks.both_given(name, f"scaling[{key!r}]")
+            keywords[name] = value
+        rotary_dim = head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
+        keywords["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
+        if rotary_dim % 2 or rotary_dim > head_dim:
+            name, limit = ("head_dim", "") if rotary_dim == head_dim else ("rotary_dim", f" of at most head_dim, {head_dim}")
+            raise ValueError(f"{name} is {rotary_dim}, expected an even number{limit}")
+        for name in ("axes", "frequencies"):
+            if keywords[name] is not None and len(keywords[name]) != rotary_dim // 2:
+                raise ValueError(f"{name} has length {len(keywords[name])}, expected {rotary_dim // 2}, the number of pairs")
+        if not any(keywords["axes"] or ()):            # a single axis
+            keywords["axes"] = None
+        vars(self).update(keywords)
 
     @functools.cached_property
     def _frequencies(self) -> Frequencies:

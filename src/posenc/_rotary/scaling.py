@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._core.exact import Turns
 from posenc._core.frequencies import DIGITS, decimal_context, decimal_quotient, explicit_turns, pi, spaced_float64, spaced_turns
+from posenc._rotary.pairs import axis_of_each_pair, blocks, interleaved
 
 CONTEXT = decimal_context(DIGITS)
 TWO_PI = CONTEXT.divide(Decimal(2 * pi(256)), Decimal(1 << 256))
@@ -206,6 +207,7 @@ TYPES = {
 # Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.  The only exception is
 # partial_rotary_factor with the type proportional.
 SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
+DEFAULT = {"rope_type": "default"}
 FORMER_NAMES = {"su": "longrope", "mrope": "default"}
 
 
@@ -274,7 +276,38 @@ def _lacks(key: str, scaling: Scaling) -> ValueError:
     return ValueError(f"scaling lacks the key {key!r}, which {scaling['rope_type']} needs")
 
 
-def scaled_frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Return the scaled frequencies of dim / 2 pairs; the unscaled frequency i is ``scale * base**(-2 i / dim)``."""
-    with decimal.localcontext(CONTEXT):
-        return TYPES[scaling["rope_type"]].frequencies(dim, base, scale, scaling) if dim else explicit_frequencies(())
+def keywords_in_scaling(scaling: Scaling | None, head_dim: int) -> tuple[Scaling | None, dict[str, tuple[str, Any]]]:
+    """Return a scaling without the keys of `SHARED`, and for these keys, the keywords of `Rotary` with their values."""
+    scaling = dict(scaling or DEFAULT)
+    names = set(SHARED) - ({"partial_rotary_factor"} if scaling["rope_type"] == "proportional" else set())
+    shared = {key: scaling.pop(key) for key in names & scaling.keys()}
+    keywords: dict[str, tuple[str, Any]] = {}
+    if "rope_theta" in shared:
+        keywords["rope_theta"] = "base", shared["rope_theta"]
+    if "partial_rotary_factor" in shared:
+        share = shared["partial_rotary_factor"]
+        if head_dim and head_dim * share < 2:
+            raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected at least {2 / head_dim}, for one pair")
+        keywords["partial_rotary_factor"] = "rotary_dim", int(head_dim * share)
+    if "mrope_section" in shared or shared.get("mrope_interleaved"):
+        axes_of = interleaved if shared.get("mrope_interleaved") else blocks
+        axes = axis_of_each_pair("scaling['mrope_section']", axes_of(shared.get("mrope_section", ())))
+        keywords["mrope_section"] = "axes", axes
+    return None if scaling == DEFAULT else scaling, keywords
+
+
+def frequencies_of(rotary_dim: int, keywords: Mapping[str, Any]) -> Frequencies:
+    """Return the frequencies that the keywords of `Rotary` give for rotary_dim / 2 pairs."""
+    if keywords["frequencies"] is not None or not rotary_dim:
+        frequencies = explicit_frequencies(keywords["frequencies"] or ())
+    else:
+        scaling = keywords["scaling"] or DEFAULT
+        with decimal.localcontext(CONTEXT):
+            frequencies = TYPES[scaling["rope_type"]].frequencies(
+                rotary_dim, keywords["base"], keywords["frequency_scale"], scaling
+            )
+    frequencies.turns()                                             # refuses frequencies beyond the range of the kernel
+    if not np.isfinite(keywords["scale"] * frequencies.attention_factor):
+        limit = f"a number whose product with {frequencies.attention_factor} is finite"
+        raise ValueError(f"scale is {keywords['scale']}, expected {limit}")
+    return frequencies._replace(values=np.frombuffer(frequencies.values.tobytes()))     # a view of bytes is always read-only

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from posenc import Rotary
-from posenc._rotary.model_config import layer_types
-from posenc._rotary.models import TABLES
+from posenc._rotary.model_config import TABLES, layer_types
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._rotate_operators import axes_of, new_tables, tables
 from posenc.torch._table_module import TableModule, kept_table
