@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 
 import posenc
-from posenc._arguments import checks
+from posenc._arguments import arrays
 from posenc._core import kernel
 from posenc._core.frequencies import spaced_turns
 from posenc._rotary.pairs import kernel_rotation
@@ -134,7 +134,7 @@ def rotation_hash():
                 x = (noise.astype(unsigned) & unsigned(mask)).reshape(3, ROWS, 2 * pairs)
                 # take uint16 as the bits of a bfloat16, because ml_dtypes may not be installed
                 viewed = x if dtype == "bfloat16" else x.view(dtype)
-                with mock.patch.object(checks, "dtype", return_value=(dtype, viewed.dtype)):
+                with mock.patch.object(arrays, "dtype", return_value=(dtype, viewed.dtype)):
                     kernel.rotate(turning, viewed, positions, False, None, None)
                 digest.update(bits(x))
     return digest.hexdigest()
