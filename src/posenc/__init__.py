@@ -4,8 +4,7 @@ from types import ModuleType as _ModuleType
 
 from posenc import _core as _core
 from posenc._arguments import __version__ as __version__
-from posenc._axes.grid import grid
-from posenc._axes.points import points
+from posenc._axes.grid_and_points import grid, points
 from posenc._core import show_runtime
 from posenc._encoding.encoding import Chunk, Encoding, add_to, encode, stream
 from posenc._encoding.padding import positions_from_lengths, positions_from_mask, positions_from_segments

@@ -1,4 +1,4 @@
-"""Fill a table whose columns encode positions on several axes."""
+"""The order of columns that encode positions on several axes, and the functions that fill a table with them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.arrays import DTYPES
+from posenc._arguments.specification import Layout
 
 BLOCK_BYTES = 1 << 22                   # size of the cells that are written at a time, so that Python can handle signals
+Slices: TypeAlias = tuple[tuple[slice, slice], ...]
 
 
 class AxisColumns(NamedTuple):
@@ -22,7 +24,7 @@ class AxisColumns(NamedTuple):
     axis: int
     encode: Callable[..., NDArray[Any]]             # called with positions, dtype, out and threads
     width: int                                      # the number of columns that `encode` computes
-    slices: tuple[tuple[slice, slice], ...]         # slices of the table, and the slices of these columns for them
+    slices: Slices                                  # slices of the table, and the slices of these columns for them
 
 
 def fill(
@@ -36,13 +38,12 @@ def fill(
     for block in _blocks(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
         cells = table[block]
         for axis, encode, width, slices in columns:
-            coordinates, out = positions[axis][*block, ...], cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
-            if out.shape[-1] == width and out.strides[-1] == out.itemsize:
-                encode(coordinates, dtype=dtype, out=out, threads=threads)
-                continue
-            rows = encode(coordinates, dtype=dtype, out=np.empty((*cells.shape[:-1], width), cells.dtype), threads=threads)
-            for target, source in slices:
-                cells[..., target] = rows[..., source]
+            out = cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
+            is_block = out.shape[-1] == width and out.strides[-1] == out.itemsize
+            out = out if is_block else np.empty((*cells.shape[:-1], width), cells.dtype)
+            encode(positions[axis][*block, ...], dtype=dtype, out=out, threads=threads)
+            for target, source in () if is_block else slices:
+                cells[..., target] = out[..., source]
         cells[..., zeros] = 0
 
 
@@ -82,7 +83,29 @@ def _blocks(sizes: tuple[int, ...], row_bytes: int) -> Iterator[tuple[Any, ...]]
             yield slice(begin, begin + step), *indices
 
 
-def slices_of(columns: Sequence[int]) -> tuple[tuple[slice, slice], ...]:
+def nesting_of(group: str, layout: str) -> tuple[tuple[str, ...], Layout]:
+    """Return the three indices of a column, from the slowest-varying to the fastest-varying.
+
+    Also return the layout in which the columns of an axis have the same order as in the table.
+    """
+    indices = [index for index in ("function", "axis", "frequency") if index != group]
+    nesting = (group, *(indices if layout == "halves" else reversed(indices)))
+    return nesting, "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
+
+
+@functools.lru_cache(maxsize=64)
+def slices_of_axes(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, stop: int) -> list[Slices]:
+    """Return the slices of each axis, in the order of the table; all columns are at least `first` and less than `stop`."""
+    index = {
+        "axis": np.repeat(np.arange(len(widths)), widths),
+        "frequency": np.concatenate([np.arange(width) // 2 for width in widths]),
+        "function": np.concatenate([np.arange(width) % 2 for width in widths]),
+    }
+    axis = index["axis"][np.lexsort([index[name] for name in reversed(nesting)])][: stop - first]
+    return [slices_of((first + np.flatnonzero(axis == rank)).tolist()) for rank in range(len(widths))]
+
+
+def slices_of(columns: Sequence[int]) -> Slices:
     """Return slices of a table that together contain these columns, each with the slice of their indices in `columns`."""
     runs, runs_by_function = _runs(columns, 0, 1), _runs(columns, 0, 2) + _runs(columns, 1, 2)      # sines, then cosines
     return tuple(runs if len(runs) <= len(runs_by_function) else runs_by_function)

@@ -1,25 +1,31 @@
-"""grid: encodings of the cells of an n-D grid, in separate columns for each axis."""
+"""grid and points: encodings in separate columns for each axis, and the checks of their options."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import AnyDType
+from posenc._arguments.checks import shown
 from posenc._arguments.specification import Layout, Odd
-from posenc._axes.axis_columns import fill_grid
-from posenc._axes.layout import Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
+from posenc._axes.axis_columns import AxisColumns, fill, fill_grid, nesting_of, round_positions, slices_of, slices_of_axes
 from posenc._core import kernel
+from posenc._encoding.columns import WIDEST
+from posenc._encoding.encoding import KEYWORDS, Encoding, cached_encoding
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
 Start: TypeAlias = SupportsFloat | Sequence[SupportsFloat] | NDArray[Any]
+Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
+Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
+Group: TypeAlias = Literal["axis", "function", "frequency"]
+IncludeInput: TypeAlias = Literal["first", "last"]
 
 COORDINATES = ("index", "normalized", "centered")
 
@@ -121,8 +127,7 @@ def grid(
         )
         rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
         out = kernel.output_array(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, "shape")
-        starts = per_axis("start", start, len(extents))
-        positions = []
+        positions, starts = [], per_axis("start", start, len(extents))
         for k, (extent, first, offset) in enumerate(zip(extents, starts, offsets, strict=True)):
             extent = 0 if out.size == 0 and isinstance(extent, int) else extent         # another axis may be very long
             positions.append(_coordinates(f"shape[{k}]", extent, first, coordinates, offset))
@@ -132,6 +137,182 @@ def grid(
             table = table[extra_tokens:].reshape(*sizes, d_model)
         fill_grid(table, columns, zeros, positions, dtype_name, threads)
         return out
+
+
+def points(
+    coordinates: ArrayLike, d_model: Width, *, axes: Integers = None, widths: Integers = None, group: Group = "axis",
+    layout: Layout | None = None, odd: Odd = "error", include_input: IncludeInput | None = None,
+    dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **convention: Any,
+) -> NDArray[Any]:
+    """Return sinusoidal positional encodings of points, with separate columns for each axis.
+
+    The columns of an axis contain the values that `encode` returns for the coordinates of this axis.
+
+    Parameters
+    ----------
+    coordinates : array_like, shape (..., axes)
+        The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers in an array of
+        integers are encoded exactly, without rounding to float64.
+    d_model : int, Encoding or sequence of Encoding
+        The number of columns; or encodings, as in `grid`.
+    axes, widths, group, layout, odd, include_input : optional
+        The columns of the axes, as in `grid`; axis k has the coordinates ``coordinates[..., k]``.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        The dtype of the result, as in `encode`; by default that of `out`, else float32.
+    out : ndarray, shape ``coordinates.shape[:-1] + (d_model,)``, optional
+        The array to write to, as in `encode`.
+    threads : int, optional
+        As in `encode`.
+    **convention
+        See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each axis.
+
+    Returns
+    -------
+    ndarray, shape ``coordinates.shape[:-1] + (d_model,)``
+        `out`, or a new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value; nothing is written.
+
+    See Also
+    --------
+    grid : Encode the cells of a grid, without an array of coordinates.
+    encode : Return the encodings of positions on one axis.
+
+    Notes
+    -----
+    docs/grids.md has calls that replace PyTorch3D's ``HarmonicEmbedding`` and DETR's embedding of padded images.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> xyz = np.random.default_rng(0).uniform(-1, 1, (1024, 64, 3))    # rays, samples, axes
+    >>> posenc.points(xyz, 60, frequencies=2.0 ** np.arange(10)).shape      # as in NeRF
+    (1024, 64, 60)
+    >>> posenc.points([[0.5, 2]], 6, include_input="last")
+    array([[ 0.47942555,  0.87758255,  0.9092974 , -0.41614684,  0.5       ,
+             2.        ]], dtype=float32)
+    """
+    with kernel.default_environment():
+        dtype_name, _ = arrays.output_dtype(dtype, out)
+        threads = checks.threads(threads)
+        array = checks.positions_of(coordinates, name="coordinates")
+        if isinstance(array, range) or array.ndim == 0 or array.shape[-1] == 0:
+            raise ValueError(f"coordinates has shape {np.shape(coordinates)}, expected (..., axes) with at least one axis")
+        d_model, offsets, columns, zeros = lay_out(
+            array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
+        )
+        for k, offset in enumerate(offsets):
+            if offset:
+                checks.positions_of(array[..., k : k + 1], offset, f"coordinates[..., {k}]")
+        positions = [array[..., k].copy() for k in range(array.shape[-1])]      # copies, as they may share memory with out
+        out = kernel.output_array(out, (*array.shape[:-1], d_model), dtype_name, "coordinates")
+        fill(out, columns, zeros, positions, dtype_name, threads)
+        return out
+
+
+# ---- the options of grid and points ---------------------------------------------------------------------------------
+
+
+def lay_out(
+    ndim: int, d_model: Any, axes: Integers, widths: Integers, group: str, layout: str | None, odd: str,
+    include_input: str | None, convention: Mapping[str, Any],
+) -> tuple[int, list[float], list[AxisColumns], slice]:
+    """Check the options of `grid` or `points`.
+
+    Return d_model, the position_offset of each axis, the columns of all axes, and the slice of all other columns.
+    """
+    checks.keywords(convention, KEYWORDS)
+    checks.choice("group", group, get_args(Group))
+    checks.choice("odd", odd, get_args(Odd))
+    for name, value, kind in (("layout", layout, Layout), ("include_input", include_input, IncludeInput)):
+        if value is not None:
+            checks.choice(name, value, get_args(kind))
+    order = list(range(ndim)) if axes is None else _integers("axes", axes, ndim)
+    if sorted(order) != list(range(ndim)):
+        raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
+    inputs = ndim if include_input else 0
+    if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
+        for name, value in {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}.items():
+            if value is not None:
+                raise TypeError(f"an Encoding and {name} are both given, expected only one of them")
+        encodings = _encodings(d_model, ndim)
+        nesting, inner_layout = nesting_of(group, encodings[0].layout)
+        encodings = [encoding.replace(layout=inner_layout) for encoding in encodings]
+        d_model = inputs + sum(encoding.d_model for encoding in encodings)
+    else:
+        d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
+        if d_model > WIDEST * ndim:
+            raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST} columns for each axis")
+        nesting, inner_layout = nesting_of(group, layout or "interleaved")
+        by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
+        encodings = [
+            cached_encoding(width, {name: values[k] for name, values in by_axis.items()} | {"layout": inner_layout})
+            for k, width in enumerate(_widths(widths, ndim, d_model, inputs, odd))
+        ]
+    first = inputs if include_input == "first" else 0
+    stop = d_model - inputs + first
+    slices = slices_of_axes(tuple(encodings[k].d_model for k in order), nesting, first, stop)
+    columns = [AxisColumns(k, encodings[k].encode, encodings[k].d_model, slices[rank]) for rank, k in enumerate(order)]
+    if include_input:
+        begin = 0 if include_input == "first" else stop
+        columns += [AxisColumns(k, round_positions, 1, slices_of([begin + rank])) for rank, k in enumerate(order)]
+    end = min(stop, first + sum(encoding.d_model for encoding in encodings))
+    return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, stop)
+
+
+def _encodings(d_model: Any, ndim: int) -> list[Encoding]:
+    """Return the encoding of each axis; d_model is one Encoding for all axes, or a sequence of encodings."""
+    encodings = per_axis("d_model", d_model, ndim)
+    for encoding in encodings:
+        if not isinstance(encoding, Encoding):
+            raise checks.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
+        if encoding.d_model % 2 or encoding.layout != encodings[0].layout:
+            raise ValueError(f"d_model has {encoding!r}, expected an even number of columns and one layout for all axes")
+    return encodings
+
+
+def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
+    """Return the number of columns of each axis; check that `odd` permits their sum."""
+    available = d_model - inputs
+    if widths is None:
+        pairs, remainder = divmod(available, 2 * ndim)
+        if remainder and odd == "error":
+            multiple = f"{f'{inputs} more than ' if inputs else ''}a multiple of {2 * ndim}"
+            raise ValueError(f"d_model is {d_model}, expected {multiple}, or widths, odd='zero' or odd='truncate'")
+        return [2 * (pairs + (remainder > 0 and odd == "truncate"))] * ndim
+    numbers = _integers("widths", widths, ndim)
+    if any(width % 2 for width in numbers):
+        raise ValueError(f"widths is {numbers}, expected even numbers")
+    total = sum(numbers)
+    if total < available and odd != "zero" or total > available and odd != "truncate":
+        raise ValueError(f"widths has sum {total}, expected {available}")
+    return numbers
+
+
+def _integers(name: str, values: Any, ndim: int) -> list[int]:
+    """Return the elements of a sequence of integers, one for each axis."""
+    if not is_sequence(values) and not isinstance(values, range):
+        raise checks.wrong_type(name, values, "a sequence of integers, one for each axis")
+    return [checks.integer(name, value, 0) for value in per_axis(name, list(values), ndim)]
+
+
+def is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
+    """Return a value for each axis: the elements of a sequence, or copies of a scalar or of a list of frequencies."""
+    if not is_sequence(value) or name == "frequencies" and not any(map(np.ndim, value)):
+        return [value] * ndim
+    if len(value) != ndim:
+        raise ValueError(f"{name} has length {len(value)}, expected {ndim}, one for each axis")
+    return list(value)
+
+
+# ---- the coordinates of a grid --------------------------------------------------------------------------------------
 
 
 def _extents(shape: Any) -> list[int | NDArray[Any]]:
