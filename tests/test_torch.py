@@ -23,8 +23,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
 from posenc.torch import ChunkDataset, PositionalEncoding, PositionalTable  # noqa: E402
-from posenc.torch._graph_text import text_of  # noqa: E402
-from posenc.torch._tensor_arguments import DTYPES, array_of  # noqa: E402
+from posenc.torch._tensor_arguments import DTYPES, array_of, text_of  # noqa: E402
 from workers import CountingThreads, use_two_threads  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")      # from torch itself

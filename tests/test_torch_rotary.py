@@ -183,7 +183,7 @@ def test_transforms_and_forward_mode(function):
 
 
 def test_operators():
-    text = posenc.torch._graph_text.text_of(PLAIN)
+    text = posenc.torch._tensor_arguments.text_of(PLAIN)
     arguments = (X.clone().requires_grad_(), POSITIONS, 0, False, text)
     torch.library.opcheck(torch.ops.posenc.rotate.default, arguments)
     torch.library.opcheck(torch.ops.posenc.tables.default, (POSITIONS, text, torch.float32))

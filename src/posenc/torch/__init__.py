@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
     raise checks.not_installed("posenc.torch", "torch", error) from error
 
 from posenc.torch._chunk_dataset import ChunkDataset
-from posenc.torch._encode_add_to import add_to, encode
+from posenc.torch._encode import add_to, encode
 from posenc.torch._positional_encoding import PositionalEncoding, PositionalTable
 from posenc.torch._rotary_embedding import RotaryEmbedding
 from posenc.torch._rotate import rotate, rotate_

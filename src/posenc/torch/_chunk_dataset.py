@@ -12,8 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention
 from posenc._encoding.encoding import CHUNK_BYTES, Encoding
-from posenc.torch._encode_operators import values
-from posenc.torch._graph_text import encoding_of
+from posenc.torch._encode import encoding_of, encodings_on_cpu
 from posenc.torch._tensor_arguments import check_dtype, constant, integer, positions_tensor
 
 
@@ -79,4 +78,4 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
         for chunk in range(first, len(self), step):
             positions = self.positions[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows]
-            yield positions_tensor(positions), values(positions, self.encoding, self.dtype, threads)
+            yield positions_tensor(positions), encodings_on_cpu(positions, self.encoding, self.dtype, threads)

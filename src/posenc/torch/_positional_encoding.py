@@ -1,9 +1,10 @@
-"""The modules PositionalTable and PositionalEncoding."""
+"""The modules PositionalTable and PositionalEncoding, and TableModule, the base class of modules that keep tables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, SupportsFloat, SupportsIndex, Unpack
 
 import torch
@@ -13,14 +14,59 @@ from posenc import Encoding
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention, changes_of
 from posenc._core import kernel
-from posenc.torch import _encode_operators
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._graph_text import encoding_of
-from posenc.torch._table_module import TableModule, kept_table, new_table
+from posenc.torch._encode import encoding_of, encodings_at, encodings_of_rows, encodings_on_cpu
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
 COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
+
+
+class Tables(dict[Any, Tensor]):
+    """A dict, also with tensors as attributes, whose copies and pickles are empty."""
+
+    def __reduce__(self) -> tuple[type[Tables], tuple[()]]:
+        return Tables, ()
+
+
+class TableModule(nn.Module):
+    """A module with tables that are neither parameters nor buffers, so that other code cannot convert or overwrite them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables = Tables()
+
+    def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any) -> Tensor:
+        raise NotImplementedError
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._tables = Tables()         # the old ones may take memory on another device
+        return super()._apply(fn, recurse)
+
+
+def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor:
+    """Return a table that the module keeps; compute it in the first call."""
+    if torch.compiler.is_compiling():
+        attribute: Tensor = getattr(module._tables, _attribute(module, dtype, device, key))
+        return attribute
+    table = module._tables.get((dtype, device, key))
+    return new_table(module, dtype, device, key) if table is None else table
+
+
+@torch.compiler.assume_constant_result      # the table is computed while a graph is compiled, not by the graph
+def _attribute(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> str:
+    """Return the name of a table's attribute; torch.compile does not see a new key of a dict that it has read."""
+    table, name = module._tables.get((dtype, device, key)), f"{dtype}_{device}_{key}".replace(".", "_")
+    setattr(module._tables, name, new_table(module, dtype, device, key) if table is None else table)
+    return name
+
+
+def new_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None, *arguments: Any) -> Tensor:
+    # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
+    with ThreadPoolExecutor(1) as pool:
+        table = pool.submit(module._new_table, dtype, device, key, *arguments).result()
+    module._tables[dtype, device, key] = table
+    return table
 
 
 class PositionalTable(TableModule):
@@ -144,7 +190,7 @@ class PositionalTable(TableModule):
             tensors.check_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
-            return _encode_operators.encode(positions, self.encoding, dtype, device)
+            return encodings_at(positions, self.encoding, dtype, device)
         if not torch.compiler.is_compiling():       # start + n could overflow in NumPy's arithmetic
             start = checks.integer("start", start, checks.LOWEST)
         return self._rows(start, n, dtype, device)
@@ -163,12 +209,12 @@ class PositionalTable(TableModule):
         elif self.max_sequence_length is not None:
             table = kept_table(self, dtype, device)
         if table is None or start < 0 or stop > table.shape[0]:
-            return _encode_operators.encode_rows(start, n, self.encoding, dtype, device)
+            return encodings_of_rows(start, n, self.encoding, dtype, device)
         return table[start:stop]
 
     def _new_table(self, dtype: torch.dtype, device: torch.device, key: None, rows: int | None = None) -> Tensor:
         rows = self.max_sequence_length or 0 if rows is None else rows
-        return _encode_operators.encode_rows(0, rows, self.encoding, dtype, device)
+        return encodings_of_rows(0, rows, self.encoding, dtype, device)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._like = fn(self._like)
@@ -194,7 +240,7 @@ class PositionalTable(TableModule):
         rows = torch.arange(len(values), dtype=torch.float64)[:, None]
         # A float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row number.
         tolerance = torch.finfo(table.dtype).eps + 2**-20 * (1 + rows)
-        errors = (values - _encode_operators.values(len(values), self.encoding, torch.float64)).abs()
+        errors = (values - encodings_on_cpu(len(values), self.encoding, torch.float64)).abs()
         wrong_rows = (~(errors <= tolerance)).any(1)
         if not bool(wrong_rows.any()):
             return ""

@@ -13,8 +13,8 @@ from torch.nn import functional
 from posenc import Rotary
 from posenc._rotary.model_config import TABLES, layer_types
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._rotate_operators import axes_of, new_tables, tables
-from posenc.torch._table_module import TableModule, kept_table
+from posenc.torch._positional_encoding import TableModule, kept_table
+from posenc.torch._rotate import axes_of, new_tables, tables
 
 
 class RotaryEmbedding(TableModule):

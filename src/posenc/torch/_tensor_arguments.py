@@ -1,7 +1,9 @@
-"""Checks and conversions of arguments that are tensors."""
+"""Checks and conversions of arguments: tensors, positions, and specifications as text."""
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Collection
 from typing import Any
 
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from posenc import Encoding, Rotary
 from posenc._arguments import arrays, checks
 
 DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in arrays.DTYPES}
@@ -181,3 +184,22 @@ def check_positions(positions: Tensor, device: torch.device) -> None:
 
 def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
     return ValueError(f"x_scale is {x_scale}, expected a number within the range of {DTYPES[dtype]}")
+
+
+# ---- specifications in graphs -------------------------------------------------------------------------------------------
+
+
+@torch.compiler.assume_constant_result
+def text_of(specification: Encoding | Rotary | str) -> str:
+    """Return a specification as JSON, in which every float64 is exact; if it is text already, return it."""
+    return specification if isinstance(specification, str) else _cached_text(specification)
+
+
+@functools.lru_cache(maxsize=16)
+def _cached_text(specification: Encoding | Rotary) -> str:
+    return json.dumps(specification.to_dict())
+
+
+@functools.lru_cache(maxsize=16)
+def specification_of(kind: type[Encoding] | type[Rotary], text: str) -> Any:
+    return kind.from_dict(json.loads(text))

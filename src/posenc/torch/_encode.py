@@ -1,21 +1,26 @@
-"""The functions encode and add_to for tensors."""
+"""The functions encode and add_to, and their operators posenc::encode and posenc::add.
+
+The operators take an `Encoding` as text, so that an exported graph is complete.  Eager calls do not use them.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import SupportsFloat, SupportsIndex, Unpack
+from collections.abc import Mapping
+from typing import Any, SupportsFloat, SupportsIndex, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc._arguments.specification import Convention
 from posenc._core import kernel
-from posenc._encoding.encoding import Encoding, check_encoding
-from posenc.torch import _encode_operators
+from posenc._encoding.encoding import Encoding, cached_encoding, check_encoding
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._graph_text import encoding_of, text_of
+from posenc.torch._tensor_arguments import specification_of, text_of
 
 
 def encode(
@@ -66,7 +71,7 @@ def encode(
     tensors.check_dtype("dtype is", dtype)
     if device is None:
         device = (positions if isinstance(positions, Tensor) else torch.empty(0)).device
-    return _encode_operators.encode(positions, encoding_of(d_model, convention), dtype, torch.device(device))
+    return encodings_at(positions, encoding_of(d_model, convention), dtype, torch.device(device))
 
 
 def add_to(
@@ -140,8 +145,96 @@ def add_to(
     if not math.isfinite(scale):
         raise tensors.scale_error(x_scale, x.dtype)
     if tensor is None:
-        values = _encode_operators.encode_rows(start, n, specification, x.dtype, x.device)
+        values = encodings_of_rows(start, n, specification, x.dtype, x.device)
     else:
         checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]))
-        values = _encode_operators.encode(tensor, specification, x.dtype, x.device)
+        values = encodings_at(tensor, specification, x.dtype, x.device)
     return (x if scale == 1 else x.mul_(scale)).add_(values)
+
+
+# ---- arguments: an Encoding or, in compiled code, its text --------------------------------------------------------------
+
+
+def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Any:
+    """Return the Encoding that a function's arguments specify; in compiled code, return its text."""
+    if torch.compiler.is_compiling():
+        return _text_of_arguments(_specialized(d_model), {name: _specialized(value) for name, value in convention.items()})
+    constants = {name: tensors.constant(name, value) for name, value in convention.items()}
+    return cached_encoding(tensors.constant("d_model", d_model), constants)
+
+
+@torch.compiler.assume_constant_result
+def _text_of_arguments(d_model: Any, convention: Mapping[str, Any]) -> str:
+    return text_of(torch.compiler.disable(cached_encoding)(d_model, convention))
+
+
+def _specialized(value: Any) -> Any:
+    """Convert symbolic numbers of torch.compile to constants, so that a call with other numbers is compiled again."""
+    if isinstance(value, (list, tuple)):
+        return [_specialized(number) for number in value]
+    return guard_scalar(value) if type(value) in (int, float) else value
+
+
+# ---- calls of the kernel, or of an operator if necessary ----------------------------------------------------------------
+
+
+def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    if tensors.is_eager() and tensors.is_plain(positions):
+        return encodings_on_cpu(tensors.positions_array(positions, device), encoding, dtype).to(device)
+    tensor, start, n = tensors.tensor_or_rows(positions, device)
+    result: Tensor = torch.ops.posenc.encode(tensor, start, n, text_of(encoding), dtype, device)
+    return result
+
+
+def encodings_of_rows(start: int, n: int, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    if tensors.is_eager():
+        return encodings_on_cpu(range(start, start + n), encoding, dtype).to(device)
+    result: Tensor = torch.ops.posenc.encode(None, start, n, text_of(encoding), dtype, device)
+    return result
+
+
+def encodings_on_cpu(positions: Any, encoding: Encoding, dtype: torch.dtype, threads: SupportsIndex | None = None) -> Tensor:
+    array = encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads)
+    return torch.from_numpy(array.view(np.uint16) if dtype == torch.bfloat16 else array).view(dtype)
+
+
+# ---- operators ----------------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("posenc::encode", mutates_args=())
+def _encode(positions: Tensor | None, start: int, n: int, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type == "meta":
+        return _empty(positions, start, n, encoding, dtype, device)
+    rows = range(start, start + n) if positions is None else tensors.positions_array(positions, device)
+    return encodings_on_cpu(rows, specification_of(Encoding, encoding), dtype).to(device)
+
+
+@_encode.register_fake
+def _empty(positions: Tensor | None, start: int, n: int, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    shape = (n,) if positions is None else positions.shape
+    return torch.empty((*shape, specification_of(Encoding, encoding).d_model), dtype=dtype, device=device)
+
+
+@torch.library.custom_op("posenc::add", mutates_args=())
+def _add(x: Tensor, positions: Tensor | None, start: int, x_scale: float, encoding: str) -> Tensor:
+    out = tensors.dense_like(x).copy_(x)
+    rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions, x.device)
+    specification_of(Encoding, encoding).add_to(tensors.array_of(out), rows, x_scale=x_scale)
+    return out
+
+
+@_add.register_fake
+def _(x: Tensor, *_: Any) -> Tensor:
+    return tensors.dense_like(x)
+
+
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.x_scale = inputs[3]
+
+
+def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    # The kernels multiply by x_scale rounded to the dtype of x, so the derivative is the rounded x_scale.
+    return grad * kernel.rounded(tensors.DTYPES[grad.dtype], context.x_scale), None, None, None, None
+
+
+_add.register_autograd(_backward, setup_context=_save)
