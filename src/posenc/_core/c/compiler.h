@@ -5,9 +5,9 @@
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
-#define NOINLINE static __attribute__((noinline))
+#define NOINLINE static __attribute__((noinline, unused))
 #else
-#define NOINLINE static __attribute__((noinline, noclone)) /* without noclone, GCC makes copies for constant arguments */
+#define NOINLINE static __attribute__((noinline, noclone, unused)) /* without noclone, GCC copies for constant arguments */
 #endif
 /* A rarely called function, compiled for size. */
 #define COLD static __attribute__((noinline, cold))

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "compiler.h"
 #include "rounding.h"
 
 enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb, in limbs of 32 bits; 2**(-36 * 32) is below 2**-1074 */
@@ -87,7 +88,7 @@ static inline position_t position_from_real(double x, double offset) {
     return position_from_sum(w);
 }
 
-static inline position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t row) {
+NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t row) {
     if (job->reals) {
         const double x = job->reals[row];
         if (spec->has_padding && x == spec->padding_real) return (position_t){.finite = 1, .padding = 1};

@@ -298,12 +298,14 @@ COLD double undecided_value(const head_row_t *h, ptrdiff_t pair, int is_second, 
         statement; \
     }
 
-/* BUNCH pairs in the order of load_pairs: their numbers (a, b), factors (c, s), rotated values (x, y) and error bounds. */
+/* BUNCH pairs in the order of load_pairs: their numbers (a, b), factors (c, s), rotated values (x, y) and error bounds.  An
+ * element of undecided_x or undecided_y is nonzero if the bound does not decide how the value is rounded. */
 typedef struct {
     ALIGNED double a[BUNCH], b[BUNCH], c[BUNCH], s[BUNCH], x[BUNCH], y[BUNCH], error[BUNCH];
+    ALIGNED uint64_t undecided_x[BUNCH], undecided_y[BUNCH];
 } settled_t;
 
-/* Rounds the values of the first `width` pairs; undecided ones are evaluated. */
+/* Evaluates the undecided values of the first `width` pairs. */
 COLD void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width, settled_t *v) {
     const rotation_t *r = h->rotation;
     const double sign = r->inverse ? -1 : 1;
@@ -311,8 +313,8 @@ COLD void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width, set
         const int at = is_split(r) ? i / (4 * LANES) * (4 * LANES) + i / (2 * LANES) % 2 + i % (2 * LANES) * 2 : i;
         const double for_x[2] = {v->a[i], -sign * v->b[i]}, for_y[2] = {v->b[i], sign * v->a[i]}, s = sign * v->s[i];
         if (at >= width) continue;
-        v->x[i] = undecided_value(h, pair + at, 0, for_x, v->c[i], s, v->error[i]);
-        v->y[i] = undecided_value(h, pair + at, 1, for_y, v->c[i], s, v->error[i]);
+        if (v->undecided_x[i]) v->x[i] = undecided_value(h, pair + at, 0, for_x, v->c[i], s, v->error[i]);
+        if (v->undecided_y[i]) v->y[i] = undecided_value(h, pair + at, 1, for_y, v->c[i], s, v->error[i]);
     }
 }
 
@@ -378,7 +380,10 @@ INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
         const vf64 factors = f64_add(f64_abs(c), f64_abs(s)), numbers = f64_add(f64_abs(a), f64_abs(b));
         const vf64 error = f64_add(f64_mul(numbers, f64_add(f64_mul(factors, share), floor)), underflow);
         vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
-        any = u64_or(any, u64_or(round_values(&x, error, dtype), round_values(&y, error, dtype)));
+        const vu64 undecided_x = round_values(&x, error, dtype), undecided_y = round_values(&y, error, dtype);
+        any = u64_or(any, u64_or(undecided_x, undecided_y));
+        u64_flush(v->undecided_x + i, undecided_x, 0);
+        u64_flush(v->undecided_y + i, undecided_y, 0);
         f64_store(v->x + i, x);
         f64_store(v->y + i, y);
         f64_store(v->error + i, error);

@@ -48,31 +48,27 @@ NOINLINE void load_last_pairs(const rotation_t *r, ptrdiff_t pair, const char *x
     copy_last_pairs(r, pair, buffer, BUNCH * size_of(r->dtype), x, second);
 }
 
-/* Rotates the last pairs of a row, fewer than BUNCH. */
-INLINE void rotate_last_pairs(const head_row_t *h, ptrdiff_t pair, dtype_t dtype, int interleaved) {
-    const rotation_t *r = h->rotation;
-    const ptrdiff_t size = size_of(dtype), half = interleaved ? 0 : r->pairs * size, at = pair * (interleaved ? 2 : 1) * size;
-    ALIGNED char buffer[2 * BUNCH * sizeof(float)];
-    char *const second = buffer + BUNCH * size;
-    load_last_pairs(r, pair, h->x + at, half, buffer);
-    rotate_pairs(h, pair, (int)(r->pairs - pair), buffer, second, buffer, second, dtype, interleaved);
-    copy_last_pairs(r, pair, h->out + at, half, buffer, BUNCH * size);
-}
-
+/* Rotates a row.  Its last pairs, if fewer than BUNCH, are rotated in a buffer. */
 INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved) {
     const rotation_t *r = h->rotation;
     const ptrdiff_t size = size_of(dtype), half = interleaved ? 0 : r->pairs * size, step = (interleaved ? 2 : 1) * size;
-    const ptrdiff_t whole = r->pairs - r->pairs % BUNCH;
-    for (ptrdiff_t pair = 0; pair < whole; pair += BUNCH) {
-        const char *const a = h->x + pair * step;
-        char *const to = h->out + pair * step;
+    ALIGNED char buffer[2 * BUNCH * sizeof(float)];
+    for (ptrdiff_t pair = 0; pair < r->pairs; pair += BUNCH) {
+        const int is_part = pair + BUNCH > r->pairs;
+        const char *const from = h->x + pair * step, *a = from, *b = from + half;
+        char *const to = h->out + pair * step, *out_a = to, *out_b = to + half;
+        if (UNLIKELY(is_part)) {
+            load_last_pairs(r, pair, from, half, buffer);
+            a = out_a = buffer;
+            b = out_b = buffer + BUNCH * size;
+        }
         for (ptrdiff_t i = 0; i < BUNCH * step; i += LINE) {
             PREFETCH(h->ahead + pair * step + i);
             if (!interleaved) PREFETCH(h->ahead + half + pair * step + i);
         }
-        rotate_pairs(h, pair, BUNCH, a, a + half, to, to + half, dtype, interleaved);
+        rotate_pairs(h, pair, minimum(r->pairs - pair, BUNCH), a, b, out_a, out_b, dtype, interleaved);
+        if (UNLIKELY(is_part)) copy_last_pairs(r, pair, to, half, buffer, BUNCH * size);
     }
-    if (UNLIKELY(whole < r->pairs)) rotate_last_pairs(h, whole, dtype, interleaved);
     if (r->rest && h->out != h->x) memcpy(h->out + 2 * r->pairs * size, h->x + 2 * r->pairs * size, (size_t)(r->rest * size));
 }
 
