@@ -382,10 +382,10 @@ def test_a_folder_deleted_during_the_write_is_reported(tmp_path):
 
 @POSIX
 @pytest.mark.usefixtures("heard_signals")
-@pytest.mark.parametrize("number, code, rows", [
-    ("SIGINT", 130, 0), ("SIGINT", 130, 10), ("SIGTERM", 143, 10), ("SIGHUP", 129, 0), ("SIGKILL", -9, 0), ("SIGKILL", -9, 10),
-])
-@pytest.mark.parametrize("path", ["npy", "zarr"], indirect=True)
+@pytest.mark.parametrize("path, number, code, rows", [
+    ("npy", "SIGINT", 130, 0), ("npy", "SIGTERM", 143, 10), ("npy", "SIGKILL", -9, 10),
+    ("zarr", "SIGINT", 130, 10), ("zarr", "SIGHUP", 129, 0), ("zarr", "SIGKILL", -9, 0),
+], indirect=["path"])
 def test_a_signal_leaves_the_old_file_or_none(path, number, code, rows):
     if rows:
         posenc.save(path, rows, ENCODING)
