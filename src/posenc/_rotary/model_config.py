@@ -92,17 +92,17 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     head_dim = _head_dim(config)
     keywords: dict[str, Any] = {"layout": _layout(config, model_type), "scaling": scaling}
 
-    scaling.setdefault("rope_theta", _read(config, "rope_theta", "rotary_emb_base") or BASES.get(model_type))
+    scaling.setdefault("rope_theta", look_up(config, "rope_theta", "rotary_emb_base") or BASES.get(model_type))
     if scaling["rope_theta"] is None:
         raise _lacks("rope_theta", config)
-    other_bases = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
+    other_bases = set(look_up(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
     if other_bases:
         raise ValueError(f"config has layer_rope_theta with {min(other_bases)}, expected one base; make a Rotary for each base")
 
-    if _read(config, "qk_rope_head_dim") is not None:       # qk_rope_head_dim counts only rotated columns
+    if look_up(config, "qk_rope_head_dim") is not None:       # qk_rope_head_dim counts only rotated columns
         scaling.pop("partial_rotary_factor", None)
     elif "partial_rotary_factor" not in scaling:
-        share, keywords["rotary_dim"] = _read(config, *SHARES), _read(config, *WIDTHS)
+        share, keywords["rotary_dim"] = look_up(config, *SHARES), look_up(config, *WIDTHS)
         if share is not None:
             scaling["partial_rotary_factor"], keywords["rotary_dim"] = share, None
         elif isinstance(config, Mapping) and model_type in PARTIAL and config.keys().isdisjoint((*SHARES, *WIDTHS)):
@@ -118,7 +118,7 @@ def _model_type(config: Any) -> str:
     """Check that a value is a configuration, and return the model type."""
     if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
         raise checks.wrong_type("config", config, "a configuration such as model.config, or its dict as json.load reads it")
-    return str(_read(config, "model_type"))
+    return str(look_up(config, "model_type"))
 
 
 def _check_supported(config: Any, model_type: str) -> None:
@@ -133,8 +133,8 @@ def _check_supported(config: Any, model_type: str) -> None:
     if reason is not None:
         raise ValueError(f"config has model_type {model_type!r}, {reason}")
     for key, value in (("rope_ratio", 1), ROTATES_WITH.get(model_type, ("rope_ratio", 1))):
-        if _read(config, key) not in (None, value):
-            raise ValueError(f"config has {key} {_read(config, key)!r}, expected {value!r}")
+        if look_up(config, key) not in (None, value):
+            raise ValueError(f"config has {key} {look_up(config, key)!r}, expected {value!r}")
 
 
 def _lacks(key: str, config: Any) -> ValueError:
@@ -143,7 +143,7 @@ def _lacks(key: str, config: Any) -> ValueError:
     return ValueError(f"config lacks {key}, expected the configuration of a model with rotary embeddings")
 
 
-def _read(config: Any, *names: str) -> Any:
+def look_up(config: Any, *names: str) -> Any:
     """Look up `names` in a configuration, in order; return the first value that is not None, else None."""
     for name in names:
         value = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
@@ -153,12 +153,12 @@ def _read(config: Any, *names: str) -> Any:
 
 
 def _head_dim(config: Any) -> int:
-    head_dim = _read(config, "qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels")
+    head_dim = look_up(config, "qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels")
     if head_dim is None:
-        width = _read(config, "hidden_size", "n_embd", "d_model")
-        heads = _read(config, "num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
+        width = look_up(config, "hidden_size", "n_embd", "d_model")
+        heads = look_up(config, "num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
         if width is None or heads is None:
-            part = "; pass config.text_config" if _read(config, "text_config") is not None else ""
+            part = "; pass config.text_config" if look_up(config, "text_config") is not None else ""
             raise ValueError(f"config lacks head_dim, or hidden_size and num_attention_heads{part}")
         width, heads = checks.integer("hidden_size", width, 1), checks.integer("num_attention_heads", heads, 1)
         if width % heads:
@@ -168,7 +168,7 @@ def _head_dim(config: Any) -> int:
 
 
 def _layout(config: Any, model_type: str) -> str:
-    interleaved = _read(config, "rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved")
+    interleaved = look_up(config, "rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved")
     if interleaved is None:
         interleaved = model_type in INTERLEAVED
     return "interleaved" if checks.boolean("rope_interleave", interleaved) else "halves"
@@ -176,10 +176,10 @@ def _layout(config: Any, model_type: str) -> str:
 
 def _set_lengths(scaling: dict[str, Any], config: Any, length: int | None) -> None:
     """Set the lengths that the scaling type needs and that configurations state outside of the rope parameters."""
-    rope_type, trained = type_of_scaling(scaling), _read(config, *LENGTHS)
+    rope_type, trained = type_of_scaling(scaling), look_up(config, *LENGTHS)
     if rope_type in ("llama3", "yarn", "longrope"):
         nested = _is_nested(_stated_parameters(config))
-        original = None if nested else _read(config, ORIGINAL)          # as in transformers, it overrides rope_parameters
+        original = None if nested else look_up(config, ORIGINAL)       # as in transformers, it overrides rope_parameters
         scaling[ORIGINAL] = original or scaling.get(ORIGINAL) or trained
     if rope_type == "dynamic" or rope_type in ("yarn", "longrope") and "factor" not in scaling:
         scaling.setdefault("max_position_embeddings", trained)
@@ -217,7 +217,7 @@ def layer_types(config: Any) -> list[str | None]:
 def _parameters(config: Any, model_type: str, layer_type: str | None) -> dict[str, Any]:
     """Return a copy of the rope parameters for a layer type, without those that are None."""
     by_type = _parameters_by_type(config, model_type)
-    if None in by_type and layer_type in (_read(config, "layer_types") or ()):
+    if None in by_type and layer_type in (look_up(config, "layer_types") or ()):
         layer_type = None                                   # the layers of all types are alike
     if layer_type not in by_type:
         raise ValueError(f"layer_type is {layer_type!r}, expected {' or '.join(map(repr, by_type))}")
@@ -233,7 +233,7 @@ def _parameters_by_type(config: Any, model_type: str) -> dict[str | None, dict[s
     if _is_nested(parameters):
         return {name: dict(value) for name, value in parameters.items() if value is not None}
     # older configurations
-    base = {LOCAL: _read(config, "rope_local_base_freq", "local_rope_theta"), FULL: _read(config, "global_rope_theta")}
+    base = {LOCAL: look_up(config, "rope_local_base_freq", "local_rope_theta"), FULL: look_up(config, "global_rope_theta")}
     unscaled = model_type in UNSCALED_LOCAL | LOCAL_BASE
     if base == {LOCAL: None, FULL: None} and not (parameters and unscaled):
         return {None: parameters}
@@ -245,7 +245,7 @@ def _parameters_by_type(config: Any, model_type: str) -> dict[str | None, dict[s
 
 def _stated_parameters(config: Any) -> Mapping[str, Any]:
     """Return rope_parameters, or rope_scaling (its former name), or an empty dict if the configuration has neither."""
-    statements = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))] or [{}]
+    statements = [value for name in ("rope_parameters", "rope_scaling") if (value := look_up(config, name))] or [{}]
     if statements[0] != statements[-1]:
         raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
     if not isinstance(statements[0], Mapping):

@@ -1,20 +1,25 @@
-"""The module RotaryEmbedding."""
+"""The module RotaryEmbedding, and the operator posenc::tables, which computes cosines and sines in compiled code."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import warnings
 from typing import Any, SupportsIndex
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from posenc import Rotary
-from posenc._rotary.model_config import TABLES, layer_types
+from posenc._arguments import checks
+from posenc._rotary.model_config import TABLES, layer_types, look_up
+from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._positional_encoding import TableModule, kept_table
-from posenc.torch._rotate import axes_of, new_tables, tables
+from posenc.torch._rotate import axes_of
+from posenc.torch._tensor_arguments import specification_of, text_of
 
 
 class RotaryEmbedding(TableModule):
@@ -85,11 +90,8 @@ class RotaryEmbedding(TableModule):
                 raise ValueError(f"length is {length!r}, expected None with a posenc.Rotary; set length in its scaling")
             self._rotations: dict[str | None, Rotary] = {None: config}
         else:
-            kind, self._hidden_size = (
-                config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
-                for name in ("model_type", "hidden_size")
-            )
-            self._form = TABLES.get(str(kind), "twice")
+            self._form = TABLES.get(str(look_up(config, "model_type")), "twice")
+            self._hidden_size = look_up(config, "hidden_size")
             self._rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
         if self._form == "complex" and dtype not in (None, torch.float32):
             raise ValueError(f"dtype is {dtype}, expected torch.float32 for a model that takes complex numbers")
@@ -228,3 +230,44 @@ class RotaryEmbedding(TableModule):
         arguments = [str(rotary) if name is None else f"{name}={rotary}" for name, rotary in self._rotations.items()]
         options = {"max_len": self.max_len, "dtype": self.dtype}
         return ", ".join(arguments + [f"{name}={value}" for name, value in options.items() if value is not None])
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------------
+
+
+def tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
+    """Return the cosines of all pairs, followed by their sines, on the device of the positions."""
+    if tensors.is_eager() and tensors.is_plain(positions):
+        return _tables(positions, rotary, dtype)
+    result: Tensor = torch.ops.posenc.tables(positions, text_of(rotary), dtype)
+    return result
+
+
+def _tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
+    return new_tables(tensors.positions_array(positions, positions.device), rotary, dtype).to(positions.device)
+
+
+def new_tables(positions: range | NDArray[Any], rotary: Rotary, dtype: torch.dtype) -> Tensor:
+    name, shape = tensors.DTYPES[dtype], checks.shape_of(positions)
+    limit = positions_without_length(rotary.scaling)
+    last_positions = positions[-1:] if isinstance(positions, range) else positions
+    if limit is not None and np.max(last_positions, initial=-1) >= limit:
+        warnings.warn(          # by default, Python shows each text only once
+            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, because "
+            "length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
+    # DeepSpeed's zero.Init replaces torch.empty by a function that ignores the dtype
+    out = np.empty((*shape[rotary.axes is not None :], rotary.rotary_dim), np.uint16 if name == "bfloat16" else name)
+    rotary.tables(positions, dtype=name, out=out)
+    return torch.from_numpy(out).view(dtype)
+
+
+@torch.library.custom_op("posenc::tables", mutates_args=())
+def _tables_operator(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
+    return _tables(positions, specification_of(Rotary, rotary), dtype)
+
+
+@_tables_operator.register_fake
+def _(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
+    specification = specification_of(Rotary, rotary)
+    shape = positions.shape if specification.axes is None else positions.shape[1:]
+    return positions.new_empty((*shape, specification.rotary_dim), dtype=dtype)

@@ -1,22 +1,18 @@
-"""The functions rotate and rotate_, and the operators posenc::rotate and posenc::tables.
+"""The functions rotate and rotate_, and their operator posenc::rotate.
 
-The operators take a `Rotary` as text, so that an exported graph is complete.  Eager calls do not use them.
+The operator takes a `Rotary` as text, so that an exported graph is complete.  Eager calls do not use it.
 """
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from posenc import Rotary, RotaryAt
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
-from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._tensor_arguments import specification_of, text_of
 
@@ -66,7 +62,7 @@ def rotate(
     >>> posenc.torch.rotate(q, range(100, 103), rotary=rotary).shape
     torch.Size([1, 8, 3, 64])
     """
-    return _rotated(x, positions, rotary, inverse, in_place=False)
+    return _rotate_tensor(x, positions, rotary, inverse, in_place=False)
 
 
 def rotate_(
@@ -108,10 +104,10 @@ def rotate_(
     >>> posenc.torch.rotate_(q, rotary=posenc.Rotary(64)) is q
     True
     """
-    return _rotated(x, positions, rotary, inverse, in_place=True)
+    return _rotate_tensor(x, positions, rotary, inverse, in_place=True)
 
 
-def _rotated(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bool, in_place: bool) -> Tensor:
+def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bool, in_place: bool) -> Tensor:
     at = positions if isinstance(positions, RotaryAt) else None
     if at is not None:
         for name, value in (("rotary", rotary), ("inverse", inverse or None)):
@@ -144,7 +140,7 @@ def _rotated(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bool, in
         raise ValueError(f"positions has shape {shape}, expected ({axes}, ...), one element for each axis")
     if tensor is not None:
         checks.check_broadcast(shape, tuple(x.shape[:-1]), axes is not None)
-    result = rotated(x, tensor, start, bool(inverse), text_of(rotary))
+    result = rotate_by_operator(x, tensor, start, bool(inverse), text_of(rotary))
     return x.copy_(result) if in_place else result
 
 
@@ -153,10 +149,10 @@ def axes_of(rotary: Rotary) -> int | None:
     return None if rotary.axes is None else max(rotary.axes) + 1
 
 
-# ---- rotations ----------------------------------------------------------------------------------------------------------
+# ---- operator -----------------------------------------------------------------------------------------------------------
 
 
-def rotated(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
+def rotate_by_operator(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
     # torch.func and forward-mode differentiation need _Rotate
     in_transform = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or tensors.is_dual(x))
     function = _Rotate.apply if in_transform else torch.ops.posenc.rotate
@@ -190,10 +186,10 @@ def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
 def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Return the gradient of x, which is grad rotated in the opposite direction and multiplied by the same scale."""
     positions, start, inverse, rotary = _saved(context)
-    return rotated(grad, positions, start, not inverse, rotary), None, None, None, None
+    return rotate_by_operator(grad, positions, start, not inverse, rotary), None, None, None, None
 
 
-def _mapped(
+def _vmap(
     info: Any, dims: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str
 ) -> tuple[Tensor, int]:
     """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that broadcast."""
@@ -203,17 +199,17 @@ def _mapped(
         positions = positions.unsqueeze(first) if dims[1] is None else positions.movedim(dims[1], first)
         missing_axes = x.ndim - 1 - (positions.ndim - first)
         positions = positions.reshape(*positions.shape[: first + 1], *(1,) * missing_axes, *positions.shape[first + 1 :])
-    return rotated(x, positions, start, inverse, rotary), 0
+    return rotate_by_operator(x, positions, start, inverse, rotary), 0
 
 
 _rotate.register_autograd(_backward, setup_context=_save)
-_rotate.register_vmap(_mapped)
+_rotate.register_vmap(_vmap)
 
 
 class _Rotate(torch.autograd.Function):
     """A version of posenc::rotate that torch.func and forward-mode differentiation support."""
 
-    vmap = staticmethod(_mapped)
+    vmap = staticmethod(_vmap)
     backward = staticmethod(_backward)      # type: ignore[assignment]
 
     @staticmethod
@@ -228,45 +224,4 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def jvp(context: Any, tangent: Tensor, *_: None) -> Tensor:
-        return rotated(tangent, *_saved(context))
-
-
-# ---- tables -------------------------------------------------------------------------------------------------------------
-
-
-def tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
-    """Return the cosines of all pairs, followed by their sines, on the device of the positions."""
-    if tensors.is_eager() and tensors.is_plain(positions):
-        return _tables(positions, rotary, dtype)
-    result: Tensor = torch.ops.posenc.tables(positions, text_of(rotary), dtype)
-    return result
-
-
-def _tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
-    return new_tables(tensors.positions_array(positions, positions.device), rotary, dtype).to(positions.device)
-
-
-def new_tables(positions: range | NDArray[Any], rotary: Rotary, dtype: torch.dtype) -> Tensor:
-    name, shape = tensors.DTYPES[dtype], checks.shape_of(positions)
-    limit = positions_without_length(rotary.scaling)
-    last_positions = positions[-1:] if isinstance(positions, range) else positions
-    if limit is not None and np.max(last_positions, initial=-1) >= limit:
-        warnings.warn(          # by default, Python shows each text only once
-            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, because "
-            "length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
-    # DeepSpeed's zero.Init replaces torch.empty by a function that ignores the dtype
-    out = np.empty((*shape[rotary.axes is not None :], rotary.rotary_dim), np.uint16 if name == "bfloat16" else name)
-    rotary.tables(positions, dtype=name, out=out)
-    return torch.from_numpy(out).view(dtype)
-
-
-@torch.library.custom_op("posenc::tables", mutates_args=())
-def _tables_operator(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
-    return _tables(positions, specification_of(Rotary, rotary), dtype)
-
-
-@_tables_operator.register_fake
-def _(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
-    specification = specification_of(Rotary, rotary)
-    shape = positions.shape if specification.axes is None else positions.shape[1:]
-    return positions.new_empty((*shape, specification.rotary_dim), dtype=dtype)
+        return rotate_by_operator(tangent, *_saved(context))
