@@ -27,7 +27,7 @@ from common import medians, pause, save, versions
 import pages
 import posenc
 from posenc import torch as posenc_torch
-from posenc._cli.bench import memset, used_by_others
+from posenc._cli.bench import memset
 from posenc._core import kernel
 
 WIDTH, ROWS = 512, {512: 30, 4096: 6, 65_536: 1}           # rows, and how often a turn calls a case
@@ -48,6 +48,12 @@ def warm_up(case):
 
 def with_threads(cases, threads):
     return {f"{name}, {pages.threads(threads)}": case for name, case in cases.items()}
+
+
+def used_by_others():
+    """Return the processor seconds used by other processes since the system started."""
+    user, nice, system, _idle, _iowait, *interrupts = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return sum((user, nice, system, *interrupts)) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 # ---- measurements: each yields pairs (name, dict of median seconds) -----------------------------------------------------

@@ -5,7 +5,6 @@ import math
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,18 +56,3 @@ def test_the_compared_code_computes_the_same_table(library):
     table = np.zeros((512, 16), np.float32)
     angle_addition(pytest.importorskip(library), 512, 16, first=1000)(table)
     assert abs(table - posenc.encode(range(1000, 1512), 16)).max() < 2e-7
-
-
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the load of other processes is unknown")
-def test_a_busy_process_causes_a_warning():
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
-        try:
-            text = bench("--threads", "1", before=NO_TORCH)
-        finally:
-            busy.kill()
-    assert "\nwarning: other processes used " in text
-
-
-@pytest.mark.parametrize("used", ["0.0", "None"])
-def test_an_idle_or_unknown_load_causes_no_warning(used):
-    assert "warning" not in bench(before=f"{NO_TORCH}; bench.used_by_others = lambda: {used}")

@@ -114,8 +114,8 @@ def test_tables_of_several_layer_types_are_compared_with_each(call, model):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("{", "CONFIG is not a JSON file, expected a model's configuration"), ("{}", "head_dim"),
-    ("\x93NUMPY", "CONFIG is not a JSON file, expected a model's configuration"), ("[]", "CONFIG is a JSON list, expected"),
+    ("{", "expected CONFIG to be a model's configuration"), ("{}", "head_dim"),
+    ("\x93NUMPY", "expected CONFIG to be a model's configuration"), ("[]", "not a list"),
     ('{"model_type": "bert", "hidden_size": 64, "num_attention_heads": 1}', "rope_theta"),
 ])
 def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, message):
@@ -129,9 +129,9 @@ def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, me
     ("", "CONFIG --model"), ("config.json --model .", "CONFIG --model"), ("--model . --tables a.npy", "--tables --model"),
     ("config.json --key a", "--key --tables"), ("config.json --tables a.safetensors --key a --key b --key c", "--key"),
 ])
-def test_usage_errors_name_the_options(call, arguments, names):
+def test_wrong_options_are_named(call, arguments, names):
     code, out, err = call("check", *arguments.split())
-    assert (code, out) == (2, "") and all(name in err.splitlines()[-1] for name in names.split())
+    assert code > 0 and out == "" and all(name in err.splitlines()[-1] for name in names.split())
 
 
 def test_failures_name_the_file(call, model, tmp_path):

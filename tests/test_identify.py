@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import posenc
 from posenc import _cli
-from posenc._cli.identify import NO_MATCH
+from posenc._cli.check import NO_MATCH
 from posenc.check import Match, identify
 from posenc.check.conventions import changes_of
 
@@ -510,7 +510,7 @@ def test_the_command_refuses_unsupported_files(call, tmp_path, capsys):
     code, out, err = call(np.array([{"a": 1}], object))
     assert code == 1 and out == "" and "dtype object" in err
     assert call(np.ones((2, 3, 4)))[0] == 1
-    assert call(np.ones((2, 4)), "--step", "2")[0] == 2
+    assert call(np.ones((2, 4)), "--step", "2")[0] == 1
     header = np.lib.format.header_data_from_array_1_0(np.ones((1, 8), np.float32)) | {"shape": (10**12, 8)}
     with open(tmp_path / "lies.npy", "wb") as file:
         np.lib.format.write_array_header_1_0(file, header)

@@ -1,5 +1,3 @@
 """The command ``posenc``."""
 
-from posenc._cli.main import main
-
-__all__ = ["main"]
+from posenc._cli.main import main as main

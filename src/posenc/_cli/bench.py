@@ -1,9 +1,4 @@
-"""Compare posenc with memset, torch and NumPy on this computer.
-
-examples:
-  posenc bench
-  posenc bench --threads 1 --json > figures.json
-"""
+"""The command ``posenc bench``."""
 
 from __future__ import annotations
 
@@ -11,13 +6,11 @@ import argparse
 import ctypes
 import importlib.util
 import math
-import os
 import statistics
 import time
 import timeit
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,19 +38,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: see posenc info)")
 
 
-def run(args: argparse.Namespace) -> int:
+def bench(args: argparse.Namespace) -> int:
+    """Compare posenc with memset, torch and NumPy on this computer.
+
+    examples:
+      posenc bench
+      posenc bench --threads 1 --json > figures.json
+    """
     runtime = posenc.show_runtime()
-    threads = min(args.threads or runtime["threads"], os.cpu_count() or 1)
-    names = [name for name in ("numpy", "torch") if importlib.util.find_spec(name)]
-    libraries = {name: importlib.import_module(name) for name in names}
-    rows, begin, before = [], time.perf_counter(), used_by_others()
-    with ThreadPoolExecutor(threads) as pool, options.progress_bar(len(CASES), unit=" rows") as progress:
-        for shape, memory in CASES:
-            rows.append(measure(libraries, pool, shape, memory, threads))
-            progress.update()
-    load = None if before is None else max(0.0, (used_by_others() or 0) - before) / (time.perf_counter() - begin)
+    threads = args.threads or runtime["threads"]
+    libraries = {name: importlib.import_module(name) for name in ("numpy", "torch") if importlib.util.find_spec(name)}
+    with ThreadPoolExecutor(threads) as pool:
+        rows = [measure(libraries, pool, shape, memory, threads) for shape, memory in CASES]
     torch = str(libraries["torch"].__version__) if "torch" in libraries else None
-    document = runtime | {"torch": torch, "threads": threads, "used_by_others": load, "rows": rows}
+    document = runtime | {"torch": torch, "threads": threads, "rows": rows}
     options.report(args, document, in_words(document))
     return options.OK
 
@@ -139,14 +133,6 @@ def measure(libraries: dict[str, Any], pool: Any, shape: tuple[int, ...], memory
     return {"call": call, "shape": shape, "memory": memory, "threads": threads, "bytes": out.nbytes, "seconds": medians}
 
 
-def used_by_others() -> float | None:
-    """Return the processor seconds used by other processes since the system started, or None if /proc/stat does not exist."""
-    with suppress(FileNotFoundError), open("/proc/stat", encoding="ascii") as stat:
-        user, nice, system, _idle, _iowait, *interrupts = map(int, stat.readline().split()[1:9])
-        return sum((user, nice, system, *interrupts)) / os.sysconf("SC_CLK_TCK") - time.process_time()
-    return None
-
-
 def in_words(document: dict[str, Any]) -> str:
     """Return the measurements as a table with notes."""
     versions = f"NumPy {document['numpy']}, torch {document['torch'] or 'is not installed'}"
@@ -157,6 +143,4 @@ def in_words(document: dict[str, Any]) -> str:
         over = (f"{seconds[name] / ours:.1f}x" if name in seconds else "-" for name in ("torch", "numpy"))
         speed = f"{ours * 1e3:7.3g}{seconds['paused'] * 1e3:7.3g}{seconds['memset'] / ours:6.0%}"
         lines.append(case + speed + "{:>7}{:>8}".format(*over))
-    if (load := document["used_by_others"] or 0) > 0.2:       # in processors; smaller numbers are noise
-        lines.append(f"warning: other processes used {load:.1f} processors; repeat the command on an idle system")
     return "\n".join([*lines, NOTES])

@@ -1,34 +1,66 @@
-"""Compare the stored tables of rotary embeddings with a model's configuration.
-
-Without tables, print the rotation that the configuration describes.  With tables, compare the
-tables with this rotation; the exit code is 1 if a table is wrong, or if none could be compared.
-
-examples:
-  posenc check config.json
-  posenc check config.json --tables model.safetensors
-  posenc check config.json --tables tables.safetensors --key cos --key sin
-  posenc check --model llama --json
-"""
+"""The commands ``posenc identify`` and ``posenc check``, which use `posenc.check`."""
 
 from __future__ import annotations
 
 import argparse
 import glob
 import json
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+import posenc.check
+from posenc import Rotary
+from posenc._arguments.specification import changes_of
 from posenc._cli import options
-from posenc._rotary.rotary import Rotary
-from posenc.check import RotaryReport, RotaryRow
+from posenc._files.save_open_verify import opened_table
+from posenc._files.table import explaining
 from posenc.check.names import is_rotary
 from posenc.check.report import compared
 
+NO_MATCH = "no match: positions must be along the first axis; grids, learned and transposed tables are not recognized"
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+
+def add_identify_options(parser: argparse.ArgumentParser) -> None:
+    options.add_table(parser)
+    options.add_range(parser, "default: find it", "default 1 with --start")
+
+
+def identify(args: argparse.Namespace) -> int:
+    """Name the convention of the table in a file.
+
+    examples:
+      posenc identify pe.npy
+      posenc identify late.npy --start 1_700_000_000 --json
+      posenc identify whisper.safetensors --key embed_positions.weight
+    """
+    if args.step is not None and args.start is None:
+        raise ValueError("--step is given without --start, expected both")
+    with opened_table(args.file, key=args.key) as table:
+        positions = None if args.start is None else options.positions_of(args, table.shape[0])
+        rows = table.read(0, table.shape[0])
+        matches = posenc.check.identify(rows if table.dtype == "bfloat16" else rows.view(table.dtype), positions, nearest=True)
+    near_matches = [match for match in matches if match.reason.startswith("no match")]
+    matches = [] if near_matches else matches
+    document = {"path": args.file, "shape": list(table.shape), "dtype": table.dtype}
+    document |= {"matches": list(map(match_document, matches)), "nearest": list(map(match_document, near_matches))}
+    text = "\n".join(map(str, matches)) if matches else "\n".join([NO_MATCH, *(f"nearest: {match}" for match in near_matches)])
+    options.report(args, document, text)
+    return options.OK if matches else options.FAILED
+
+
+def match_document(match: posenc.check.Match) -> dict[str, Any]:
+    """Return a match as a dict for JSON."""
+    assert isinstance(match.positions, range)       # both the options and a search yield a range
+    difference = match.difference if math.isfinite(match.difference) else None
+    return {"convention": changes_of(match.encoding), "start": match.positions.start, "step": match.positions.step,
+            "presets": list(match.presets), "difference": difference, "reason": match.reason}
+
+
+def add_check_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
     model.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint, with config.json and .safetensors files")
@@ -37,20 +69,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="tensor in FILE; if given twice, first the cosines, then the sines")
 
 
-def run(args: argparse.Namespace) -> int:
+def check(args: argparse.Namespace) -> int:
+    """Compare the stored tables of rotary embeddings with a model's configuration.
+
+    Without tables, print the rotation that the configuration describes.  With tables, compare the
+    tables with this rotation; the exit code is 1 if a table is wrong, or if none could be compared.
+
+    examples:
+      posenc check config.json
+      posenc check config.json --tables model.safetensors
+      posenc check config.json --tables tables.safetensors --key cos --key sin
+      posenc check --model llama --json
+    """
     if args.model and args.tables:
         raise ValueError("--tables is given with --model, expected only one of them")
     if args.key and (not args.tables or len(args.key) > 2):
         raise ValueError(f"--key is given {len(args.key)} times, expected once or twice, with --tables")
     path = args.config or os.path.join(args.model, "config.json")
     expected = expected_rotations(path)
-    files = [args.tables] if args.tables else sorted(glob.glob(os.path.join(glob.escape(args.model or ""), "*.safetensors")))
-    rows: list[RotaryRow] = []
-    for file in files if args.tables or args.model else ():
-        rows += rows_of(file, args.key, expected)
+    files = [args.tables] if args.tables else []
+    if args.model:
+        files = sorted(glob.glob(os.path.join(glob.escape(args.model), "*.safetensors")))
+    rows = [row for file in files for row in rows_of(file, args.key, expected)]
     if args.tables and not rows:
-        raise options.Failure(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; select a tensor with --key")
-    report = RotaryReport(rows)
+        raise ValueError(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; select a tensor with --key")
+    report = posenc.check.RotaryReport(rows)
     document = {
         "path": path, "expected": [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()],
         "tables": [row_document(row) for row in report], "ok": report.ok or not rows,
@@ -63,25 +106,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def expected_rotations(path: str) -> dict[str | None, Rotary]:
-    """Return the rotation of each layer type in a configuration; raise Failure if the configuration describes none."""
-    description = "expected a model's configuration, a JSON object"
-    try:
+    """Return the rotation of each layer type in a configuration; raise a ValueError if the configuration describes none."""
+    with explaining(f"{path}: expected CONFIG to be a model's configuration, a JSON object"):
         with open(path, "rb") as file:
             config = json.load(file)
-    except ValueError as error:
-        raise options.Failure(f"{path}: CONFIG is not a JSON file, {description}: {error}") from error
-    try:
         if not isinstance(config, dict):
-            raise ValueError(f"CONFIG is a JSON {type(config).__name__}, {description}")
+            raise ValueError(f"not a {type(config).__name__}")
         part = config.get("text_config")
         if isinstance(part, dict) and not {"head_dim", "hidden_size"} & config.keys():
             config = part
         return {name: Rotary.from_config(config, name) for name in Rotary.layer_types(config)}
-    except (TypeError, ValueError) as error:
-        raise options.Failure(f"{path}: {error}") from error
 
 
-def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]) -> Iterator[RotaryRow]:
+def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]) -> Iterator[posenc.check.RotaryRow]:
     """Yield a row for each table in a file; tables with the same values share a row."""
     tables: dict[bytes, tuple[tuple[Any, ...], list[str]]] = {}
     for name, arrays in tables_in(path, keys):
@@ -97,10 +134,8 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
     if path.endswith(".npy"):
         if keys:
             raise ValueError(f"--key does not apply to {path}")
-        try:
+        with explaining(path):
             yield os.path.basename(path), (np.lib.format.open_memmap(path, mode="r"),)
-        except ValueError as error:
-            raise options.Failure(f"{path}: {error}") from error
         return
     from safetensors import SafetensorError, safe_open
 
@@ -109,10 +144,10 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
         tensors = file.offset_keys()
         for names in (keys,) if keys else groups(tensors):
             if absent_names := [name for name in names if name not in tensors]:
-                raise options.Failure(f"{path}: no tensor {absent_names[0]!r}, expected one of: {', '.join(sorted(tensors))}")
+                raise ValueError(f"{path}: no tensor {absent_names[0]!r}, expected one of: {', '.join(sorted(tensors))}")
             yield " and ".join(names), tuple(file.get_tensor(name) for name in names)
     except SafetensorError as error:
-        raise options.Failure(f"{path}: not a .safetensors file: {error}") from error
+        raise ValueError(f"{path}: not a .safetensors file: {error}") from error
 
 
 def groups(names: Collection[str]) -> Iterator[list[str]]:
@@ -128,7 +163,7 @@ def groups(names: Collection[str]) -> Iterator[list[str]]:
             yield [name]
 
 
-def row_document(row: RotaryRow) -> dict[str, Any]:
+def row_document(row: posenc.check.RotaryRow) -> dict[str, Any]:
     """Return a row as a dict for JSON.  For a row that was not checked, `reason` states why, and `faults` is empty."""
     faults, reason = ((), row.faults[0]) if row.verdict == "not checked" else (row.faults, "")
     errors = {str(position): error for position, error in row.errors.items()}

@@ -1,12 +1,4 @@
-"""Write a table to a file.
-
-examples:
-  posenc generate 10_000 512 -o pe.npy
-  posenc generate 1e4 512 -o late.npy --start 1_700_000_000 --dtype float64
-  posenc generate 1500 384 -o whisper.safetensors --preset whisper --key embed_positions.weight
-  posenc generate 1e5 64 -o pe.zarr --chunk-rows 20_000
-  posenc generate 1e4 64 -o - | gzip > pe.npy.gz
-"""
+"""The command ``posenc generate``."""
 
 from __future__ import annotations
 
@@ -41,7 +33,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_convention(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def generate(args: argparse.Namespace) -> int:
+    """Write a table to a file.
+
+    examples:
+      posenc generate 10_000 512 -o pe.npy
+      posenc generate 1e4 512 -o late.npy --start 1_700_000_000 --dtype float64
+      posenc generate 1500 384 -o whisper.safetensors --preset whisper --key embed_positions.weight
+      posenc generate 1e5 64 -o pe.zarr --chunk-rows 20_000
+      posenc generate 1e4 64 -o - | gzip > pe.npy.gz
+    """
     positions = options.positions_of(args, args.n)
     encoding = options.selected_encoding(args, args.d_model)
     specification = checked_specification(positions, encoding, args.dtype)
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json or args.key or args.chunk_rows:
             raise ValueError(f"-o {PIPE} is given with --json, --key or --chunk-rows, expected none of them")
         if sys.stdout is None or sys.stdout.isatty():
-            raise options.Failure("stdout is closed or a terminal, expected a pipe or a file")
+            raise ValueError("stdout is closed or a terminal, expected a pipe or a file")
         with naming("stdout"), bar as progress:
             sys.stdout.buffer.write(npy_header(specification))
             sys.stdout.buffer.writelines(blocks(specification, args.threads, progress.update))

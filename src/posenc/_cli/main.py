@@ -1,7 +1,8 @@
 """The command line: ``posenc``, or ``python -m posenc``.
 
-Data and results are written to stdout, progress and errors to stderr.  The exit code is 0 for success, 1 for a failure, 2 for
-wrong usage, and 128 plus the signal's number after a signal: 130 for Ctrl-C, 141 if the reader of stdout closes the pipe.
+Data and results are written to stdout, progress and errors to stderr.  The exit code is 0 for success, 1 for an error, 2 if
+argparse refuses the command line, and 128 plus the signal's number after a signal: 130 for Ctrl-C, 141 if the reader of stdout
+closes the pipe.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import posenc
-from posenc._cli import bench, check, generate, identify, info, plot, presets, verify
-from posenc._cli.options import DOCUMENTATION, FAILED, Failure, add_command
-from posenc._core import kernel
+from posenc._cli import bench, check, generate, plot, verify
+from posenc._cli.options import DOCUMENTATION, FAILED, OK, add_command, report
 from posenc._files.formats import is_url
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -31,9 +31,47 @@ def parser() -> argparse.ArgumentParser:
     )
     program.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
     commands = program.add_subparsers(metavar="COMMAND", required=True)
-    for command in (generate, verify, identify, check, presets, info, bench, plot):
-        add_command(commands, command)
+    add_command(commands, generate.generate, generate.add_options)
+    add_command(commands, verify.verify, verify.add_options)
+    add_command(commands, check.identify, check.add_identify_options)
+    add_command(commands, check.check, check.add_check_options)
+    add_command(commands, presets)
+    add_command(commands, info)
+    add_command(commands, bench.bench, bench.add_options)
+    add_command(commands, plot.plot, plot.add_options)
     return program
+
+
+def presets(args: argparse.Namespace) -> int:
+    """List the conventions of known models.
+
+    examples:
+      posenc presets
+      posenc presets --json
+      posenc generate 1500 384 -o whisper.npy --preset whisper
+    """
+    lines, documents = ["preset                d_model  convention"], []
+    for preset in posenc.presets():
+        d_model = "even" if preset.convention(8).get("odd") == "error" else "any"
+        lines.append(f"{preset.name:22}{d_model:9}{preset.summary.replace(', even d_model only', '')}")
+        documents.append({"name": preset.name, "d_model": d_model, "summary": preset.summary, "source": preset.source,
+                          "parameters": preset.parameters})
+    report(args, {"presets": documents}, "\n".join(lines))
+    return OK
+
+
+def info(args: argparse.Namespace) -> int:
+    """Print the versions, kernels and threads in use.
+
+    examples:
+      posenc info
+      posenc info --json
+    """
+    runtime = posenc.show_runtime()
+    names = [name if usable else f"{name} (not supported here)" for name, usable in runtime["instruction_sets"].items()]
+    lines = runtime | {"instruction_sets": ", ".join(names), "openmp": runtime["openmp"] or "none: every call uses one thread"}
+    report(args, runtime, "\n".join(f"{name.replace('_', ' '):18}{value}" for name, value in lines.items()))
+    return OK
 
 
 def exit_on_signals() -> None:
@@ -46,34 +84,22 @@ def exit_on_signals() -> None:
 def print_error(error: object, code: int = FAILED) -> int:
     """Print an error in one line, as a file name may contain line breaks, and return the exit code."""
     with suppress(OSError):             # the reader of stderr has closed the pipe
-        print("posenc: error:", in_one_line(error), file=sys.stderr)
+        print("posenc: error:", r"\n".join(str(error).splitlines()), file=sys.stderr)
     return code
-
-
-def in_one_line(error: object) -> str:
-    return r"\n".join(str(error).splitlines())
 
 
 def run(argv: Sequence[str] | None) -> int:
     """Run a command and return the exit code; print its exceptions as errors."""
-    args, words = parser().parse_known_args(argv or sys.argv[1:] or ["--help"])
-    if words:                           # the command's own usage, not that of the program
-        args.parser.error(f"unrecognized arguments: {' '.join(words)}")
-    try:
-        kernel.check_settings()
-    except ValueError as error:         # an invalid environment variable is a failure, not wrong usage
-        return print_error(error)
+    args = parser().parse_args(argv or sys.argv[1:] or ["--help"])
     try:
         return int(args.run(args))
-    except (TypeError, ValueError) as error:
-        sys.exit(args.parser.error(in_one_line(error)))
     except BrokenPipeError:
         return BROKEN_PIPE
     except FileExistsError as error:
         return print_error(f"{error.filename} exists; --force overwrites it")
     except OSError as error:
         return print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
-    except (Failure, ImportError, MemoryError) as error:
+    except (TypeError, ValueError, ImportError, MemoryError) as error:
         return print_error(error)
     except Exception as error:          # a library that accesses URLs may raise its own exceptions
         url = getattr(args, "output", getattr(args, "file", None))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from types import SimpleNamespace
@@ -17,28 +18,18 @@ import posenc
 from posenc._arguments import checks
 from posenc._arguments.specification import changes_of
 from posenc._encoding.encoding import KEYWORDS
-from posenc._files.save_open_verify import opened_table
-from posenc._files.table import Table
 
 OK, FAILED = 0, 1
-DOCUMENTATION = """\
-documentation: docs/cli.md and docs/conventions.md in the source of posenc;
-in Python, help(posenc.Encoding)"""
+DOCUMENTATION = "documentation: docs/cli.md and docs/conventions.md; in Python, help(posenc.Encoding)"
 PAPER = "those of 'Attention is all you need' (the paper)"
-
-
-class Failure(Exception):
-    """An error that ends the program with exit code 1."""
 
 
 def integer(text: str, lowest: int = -(2**63)) -> int:
     """Parse an integer such as 1000000, 1_000_000 or 1e6."""
-    try:
+    with suppress(InvalidOperation):            # not a number
         number = Decimal(text)
         if lowest <= number < 2**63 and number == number.to_integral_value():       # int(1e999999) would take long
             return int(number)
-    except InvalidOperation:        # not a number
-        pass
     raise argparse.ArgumentTypeError(f"{text!r}, expected an integer of at least {lowest}")
 
 
@@ -53,18 +44,17 @@ def reals(text: str) -> list[float]:
     return [float(number) for number in text.split(",")]
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], module: Any) -> None:
-    """Add the command of a module, which has a function `run`; its docstring contains the purpose and examples."""
-    name = module.__name__.rpartition(".")[2]
-    purpose, _, examples = module.__doc__.partition("\n\n")
+def add_command(commands: Any, run: Callable[..., int], add_options: Callable[..., None] | None = None) -> None:
+    """Add the command with the name of the function `run`, whose docstring contains the purpose and examples."""
+    purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
     parser = commands.add_parser(
-        name, help=purpose, description=purpose, epilog=f"{examples}\n{DOCUMENTATION}", allow_abbrev=False,
+        run.__name__, help=purpose, description=purpose, epilog=f"{examples}\n\n{DOCUMENTATION}", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=module.run, parser=parser)
-    if hasattr(module, "add_options"):
-        module.add_options(parser)
+    parser.set_defaults(run=run)
+    if add_options:
+        add_options(parser)
 
 
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
@@ -85,20 +75,20 @@ def selected_encoding(
 ) -> posenc.Encoding:
     """Return the encoding that the options select.  Without --preset, the defaults are those of `described`, if given.
 
-    If `required`, raise Failure unless `described` or an option gives the convention.
+    If `required`, raise a ValueError unless `described` or an option gives the convention.
     """
     keywords = {name: value for name, value in vars(args).items() if name in KEYWORDS}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
     if required and not described and not keywords:
-        raise Failure(f"{args.file}: the metadata names no encoding, so name it, for example with --preset vaswani")
+        raise ValueError(f"{args.file}: the metadata names no encoding, so name it, for example with --preset vaswani")
     return described.replace(d_model=d_model, **keywords) if described else posenc.Encoding(d_model, **keywords)
 
 
-def add_range(parser: argparse.ArgumentParser, otherwise: str = "") -> None:
-    """Add --start and --step, which determine the positions of the rows; the help appends `otherwise` to the defaults."""
-    parser.add_argument("--start", type=integer, metavar="INT", help=f"position of the first row (default 0{otherwise})")
-    parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions (default 1{otherwise})")
+def add_range(parser: argparse.ArgumentParser, start: str = "default 0", step: str = "default 1") -> None:
+    """Add --start and --step, which determine the positions of the rows; `start` and `step` state the defaults."""
+    parser.add_argument("--start", type=integer, metavar="INT", help=f"position of the first row ({start})")
+    parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions ({step})")
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
@@ -116,17 +106,6 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="NAME", help="tensor in a .safetensors file (default: the only one, else pe)")
 
 
-@contextmanager
-def table_of(args: argparse.Namespace) -> Iterator[Table]:
-    """Open the table to read; a file without a valid table is a failure, not wrong usage."""
-    with ExitStack() as stack:
-        try:
-            table = stack.enter_context(opened_table(args.file, key=args.key))
-        except ValueError as error:
-            raise Failure(error) from error
-        yield table
-
-
 def document_of(path: str, positions: range, encoding: posenc.Encoding, **more: Any) -> dict[str, Any]:
     """Return the description of a table, for JSON."""
     return {"path": path, "shape": [len(positions), encoding.d_model], "start": positions.start, "step": positions.step,
@@ -140,10 +119,10 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
     print(line.encode(encoding, "backslashreplace").decode(encoding))       # stdout may not be able to represent a file name
 
 
-def progress_bar(size: int, unit: str = "B") -> Any:
-    """Return a bar whose method `update` counts units; it is shown if stderr is a terminal and tqdm is installed."""
+def progress_bar(size: int) -> Any:
+    """Return a bar whose method `update` counts bytes; it is shown if stderr is a terminal and tqdm is installed."""
     if importlib.util.find_spec("tqdm") is None:
         return nullcontext(SimpleNamespace(update=lambda size=1: None))
     from tqdm import tqdm
 
-    return tqdm(total=size, unit=unit, unit_scale=True, disable=not sys.stderr.isatty())
+    return tqdm(total=size, unit="B", unit_scale=True, disable=not sys.stderr.isatty())

@@ -1,10 +1,4 @@
-"""Draw a picture of an encoding.
-
-examples:
-  posenc plot -o heatmap.png
-  posenc plot -o waves.svg --kind waves --dimensions 4,5,6,7 --positions 100 --d-model 20
-  posenc plot -o similarity.png --kind similarity --start 1_000_000_000 --layout halves
-"""
+"""The command ``posenc plot``."""
 
 from __future__ import annotations
 
@@ -35,13 +29,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_convention(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def plot(args: argparse.Namespace) -> int:
+    """Draw a picture of an encoding.
+
+    examples:
+      posenc plot -o heatmap.png
+      posenc plot -o waves.svg --kind waves --dimensions 4,5,6,7 --positions 100 --d-model 20
+      posenc plot -o similarity.png --kind similarity --start 1_000_000_000 --layout halves
+    """
     from posenc import plot as pictures
 
     if suffix_of(args.output) not in PICTURES:
         raise ValueError(f"--output is {args.output!r}, expected a name with the suffix {', '.join(PICTURES)}")
-    if args.dimensions is not None and args.kind != "waves":
-        raise ValueError(f"--dimensions is given with --kind {args.kind}, expected waves")
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     positions, encoding = options.positions_of(args, args.positions), options.selected_encoding(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure

@@ -1,11 +1,4 @@
-"""Recompute a file and compare its bits.
-
-examples:
-  posenc verify pe.npy
-  posenc verify late.npy --start 1_700_000_000
-  posenc verify whisper.safetensors --key embed_positions.weight
-  posenc verify pe.zarr --samples 20 --json
-"""
+"""The command ``posenc verify``."""
 
 from __future__ import annotations
 
@@ -14,22 +7,30 @@ import time
 
 from posenc._cli import options
 from posenc._files.formats import format_of
-from posenc._files.save_open_verify import first_mismatch
+from posenc._files.save_open_verify import first_mismatch, opened_table
 from posenc._files.table import itemsize
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "posenc verify FILE [options]"
     options.add_table(parser)
-    options.add_range(parser, ", or as FILE states")
+    options.add_range(parser, "default 0, or as FILE states", "default 1, or as FILE states")
     parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows, spread over the file")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser, f"those stored in FILE; for .npy, {options.PAPER}")
 
 
-def run(args: argparse.Namespace) -> int:
+def verify(args: argparse.Namespace) -> int:
+    """Recompute a file and compare its bits.
+
+    examples:
+      posenc verify pe.npy
+      posenc verify late.npy --start 1_700_000_000
+      posenc verify whisper.safetensors --key embed_positions.weight
+      posenc verify pe.zarr --samples 20 --json
+    """
     begin = time.perf_counter()
-    with options.table_of(args) as table:
+    with opened_table(args.file, key=args.key) as table:
         rows, d_model = table.shape
         stated, described, _ = table.specification or (range(0), None, None)
         positions = options.positions_of(args, rows, stated)
@@ -47,4 +48,4 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         options.report(args, document)
     stored = "" if table.specification else "; FILE stores no encoding, so the options must describe it"
-    raise options.Failure(f"{args.file}: {mismatch}{stored}")
+    raise ValueError(f"{args.file}: {mismatch}{stored}")
