@@ -52,23 +52,24 @@ NOINLINE void load_last_pairs(const rotation_t *r, ptrdiff_t pair, const char *x
 INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved) {
     const rotation_t *r = h->rotation;
     const ptrdiff_t size = size_of(dtype), half = interleaved ? 0 : r->pairs * size, step = (interleaved ? 2 : 1) * size;
+    const ptrdiff_t pairs = r->pairs, whole = pairs - pairs % BUNCH;
     ALIGNED char buffer[2 * BUNCH * sizeof(float)];
-    for (ptrdiff_t pair = 0; pair < r->pairs; pair += BUNCH) {
-        const int is_part = pair + BUNCH > r->pairs;
-        const char *const from = h->x + pair * step, *a = from, *b = from + half;
-        char *const to = h->out + pair * step, *out_a = to, *out_b = to + half;
-        if (UNLIKELY(is_part)) {
+    const char *from = h->x;
+    char *to = h->out;
+    ptrdiff_t second = half;
+    for (ptrdiff_t pair = 0; pair < pairs; pair += BUNCH, from += BUNCH * step, to += BUNCH * step) {
+        if (UNLIKELY(pair == whole)) {
             load_last_pairs(r, pair, from, half, buffer);
-            a = out_a = buffer;
-            b = out_b = buffer + BUNCH * size;
+            from = to = buffer;
+            second = BUNCH * size;
         }
         for (ptrdiff_t i = 0; i < BUNCH * step; i += LINE) {
             PREFETCH(h->ahead + pair * step + i);
             if (!interleaved) PREFETCH(h->ahead + half + pair * step + i);
         }
-        rotate_pairs(h, pair, minimum(r->pairs - pair, BUNCH), a, b, out_a, out_b, dtype, interleaved);
-        if (UNLIKELY(is_part)) copy_last_pairs(r, pair, to, half, buffer, BUNCH * size);
+        rotate_pairs(h, pair, minimum(pairs - pair, BUNCH), from, from + second, to, to + second, dtype, interleaved);
     }
+    if (UNLIKELY(whole < pairs)) copy_last_pairs(r, whole, h->out + whole * step, half, buffer, BUNCH * size);
     if (r->rest && h->out != h->x) memcpy(h->out + 2 * r->pairs * size, h->x + 2 * r->pairs * size, (size_t)(r->rest * size));
 }
 
