@@ -176,13 +176,13 @@ def _layout(config: Any, model_type: str) -> str:
 
 def _set_lengths(scaling: dict[str, Any], config: Any, length: int | None) -> None:
     """Set the lengths that the scaling type needs and that configurations state outside of the rope parameters."""
-    rope_type, trained = type_of_scaling(scaling), look_up(config, *LENGTHS)
+    rope_type, trained_length = type_of_scaling(scaling), look_up(config, *LENGTHS)
     if rope_type in ("llama3", "yarn", "longrope"):
-        nested = _is_nested(_stated_parameters(config))
-        original = None if nested else look_up(config, ORIGINAL)       # as in transformers, it overrides rope_parameters
-        scaling[ORIGINAL] = original or scaling.get(ORIGINAL) or trained
+        is_nested = _is_nested(_stated_parameters(config))
+        stated_length = None if is_nested else look_up(config, ORIGINAL)   # as in transformers, it overrides rope_parameters
+        scaling[ORIGINAL] = stated_length or scaling.get(ORIGINAL) or trained_length
     if rope_type == "dynamic" or rope_type in ("yarn", "longrope") and "factor" not in scaling:
-        scaling.setdefault("max_position_embeddings", trained)
+        scaling.setdefault("max_position_embeddings", trained_length)
     if length is not None and rope_type in ("dynamic", "longrope"):
         scaling["length"] = length
 
@@ -233,14 +233,14 @@ def _parameters_by_type(config: Any, model_type: str) -> dict[str | None, dict[s
     if _is_nested(parameters):
         return {name: dict(value) for name, value in parameters.items() if value is not None}
     # older configurations
-    base = {LOCAL: look_up(config, "rope_local_base_freq", "local_rope_theta"), FULL: look_up(config, "global_rope_theta")}
-    unscaled = model_type in UNSCALED_LOCAL | LOCAL_BASE
-    if base == {LOCAL: None, FULL: None} and not (parameters and unscaled):
+    bases = {LOCAL: look_up(config, "rope_local_base_freq", "local_rope_theta"), FULL: look_up(config, "global_rope_theta")}
+    is_unscaled = model_type in UNSCALED_LOCAL | LOCAL_BASE
+    if bases == {LOCAL: None, FULL: None} and not (parameters and is_unscaled):
         return {None: parameters}
-    local = {} if unscaled else parameters
-    if base[LOCAL] is not None or model_type in LOCAL_BASE:
-        local = {**local, "rope_theta": base[LOCAL]}
-    return {LOCAL: local, FULL: parameters if base[FULL] is None else {**parameters, "rope_theta": base[FULL]}}
+    local_parameters = {} if is_unscaled else parameters
+    if bases[LOCAL] is not None or model_type in LOCAL_BASE:
+        local_parameters = {**local_parameters, "rope_theta": bases[LOCAL]}
+    return {LOCAL: local_parameters, FULL: parameters if bases[FULL] is None else {**parameters, "rope_theta": bases[FULL]}}
 
 
 def _stated_parameters(config: Any) -> Mapping[str, Any]:

@@ -74,8 +74,8 @@ def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencie
 
 
 def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    trained, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
-    return _exact(dim, base, scale, growth=factor * max(scaling.get("length", 0), trained) / trained - (factor - 1))
+    limit, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
+    return _exact(dim, base, scale, growth=factor * max(scaling.get("length", 0), limit) / limit - (factor - 1))
 
 
 def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
@@ -93,10 +93,10 @@ def _unscaled(dim: int, base: float, scale: float) -> list[Decimal]:
     return frequencies
 
 
-def _interpolated(unscaled: Decimal, factor: Decimal, weight: Decimal) -> float:
-    """Interpolate between ``unscaled``, for weights up to 0, and ``unscaled / factor``, for weights of at least 1."""
+def _interpolated(frequency: Decimal, factor: Decimal, weight: Decimal) -> float:
+    """Interpolate between ``frequency``, for weights up to 0, and ``frequency / factor``, for weights of at least 1."""
     weight = min(max(weight, Decimal(0)), Decimal(1))
-    return float(unscaled * (1 - weight) + unscaled / factor * weight)
+    return float(frequency * (1 - weight) + frequency / factor * weight)
 
 
 def _factor(scaling: Scaling) -> Decimal:
@@ -148,28 +148,28 @@ def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencie
     factor, low, high = (Decimal(scaling[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     if low >= high:
         raise ValueError(f"scaling['low_freq_factor'] is {low}, expected less than high_freq_factor, {high}")
-    original = scaling["original_max_position_embeddings"]
+    trained_length = scaling["original_max_position_embeddings"]
     return explicit_frequencies([
-        _interpolated(w, factor, 1 - (w * original / TWO_PI - low) / (high - low)) for w in _unscaled(dim, base, scale)
+        _interpolated(w, factor, 1 - (w * trained_length / TWO_PI - low) / (high - low)) for w in _unscaled(dim, base, scale)
     ])
 
 
 def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
     """LongRoPE (arXiv 2402.13753): divide each frequency by its factor for short or for long sequences."""
-    trained = scaling["original_max_position_embeddings"]
+    trained_length = scaling["original_max_position_embeddings"]
     for key in ("short_factor", "long_factor"):
         if len(scaling[key]) != dim // 2:
             raise ValueError(f"scaling[{key!r}] has length {len(scaling[key])}, expected {dim // 2}, the number of pairs")
     if ("short_mscale" in scaling) != ("long_mscale" in scaling):
         raise _lacks("long_mscale" if "short_mscale" in scaling else "short_mscale", scaling)
-    size = "long" if scaling.get("length", 0) > trained else "short"
+    size = "long" if scaling.get("length", 0) > trained_length else "short"
     values = [w / Decimal(divisor) for w, divisor in zip(_unscaled(dim, base, scale), scaling[f"{size}_factor"], strict=True)]
     if f"{size}_mscale" in scaling:
         attention = scaling[f"{size}_mscale"]
     elif "attention_factor" in scaling:
         attention = scaling["attention_factor"]
     else:
-        attention = float((1 + max(_factor(scaling), Decimal(1)).ln() / Decimal(trained).ln()).sqrt())
+        attention = float((1 + max(_factor(scaling), Decimal(1)).ln() / Decimal(trained_length).ln()).sqrt())
     return explicit_frequencies([float(value) for value in values], attention)
 
 

@@ -195,10 +195,10 @@ def _vmap(
     """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that broadcast."""
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
     if positions is not None:
-        first = int(specification_of(Rotary, rotary).axes is not None)      # the dimension of position axes remains first
-        positions = positions.unsqueeze(first) if dims[1] is None else positions.movedim(dims[1], first)
-        missing_axes = x.ndim - 1 - (positions.ndim - first)
-        positions = positions.reshape(*positions.shape[: first + 1], *(1,) * missing_axes, *positions.shape[first + 1 :])
+        dim = int(specification_of(Rotary, rotary).axes is not None)      # the dimension of position axes remains first
+        positions = positions.unsqueeze(dim) if dims[1] is None else positions.movedim(dims[1], dim)
+        missing_axes = x.ndim - 1 - (positions.ndim - dim)
+        positions = positions.reshape(*positions.shape[: dim + 1], *(1,) * missing_axes, *positions.shape[dim + 1 :])
     return rotate_by_operator(x, positions, start, inverse, rotary), 0
 
 

@@ -146,9 +146,9 @@ def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -
 # ---- checks -------------------------------------------------------------------------------------------------------------
 
 
-def check_dtype(what: str, dtype: torch.dtype, dtypes: Collection[torch.dtype] = DTYPES) -> None:
+def check_dtype(subject: str, dtype: torch.dtype, dtypes: Collection[torch.dtype] = DTYPES) -> None:
     if dtype not in dtypes:
-        raise TypeError(f"{what} {dtype!r}, expected one of {', '.join(map(str, dtypes))}")
+        raise TypeError(f"{subject} {dtype!r}, expected one of {', '.join(map(str, dtypes))}")
 
 
 def check_x(x: Tensor, width: int | None = None, dtypes: Collection[torch.dtype] = DTYPES) -> None:
