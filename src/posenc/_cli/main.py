@@ -8,19 +8,22 @@ closes the pipe.
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import posenc
 from posenc._cli import bench, check, generate, plot, verify
-from posenc._cli.options import DOCUMENTATION, FAILED, OK, add_command, report
+from posenc._cli.options import FAILED, OK, report
 from posenc._files.formats import is_url
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
+DOCUMENTATION = "documentation: docs/cli.md and docs/conventions.md; in Python, help(posenc.Encoding)"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,6 +43,19 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, bench.bench, bench.add_options)
     add_command(commands, plot.plot, plot.add_options)
     return program
+
+
+def add_command(commands: Any, run: Callable[..., int], add_options: Callable[..., None] | None = None) -> None:
+    """Add the command with the name of the function `run`, whose docstring contains the purpose and examples."""
+    purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
+    parser = commands.add_parser(
+        run.__name__, help=purpose, description=purpose, epilog=f"{examples}\n\n{DOCUMENTATION}", allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=run)
+    if add_options:
+        add_options(parser)
 
 
 def presets(args: argparse.Namespace) -> int:

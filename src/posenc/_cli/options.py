@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import inspect
 import json
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -20,7 +18,6 @@ from posenc._arguments.specification import changes_of
 from posenc._encoding.encoding import KEYWORDS
 
 OK, FAILED = 0, 1
-DOCUMENTATION = "documentation: docs/cli.md and docs/conventions.md; in Python, help(posenc.Encoding)"
 PAPER = "those of 'Attention is all you need' (the paper)"
 
 
@@ -42,19 +39,6 @@ def integers(text: str) -> list[int]:
 
 def reals(text: str) -> list[float]:
     return [float(number) for number in text.split(",")]
-
-
-def add_command(commands: Any, run: Callable[..., int], add_options: Callable[..., None] | None = None) -> None:
-    """Add the command with the name of the function `run`, whose docstring contains the purpose and examples."""
-    purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
-    parser = commands.add_parser(
-        run.__name__, help=purpose, description=purpose, epilog=f"{examples}\n\n{DOCUMENTATION}", allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=run)
-    if add_options:
-        add_options(parser)
 
 
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
