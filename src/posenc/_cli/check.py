@@ -18,8 +18,7 @@ from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._files.save_open_verify import opened_table
 from posenc._files.table import explaining
-from posenc.check.names import is_rotary
-from posenc.check.report import compared
+from posenc.check.report import compared, is_rotary
 
 NO_MATCH = "no match: positions must be along the first axis; grids, learned and transposed tables are not recognized"
 

@@ -7,7 +7,7 @@ Encoding(64, spacing='endpoint', layout='halves')
 
 from typing import TYPE_CHECKING, Any
 
-from posenc.check.match import Match, identify
+from posenc.check.conventions import Match, identify
 from posenc.check.report import RotaryReport, RotaryRow
 from posenc.check.rotations import RotaryMatch, assert_rotary, identify_rotary
 

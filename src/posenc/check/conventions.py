@@ -9,18 +9,315 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import posenc
 from posenc import Encoding
 from posenc.check import limits
-from posenc.check.arithmetic import FORMATS, PRECISION
+from posenc.check.arithmetic import FORMATS, NARROW, PRECISION, float64_of, growth_of
 from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
-from posenc.check.reading import Sample, positions_at
+from posenc.check.reading import Sample, chunks, numbers, positions_at, positions_of, sample_of, table_of
+
+# ---- identify -------------------------------------------------------------------------------------------------------
+
+
+PLAIN = {"rounding": 0.0, "float64 angles": 2.0**-53, "float32 angles": limits.FLOAT32}     # relative errors of angles
+
+
+class Match(NamedTuple):  # numpydoc ignore=PR01
+    """A convention that gives a table: ``encoding.encode(positions)`` equals the table up to ``difference``.
+
+    Attributes
+    ----------
+    encoding : Encoding
+        The convention.
+    positions : range or ndarray
+        Positions of the rows.
+    presets : tuple of str
+        Names of the presets with this encoding, possibly with another ``padding_idx``.  A parameter that differs
+        from the preset's default follows the name, in parentheses.
+    difference : float
+        Largest absolute difference from the correctly rounded values in the table's dtype, except in rows of zeros.
+    reason : str
+        Cause of the differences; docs/identify.md lists all causes.
+
+    See Also
+    --------
+    identify : Return the matches of a table.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> match = posenc.check.identify(posenc.preset("whisper", 64).encode(100))[0]
+    >>> match.encoding, match.difference, "whisper" in match.presets
+    (Encoding(64, spacing='endpoint', layout='halves'), 0.0, True)
+    """
+
+    encoding: Encoding
+    positions: range | NDArray[Any]
+    presets: tuple[str, ...]
+    difference: float
+    reason: str
+
+    def __str__(self) -> str:
+        presets = f"presets {', '.join(self.presets)}" if self.presets else "no preset"
+        positions = self.positions if isinstance(self.positions, range) else "as given"
+        return "; ".join([
+            repr(self.encoding), f"positions {positions}", presets, f"largest difference {self.difference:.2g}: {self.reason}"
+        ])
+
+
+def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) -> list[Match]:
+    """Find the conventions that give a table, with their parameters.
+
+    Parameters
+    ----------
+    table : ndarray or tensor, shape (n, d_model), (1, n, d_model) or (n, 1, d_model)
+        Table of dtype float16, float32, float64, bfloat16 or uint16 (the bits of bfloat16).  A single row of zeros is
+        interpreted as the row of `padding_idx`.
+    positions : int, range or array_like, optional
+        Positions of the rows, as in `posenc.encode`.  The default is to search for evenly spaced integers with a start in
+        [-2**20, 2**20].
+    nearest : bool, optional
+        If no known convention gives the table, return the nearest one, provided that it gives most of the columns.  Its
+        `reason` begins with "no match" and names the other columns.
+
+    Returns
+    -------
+    list of Match
+        The matches, best first: several if the rows do not distinguish them, none if no known convention gives the table.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has an invalid type or value, or the table has more than 65536 columns.
+
+    See Also
+    --------
+    posenc.presets : The conventions of known models.
+
+    Notes
+    -----
+    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and order.  A fit needs at
+    least two rows, or a few hundred with noise.  At least nine rows in ten must match; `reason` states the number of the
+    other rows.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> table = posenc.encode(range(1, 101), 64, base=500.0, dtype="float16")
+    >>> for match in posenc.check.identify(table):
+    ...     print(match)
+    Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
+    """
+    array, dtype = table_of(table)
+    rows, d_model = array.shape
+    if d_model > limits.WIDEST:
+        raise ValueError(f"table has {d_model} columns, expected at most {limits.WIDEST}")
+    if not isinstance(nearest, bool):
+        raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
+    at = None if positions is None else _given_positions(positions, rows)
+    if not rows or not d_model:
+        return []
+    with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
+        sample = sample_of(array, dtype, at)
+        if sample is None:
+            return []
+        matches = [match for result in _best(sample) if (match := _compared(array, dtype, result)) is not None]
+        if not matches and nearest:
+            matches = _nearest(sample)
+    return matches
+
+
+def _given_positions(positions: Any, rows: int) -> range | NDArray[Any]:
+    if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
+        positions = range(positions)
+    array = positions_of(positions, rows=rows)
+    return positions if isinstance(positions, range) else array
+
+
+# ---- candidates on a sample -----------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """A candidate at its positions, with its errors on the sample."""
+
+    encoding: Encoding
+    names: Names
+    positions: range | NDArray[Any]
+    reason: str
+    stored: str
+    least: float        # the error bound of a row is least + slope * |position + offset|
+    slope: float
+    score: float        # bits of the table that are explained, less the cost
+
+
+def _best(sample: Sample) -> list[Result]:
+    """Return the results of the candidates that explain the table, best first."""
+    results: list[Result] = []
+    for reach in (limits.NEAR, limits.REACH) if sample.positions is None else (limits.NEAR,):
+        if results:
+            break
+        for kind in KINDS:
+            # a later candidate with the same reason adds nothing: large errors of the arithmetic may have changed a fit
+            reasons = {result.reason for result in results}
+            if "rounding" not in reasons:
+                results += [r for r in _results(kind(sample), sample, reach) if r.reason not in reasons]
+        if reach == limits.REACH:       # far away, large errors of angles would allow for wrong parameters
+            results = [result for result in results if result.reason == "rounding"]
+    highest_score = max((result.score for result in results), default=0)
+    results = [result for result in results if result.score > highest_score - limits.TIE]
+    results.sort(key=lambda result: -result.score)
+    first: dict[Any, Result] = {}
+    for result in results:          # the same table may have several encodings
+        where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
+        first.setdefault((key_of(result.encoding), where), result)
+    # a negative start is equivalent to a position offset
+    from_zero = [r for r in first.values() if not isinstance(r.positions, range) or r.positions.start >= 0]
+    return list(map(_named, from_zero or first.values()))
+
+
+def _results(proposed: Iterable[Candidate], sample: Sample, reach: int) -> Iterator[Result]:
+    """Yield the results of candidates that explain the sample: the best one from each list of similar encodings."""
+    for encodings, names in proposed:
+        positions = sample.positions
+        for encoding in (encodings[0], encodings[-1])[: 1 if reach == limits.REACH else 2]:
+            positions = placed(encoding, sample, reach) if positions is None else positions
+        if positions is not None:
+            results = [_evaluated(encoding, names, sample, positions) for encoding in encodings]
+            yield from sorted(filter(None, results), key=lambda result: result.score)[-1:]
+
+
+def _named(result: Result) -> Result:
+    """Remove the names of presets with another padding row.
+
+    If the table has no row of zeros, those are the presets whose padding row is among the positions.
+    """
+    padding = result.encoding.padding_idx
+    padded = tuple(name for name in result.names if name[1] is not None)
+    return result._replace(names=padded or result.names if padding is not None else tuple(
+        name for name in result.names if name[1] is None or name[1] not in result.positions))
+
+
+def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: range | NDArray[Any]) -> Result | None:
+    """Return the result of a candidate, or None if it does not explain the sample."""
+    encoding = _padded(encoding, positions, sample.zero_rows)
+    rough = approximation_of(encoding)
+    size, fastest = abs(rough.scale), np.abs(rough.frequency)
+    error, distance = _errors(encoding, sample, positions)
+    growth = growth_of(fastest)
+    angles = growth * distance * fastest
+    # values may also be rounded before they are multiplied by the scale
+    rounding = (1 if size == 1 else 2) * size * 2.0 ** -PRECISION[sample.stored]
+    typical = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a row; near `size` for an unrelated table
+    # such errors are so large that they allow for wrong parameters
+    narrow = {f"{sample.stored} arithmetic": 2.0 ** -PRECISION[sample.stored]} if sample.stored in NARROW and names else {}
+    for reason, unit in (PLAIN | narrow).items():
+        bound = np.minimum(size * unit * (1 + angles) + rounding, size)
+        # large angles in low precision leave few bits that distinguish candidates
+        visible = typical < limits.VISIBLE["wide" if reason in PLAIN else "16 bits"] * size
+        if visible and ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 1 - limits.MOST_OTHER_ROWS:
+            least, slope = size * unit + rounding, size * unit * growth * fastest.max()
+            break
+    else:
+        noise = np.sqrt(np.mean(error**2))
+        is_noise = noise < limits.NOISE * size and error.max() < 8 * noise
+        if not is_noise or min(len(error), 5 * len(fastest)) < limits.NOISE_ROWS:
+            return None
+        bound, least, slope, reason = np.full_like(error, 4 * noise), 8 * noise, 0.0, f"noise of {noise:.1g}"
+    inside = bound < size
+    # if the errors are far below their bounds, the match explains more bits of the table
+    ratio = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
+    bits = np.log2(size / bound).sum() - inside.sum() * math.log2(max(2.0**-6, 4 * ratio))
+    cost = cost_of(encoding, names)
+    if sample.positions is None and isinstance(positions, range):
+        cost += math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
+    # a table of arbitrary angles has such sines and cosines, too, so those of an angle are evidence only once
+    evidence = bits * len(encoding.frequencies) / encoding.d_model
+    if evidence < cost + limits.ENOUGH:
+        return None
+    return Result(encoding, names, positions, reason, sample.stored, least, slope, bits - cost)
+
+
+def _errors(encoding: Encoding, sample: Sample, positions: range | NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the absolute errors of an encoding on the sample, and the distances of its positions from 0, as a column."""
+    at = positions_at(positions, sample.rows)
+    error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
+    return error, np.abs(at.astype(np.float64) + encoding.position_offset)[:, None]
+
+
+def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list[int]) -> Encoding:
+    """Return the encoding, with padding_idx if the table has a row of zeros where the encoding has none."""
+    if len(zero_rows) != 1:
+        return encoding
+    at = positions_at(positions, np.array(zero_rows))
+    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
+        return encoding
+    return encoding.replace(padding_idx=int(at[0]))
+
+
+# ---- comparison with all rows ---------------------------------------------------------------------------------------
+
+
+def _compared(table: NDArray[Any], dtype: str, result: Result) -> Match | None:
+    """Compare a result with all rows; return the match, or None if too many rows differ."""
+    encoding, positions, parts = result.encoding, result.positions, []
+    for rows in chunks(len(table), encoding.d_model):
+        values = float64_of(table[rows], dtype)
+        out = np.empty(values.shape, np.uint16 if dtype == "bfloat16" else dtype)
+        expected = float64_of(encoding.encode(positions[rows], dtype=dtype, out=out), dtype)
+        difference = np.where(np.isnan(values) & np.isnan(expected), 0.0, np.abs(values - expected))
+        parts.append((np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1), ~values.any(axis=1),
+                      (np.signbit(values) == np.signbit(expected)).all(axis=1)))        # distinguishes 0 from -0
+    differences, zero, has_signs = map(np.concatenate, zip(*parts, strict=True))
+    zero &= differences > 0
+    differences[zero] = 0
+    distance = np.abs(np.asarray(positions, np.float64) + encoding.position_offset)
+    differing = np.flatnonzero(differences > 2 * (result.least + result.slope * distance))
+    if len(differing) > limits.MOST_OTHER_ROWS * (len(table) - zero.sum()):
+        return None
+    reason = "every value correctly rounded"
+    if differences.any() or not has_signs[~zero].all():
+        reason = result.reason + ("" if result.stored == dtype else f", stored as {result.stored}")
+    if zero.any():
+        reason += f"; rows of zeros: {zero.sum()}"
+    if len(differing):
+        reason += f"; rows with unexplained differences: {len(differing)}, the first is {differing[0]}"
+    return Match(encoding, positions, tuple(name for name, _ in result.names), float(differences.max()), reason)
+
+
+# ---- the nearest convention -----------------------------------------------------------------------------------------
+
+
+def _nearest(sample: Sample) -> list[Match]:
+    """Return the nearest convention as a match whose reason names the other columns; nothing if most columns differ.
+
+    If the positions are unknown, ranges from 0 and from 1 are tried.
+    """
+    starts = (range(sample.total), range(1, sample.total + 1)) if sample.positions is None else (sample.positions,)
+    matches, share = [], limits.MOST_COLUMNS
+    for encodings, names in (candidate for kind in KINDS for candidate in kind(sample)):
+        encoding = encodings[-1]
+        size, fastest = abs(encoding.scale), np.max(np.abs(encoding.frequencies), initial=0.0)
+        for positions in starts:
+            error, distance = _errors(encoding, sample, positions)
+            bound = size * (40 * limits.FLOAT32 * distance * fastest + 2.0 ** -min(PRECISION[sample.stored], 20))
+            agrees = ((error <= bound) & (bound < size)).mean(axis=0) > limits.GOOD_COLUMN
+            if agrees.mean() > share:
+                share, columns = float(agrees.mean()), np.flatnonzero(~agrees)
+                largest = float(np.nan_to_num(error[:, columns], nan=math.inf).max(initial=0.0))
+                which = f"column {columns[0]} differs" if len(columns) == 1 else f"columns {numbers(columns)} differ"
+                reason = f"no match: {which} by up to {largest:.2g}"
+                matches = [Match(encoding, positions, tuple(name for name, _ in names), largest, reason)]
+    return matches
+
+
+# ---- candidates -----------------------------------------------------------------------------------------------------
+
 
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
 PROBES = np.array([1.0, 777.0])
@@ -199,12 +496,12 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = _matching(rough, sample.values[0], order, reach)
     rows, values = sample.rows[:16] - sample.rows[0], sample.values[:16][:, order]
-    place = _nearest(rough, starts, np.ones_like(starts), rows, values, order, sample.stored)
+    place = _nearest_range(rough, starts, np.ones_like(starts), rows, values, order, sample.stored)
     if place is None and len(rows) > 1 and len(starts):
         nexts = _matching(rough, sample.values[1], order, reach)
         steps, remainders = np.divmod(nexts[:64, None] - starts[:64], rows[1])
         later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= limits.NEAR))
-        place = _nearest(rough, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
+        place = _nearest_range(rough, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
     if place is None:
         return None
     start, step = place
@@ -223,7 +520,7 @@ def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.
     return p[:8192]
 
 
-def _nearest(
+def _nearest_range(
     rough: Approximation, starts: NDArray[np.intp], steps: NDArray[np.intp], rows: NDArray[np.intp],
     values: NDArray[np.float64], order: NDArray[np.intp], dtype: str,
 ) -> tuple[int, int] | None:

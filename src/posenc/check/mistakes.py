@@ -3,7 +3,7 @@
 To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
 those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in report.py, a line to the guide in
 docs/check.md, and a model with the mistake to tests/rotary_faults.py.  Mistakes in the columns of a function are in
-functions.py, the precisions in arithmetic.py, and tables that end or repeat in match_rotary.py.
+reading.py, the precisions in arithmetic.py, and tables that end or repeat in rotations.py.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -18,6 +19,11 @@ Verdict = Literal["right", "float32 angles", "wrong", "not checked"]
 GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the exponents", "frequency_scale is", "cos and sin",
          "the signs", "values are", "columns", "keys", "inv_freq was", "positions were", "positions are", "the table ends",
          "the table has", "the values depend", "the result has", "no known rotation")
+
+
+NAMES = re.compile(
+    r"(?:\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache|(?:cos|sin)(?:_cached|_cache|_table|_emb)?|freqs_(?:cos|sin)"
+)
 
 
 class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
@@ -103,6 +109,11 @@ def guide(faults: Sequence[str]) -> str:
     """Return the line of the guide that describes the first fault that it describes."""
     line = next((line for fault in faults for line in GUIDE if fault.startswith(line)), "What to do about a fault")
     return f'see "{line} ..." in docs/check.md' if faults else ""
+
+
+def is_rotary(name: str) -> bool:
+    """Return whether the name of a tensor is one that projects give to the tables or frequencies of a rotation."""
+    return NAMES.fullmatch(name) is not None
 
 
 def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
