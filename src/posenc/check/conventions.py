@@ -1,7 +1,7 @@
 """Conventions: the candidates for a table, each with what it costs to believe it, in bits.
 
-There are two kinds: the presets, and conventions that are fitted to pairs of columns.  To add a kind, write a function of a
-`Sample` that yields candidates, and add it to `KINDS`.
+There are two kinds: the presets, and conventions that are fitted to pairs of columns.  To add a kind, write a function of
+`Rows` that yields candidates, and add it to `_groups`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 import posenc
 from posenc import Encoding
-from posenc.check import limits
-from posenc.check.arithmetic import FORMATS, NARROW, PRECISION, float64_of, growth_of
+from posenc.check import match
 from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
-from posenc.check.reading import Sample, chunks, numbers, positions_at, positions_of, sample_of, table_of
+from posenc.check.match import FORMATS, NARROW, PRECISION, Arithmetic, Candidate, Curve, Sample, errors_of_angles, float64_of
+from posenc.check.reading import Rows, chunks, numbers, positions_at, positions_of, rows_of, table_of
 
 # ---- identify -------------------------------------------------------------------------------------------------------
-
-
-PLAIN = {"rounding": 0.0, "float64 angles": 2.0**-53, "float32 angles": limits.FLOAT32}     # relative errors of angles
 
 
 class Match(NamedTuple):  # numpydoc ignore=PR01
@@ -116,21 +113,19 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     """
     array, dtype = table_of(table)
     rows, d_model = array.shape
-    if d_model > limits.WIDEST:
-        raise ValueError(f"table has {d_model} columns, expected at most {limits.WIDEST}")
+    if d_model > match.WIDEST:
+        raise ValueError(f"table has {d_model} columns, expected at most {match.WIDEST}")
     if not isinstance(nearest, bool):
         raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
     at = None if positions is None else _given_positions(positions, rows)
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
-        sample = sample_of(array, dtype, at)
+        sample = rows_of(array, dtype, at)
         if sample is None:
             return []
-        matches = [match for result in _best(sample) if (match := _compared(array, dtype, result)) is not None]
-        if not matches and nearest:
-            matches = _nearest(sample)
-    return matches
+        compared = (_compared(array, dtype, sample.stored, result) for result in _explanations(sample))
+        return [*filter(None, compared)] or (_nearest(sample) if nearest else [])
 
 
 def _given_positions(positions: Any, rows: int) -> range | NDArray[Any]:
@@ -140,114 +135,104 @@ def _given_positions(positions: Any, rows: int) -> range | NDArray[Any]:
     return positions if isinstance(positions, range) else array
 
 
-# ---- candidates on a sample -----------------------------------------------------------------------------------------
-
-
 class Result(NamedTuple):
-    """A candidate at its positions, with its errors on the sample."""
+    """A convention that explains the rows of a table; `cost` is the number of bits that describe it, with its positions."""
 
+    rank: tuple[int, int]       # the lowest for the smallest errors
+    cost: float
     encoding: Encoding
     names: Names
     positions: range | NDArray[Any]
-    reason: str
-    stored: str
-    least: float        # the error bound of a row is least + slope * |position + offset|
-    slope: float
-    score: float        # bits of the table that are explained, less the cost
+    how: Arithmetic
+
+    @property
+    def reason(self) -> str:
+        if self.how.noise:
+            return f"noise of {self.how.noise * abs(self.encoding.scale):.1g}"
+        return f"{self.how.angles} {'arithmetic' if self.how.is_narrow else 'angles'}" if self.how.angles else "rounding"
 
 
-def _best(sample: Sample) -> list[Result]:
-    """Return the results of the candidates that explain the table, best first."""
-    results: list[Result] = []
-    for reach in (limits.NEAR, limits.REACH) if sample.positions is None else (limits.NEAR,):
-        if results:
-            break
-        for kind in KINDS:
-            # a later candidate with the same reason adds nothing: large errors of the arithmetic may have changed a fit
-            reasons = {result.reason for result in results}
-            if "rounding" not in reasons:
-                results += [r for r in _results(kind(sample), sample, reach) if r.reason not in reasons]
-        if reach == limits.REACH:       # far away, large errors of angles would allow for wrong parameters
-            results = [result for result in results if result.reason == "rounding"]
-    highest_score = max((result.score for result in results), default=0)
-    results = [result for result in results if result.score > highest_score - limits.TIE]
-    results.sort(key=lambda result: -result.score)
-    first: dict[Any, Result] = {}
-    for result in results:          # the same table may have several encodings
-        where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
-        first.setdefault((key_of(result.encoding), where), result)
-    # a negative start is equivalent to a position offset
-    from_zero = [r for r in first.values() if not isinstance(r.positions, range) or r.positions.start >= 0]
-    return list(map(_named, from_zero or first.values()))
+def _explanations(rows: Rows) -> list[Result]:
+    """Return the cheapest explanations of a table, cheapest first, of the first group of candidates with any.
 
-
-def _results(proposed: Iterable[Candidate], sample: Sample, reach: int) -> Iterator[Result]:
-    """Yield the results of candidates that explain the sample: the best one from each list of similar encodings."""
-    for encodings, names in proposed:
-        positions = sample.positions
-        for encoding in (encodings[0], encodings[-1])[: 1 if reach == limits.REACH else 2]:
-            positions = placed(encoding, sample, reach) if positions is None else positions
-        if positions is not None:
-            results = [_evaluated(encoding, names, sample, positions) for encoding in encodings]
-            yield from sorted(filter(None, results), key=lambda result: result.score)[-1:]
-
-
-def _named(result: Result) -> Result:
-    """Remove the names of presets with another padding row.
-
-    If the table has no row of zeros, those are the presets whose padding row is among the positions.
+    Candidates of similar cost are all returned, because longer parameters may be the true ones.
     """
-    padding = result.encoding.padding_idx
-    padded = tuple(name for name in result.names if name[1] is not None)
-    return result._replace(names=padded or result.names if padding is not None else tuple(
-        name for name in result.names if name[1] is None or name[1] not in result.positions))
+    for group in _groups(rows):
+        results = sorted(filter(None, (_result(rows, *explanation) for explanation in group)), key=lambda result: result[:2])
+        results = [r for r in results if r.rank == results[0].rank and r.cost < results[0].cost + match.TIE]
+        first: dict[Any, Result] = {}
+        for result in results:      # the same table may have several encodings
+            where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
+            first.setdefault((key_of(result.encoding), where), result)
+        # a negative start is equivalent to a position offset
+        if first:
+            from_zero = [r for r in first.values() if not isinstance(r.positions, range) or r.positions.start >= 0]
+            return from_zero or [*first.values()]
+    return []
 
 
-def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: range | NDArray[Any]) -> Result | None:
-    """Return the result of a candidate, or None if it does not explain the sample."""
-    encoding = _padded(encoding, positions, sample.zero_rows)
-    rough = approximation_of(encoding)
-    size, fastest = abs(rough.scale), np.abs(rough.frequency)
-    error, distance = _errors(encoding, sample, positions)
-    growth = growth_of(fastest)
-    angles = growth * distance * fastest
-    # values may also be rounded before they are multiplied by the scale
-    rounding = (1 if size == 1 else 2) * size * 2.0 ** -PRECISION[sample.stored]
-    typical = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a row; near `size` for an unrelated table
-    # such errors are so large that they allow for wrong parameters
-    narrow = {f"{sample.stored} arithmetic": 2.0 ** -PRECISION[sample.stored]} if sample.stored in NARROW and names else {}
-    for reason, unit in (PLAIN | narrow).items():
-        bound = np.minimum(size * unit * (1 + angles) + rounding, size)
-        # large angles in low precision leave few bits that distinguish candidates
-        visible = typical < limits.VISIBLE["wide" if reason in PLAIN else "16 bits"] * size
-        if visible and ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 1 - limits.MOST_OTHER_ROWS:
-            least, slope = size * unit + rounding, size * unit * growth * fastest.max()
-            break
-    else:
-        noise = np.sqrt(np.mean(error**2))
-        is_noise = noise < limits.NOISE * size and error.max() < 8 * noise
-        if not is_noise or min(len(error), 5 * len(fastest)) < limits.NOISE_ROWS:
-            return None
-        bound, least, slope, reason = np.full_like(error, 4 * noise), 8 * noise, 0.0, f"noise of {noise:.1g}"
-    inside = bound < size
-    # if the errors are far below their bounds, the match explains more bits of the table
-    ratio = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
-    bits = np.log2(size / bound).sum() - inside.sum() * math.log2(max(2.0**-6, 4 * ratio))
+def _groups(rows: Rows) -> Iterator[Iterator[tuple[Candidate, Encoding, Arithmetic]]]:
+    """Yield the explanations by presets and by fits, in an arithmetic of increasing errors."""
+    plain = match.plain(rows.stored)
+    presets = _placed(_presets(rows), rows, match.NEAR)
+    yield match.explanations(presets, plain)
+    fits = _placed(_fits(rows), rows, match.NEAR)
+    # with fewer digits, fits may explain most rows
+    yield match.explanations([fit._replace(sample=fit.sample._replace(other_rows=0.0)) for fit in fits], plain)
+    yield match.explanations(fits, plain)
+    yield match.explanations(presets, [Arithmetic(rows.stored, rows.stored)] if rows.stored in NARROW else [])
+    yield (result for candidate in presets + fits for result in match.explanations([candidate], _noise(candidate)))
+    for kind in (_presets, _fits) if rows.positions is None else ():
+        # far away, large errors of angles would allow for wrong parameters
+        yield match.explanations(_placed(kind(rows), rows, match.REACH), plain[:1])
+
+
+def _placed(candidates: Iterable[Candidate], rows: Rows, reach: int) -> list[Candidate]:
+    """Return the candidates with the sample at the positions where they are nearest to it."""
+    result = []
+    for candidate in candidates:
+        positions, encodings = rows.positions, candidate.conventions
+        for encoding in (encodings[0], encodings[-1])[: 1 if reach == match.REACH else 2]:
+            positions = placed(encoding, rows, reach) if positions is None else positions
+        result += [] if positions is None else [_sampled(candidate, rows, positions)]
+    return result
+
+
+def _sampled(candidate: Candidate, rows: Rows, positions: range | NDArray[Any]) -> Candidate:
+    at = positions_at(positions, rows.rows)
+    sample = Sample(at, rows.values, rows.stored, table_curve, other_rows=match.MOST_OTHER_ROWS)
+    encodings = [_padded(encoding, positions, rows.zero_rows) for encoding in candidate.conventions]
+    return candidate._replace(conventions=encodings, source=(candidate.source, positions), sample=sample)
+
+
+def _noise(candidate: Candidate) -> list[Arithmetic]:
+    """Return an arithmetic with the noise of the values, if it is small and there are enough rows to see that it is noise."""
+    sample, encoding = candidate.sample, candidate.conventions[-1]
+    error = sample.values - encoding.encode(sample.positions, dtype="float64")
+    noise = float(np.sqrt(np.mean(error**2))) / abs(encoding.scale)
+    is_seen = noise < match.NOISE and min(len(error), 5 * len(encoding.frequencies)) >= match.NOISE_ROWS
+    return [Arithmetic(sample.dtype, noise=noise)] if is_seen else []
+
+
+def _result(rows: Rows, candidate: Candidate, encoding: Encoding, how: Arithmetic) -> Result | None:
+    """Return the result for an explanation, or None if the table could agree with the convention by chance."""
+    sample, (names, positions) = candidate.sample, candidate.source
     cost = cost_of(encoding, names)
-    if sample.positions is None and isinstance(positions, range):
+    if rows.positions is None and isinstance(positions, range):
         cost += math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
+    curve = table_curve(encoding, sample.positions, how)
+    bound = curve.error + match.MOST_NOISE * how.noise
     # a table of arbitrary angles has such sines and cosines, too, so those of an angle are evidence only once
-    evidence = bits * len(encoding.frequencies) / encoding.d_model
-    if evidence < cost + limits.ENOUGH:
+    if -np.log2(np.minimum(bound, 1)).sum() * len(encoding.frequencies) / encoding.d_model < cost + match.ENOUGH:
         return None
-    return Result(encoding, names, positions, reason, sample.stored, least, slope, bits - cost)
-
-
-def _errors(encoding: Encoding, sample: Sample, positions: range | NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the absolute errors of an encoding on the sample, and the distances of its positions from 0, as a column."""
-    at = positions_at(positions, sample.rows)
-    error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
-    return error, np.abs(at.astype(np.float64) + encoding.position_offset)[:, None]
+    padded = tuple(name for name in names if name[1] is not None)
+    # without a row of zeros, presets with a padding row have it at other positions
+    names = padded or names if encoding.padding_idx is not None else tuple(
+        name for name in names if name[1] is None or name[1] not in positions)
+    # among large errors, the smallest show the convention
+    error = np.sqrt(np.mean((sample.values - curve.values) ** 2)) if how.noise or how.is_narrow else 0.0
+    rank = ("", "float64", "float32", *NARROW).index(how.angles), math.frexp(error)[1]
+    return Result(rank, cost, encoding, names, positions, how)
 
 
 def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list[int]) -> Encoding:
@@ -260,29 +245,28 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
     return encoding.replace(padding_idx=int(at[0]))
 
 
-# ---- comparison with all rows ---------------------------------------------------------------------------------------
-
-
-def _compared(table: NDArray[Any], dtype: str, result: Result) -> Match | None:
+def _compared(table: NDArray[Any], dtype: str, stored: str, result: Result) -> Match | None:
     """Compare a result with all rows; return the match, or None if too many rows differ."""
-    encoding, positions, parts = result.encoding, result.positions, []
+    encoding, positions, how, columns = result.encoding, result.positions, result.how, []
     for rows in chunks(len(table), encoding.d_model):
         values = float64_of(table[rows], dtype)
         out = np.empty(values.shape, np.uint16 if dtype == "bfloat16" else dtype)
         expected = float64_of(encoding.encode(positions[rows], dtype=dtype, out=out), dtype)
         difference = np.where(np.isnan(values) & np.isnan(expected), 0.0, np.abs(values - expected))
-        parts.append((np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1), ~values.any(axis=1),
-                      (np.signbit(values) == np.signbit(expected)).all(axis=1)))        # distinguishes 0 from -0
-    differences, zero, has_signs = map(np.concatenate, zip(*parts, strict=True))
+        curve = table_curve(encoding, np.asarray(positions[rows]), how)
+        differs = curve._replace(error=2 * curve.error).differs(values, how)
+        columns.append((np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1), ~values.any(axis=1),
+                        (np.signbit(values) == np.signbit(expected)).all(axis=1),         # distinguishes 0 from -0
+                        differs.any(axis=1)))
+    differences, zero, has_signs, differs = map(np.concatenate, zip(*columns, strict=True))
     zero &= differences > 0
     differences[zero] = 0
-    distance = np.abs(np.asarray(positions, np.float64) + encoding.position_offset)
-    differing = np.flatnonzero(differences > 2 * (result.least + result.slope * distance))
-    if len(differing) > limits.MOST_OTHER_ROWS * (len(table) - zero.sum()):
+    differing = np.flatnonzero(differs & (differences > 0))
+    if len(differing) > match.MOST_OTHER_ROWS * (len(table) - zero.sum()):
         return None
     reason = "every value correctly rounded"
     if differences.any() or not has_signs[~zero].all():
-        reason = result.reason + ("" if result.stored == dtype else f", stored as {result.stored}")
+        reason = result.reason + ("" if stored == dtype else f", stored as {stored}")
     if zero.any():
         reason += f"; rows of zeros: {zero.sum()}"
     if len(differing):
@@ -290,30 +274,20 @@ def _compared(table: NDArray[Any], dtype: str, result: Result) -> Match | None:
     return Match(encoding, positions, tuple(name for name, _ in result.names), float(differences.max()), reason)
 
 
-# ---- the nearest convention -----------------------------------------------------------------------------------------
-
-
-def _nearest(sample: Sample) -> list[Match]:
+def _nearest(rows: Rows) -> list[Match]:
     """Return the nearest convention as a match whose reason names the other columns; nothing if most columns differ.
 
     If the positions are unknown, ranges from 0 and from 1 are tried.
     """
-    starts = (range(sample.total), range(1, sample.total + 1)) if sample.positions is None else (sample.positions,)
-    matches, share = [], limits.MOST_COLUMNS
-    for encodings, names in (candidate for kind in KINDS for candidate in kind(sample)):
-        encoding = encodings[-1]
-        size, fastest = abs(encoding.scale), np.max(np.abs(encoding.frequencies), initial=0.0)
-        for positions in starts:
-            error, distance = _errors(encoding, sample, positions)
-            bound = size * (40 * limits.FLOAT32 * distance * fastest + 2.0 ** -min(PRECISION[sample.stored], 20))
-            agrees = ((error <= bound) & (bound < size)).mean(axis=0) > limits.GOOD_COLUMN
-            if agrees.mean() > share:
-                share, columns = float(agrees.mean()), np.flatnonzero(~agrees)
-                largest = float(np.nan_to_num(error[:, columns], nan=math.inf).max(initial=0.0))
-                which = f"column {columns[0]} differs" if len(columns) == 1 else f"columns {numbers(columns)} differ"
-                reason = f"no match: {which} by up to {largest:.2g}"
-                matches = [Match(encoding, positions, tuple(name for name, _ in names), largest, reason)]
-    return matches
+    starts = (range(rows.total), range(1, rows.total + 1)) if rows.positions is None else (rows.positions,)
+    result = match.nearest((_sampled(candidate, rows, positions) for candidate in [*_presets(rows), *_fits(rows)]
+                            for positions in starts), match.MOST_COLUMNS)
+    if result is None:
+        return []
+    candidate, encoding, columns, error = result
+    names, positions = candidate.source
+    which = f"column {columns[0]} differs" if len(columns) == 1 else f"columns {numbers(columns)} differ"
+    return [Match(encoding, positions, tuple(name for name, _ in names), error, f"no match: {which} by up to {error:.2g}")]
 
 
 # ---- candidates -----------------------------------------------------------------------------------------------------
@@ -325,26 +299,19 @@ Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its
 DEFAULTS = {name: p.default for name, p in inspect.signature(Encoding).parameters.items() if name != "d_model"}
 
 
-class Candidate(NamedTuple):
-    """Encodings that differ only in the digits of their parameters, the shortest first; and presets with the same table."""
-
-    encodings: list[Encoding]
-    names: Names = ()
-
-
 def changes_of(encoding: Encoding) -> dict[str, Any]:
     """Return the keywords of an encoding that differ from the defaults."""
     return {k: v for k, v in encoding.to_dict()["convention"].items() if v != DEFAULTS[k]}
 
 
-def cost_of(encoding: Encoding, names: Names) -> float:
+def cost_of(encoding: Encoding, names: Names = ()) -> float:
     """Return the number of bits that describe an encoding, as a preset or by the digits of its parameters."""
     if names:
-        return limits.PRESET_BITS
+        return match.PRESET_BITS
     numbers = [v for v in changes_of(encoding).values() if isinstance(v, float)]
     usual_numbers = *TURNS, *_scales(encoding.d_model)
     digits = (1 if v in usual_numbers else len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
-    return limits.FIT_BITS + limits.DIGIT_BITS * sum(digits)
+    return match.FIT_BITS + match.DIGIT_BITS * sum(digits)
 
 
 def _scales(d_model: int) -> tuple[float, ...]:
@@ -379,36 +346,38 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
     return by_key
 
 
-def _presets(sample: Sample) -> Iterator[Candidate]:
-    for encoding, names in preset_encodings(sample.values.shape[1]).values():
-        yield Candidate([encoding], names)
+def _presets(rows: Rows) -> Iterator[Candidate]:
+    for encoding, names in preset_encodings(rows.values.shape[1]).values():
+        yield Candidate(match.PRESET_BITS, [encoding], names, is_fitted=False)
 
 
 # ---- fits -----------------------------------------------------------------------------------------------------------
 
 
-def _fits(sample: Sample) -> Iterator[Candidate]:
+def _fits(rows: Rows) -> Iterator[Candidate]:
     """Yield encodings with common or short decimal parameters, for each layout whose pairs have a constant radius."""
-    at = sample.rows if sample.positions is None else positions_at(sample.positions, sample.rows)
-    d_model = sample.values.shape[1]
+    at = rows.rows if rows.positions is None else positions_at(rows.positions, rows.rows)
+    d_model = rows.values.shape[1]
     names = {key: names for key, (_, names) in preset_encodings(d_model).items()}
-    odd = "zero" if d_model % 2 and not sample.values[:, -1].any() else "truncate"
+    odd = "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
     half = d_model // 2
     first = half + (d_model % 2 and odd == "truncate")
-    for layout, z in (("interleaved", sample.values[:, : 2 * half : 2] + 1j * sample.values[:, 1::2][:, :half]),
-                      ("halves", sample.values[:, :half] + 1j * sample.values[:, first : first + half])):
+    for layout, z in (("interleaved", rows.values[:, : 2 * half : 2] + 1j * rows.values[:, 1::2][:, :half]),
+                      ("halves", rows.values[:, :half] + 1j * rows.values[:, first : first + half])):
         radius = np.abs(z)
         scale = float(np.median(radius)) if half else 0.0
         noise = float(np.sqrt(np.mean((radius / scale - 1) ** 2))) if scale else math.inf
-        line = _line(at, z, sample.stored, noise * scale) if noise < limits.NOISE else None
+        line = _line(at, z, rows.stored, noise * scale) if noise < match.NOISE else None
         if line is None:
             continue
-        error = max(noise, 2.0 ** -PRECISION[sample.stored]) / math.sqrt(z.size)
+        error = max(noise, 2.0 ** -PRECISION[rows.stored]) / math.sqrt(z.size)
         structure = {"layout": layout, "odd": odd}
         for order in ("sin", "cos"):
             namings = _namings(line, scale, error, half, d_model, structure | {"order": order})
-            if encodings := [Encoding(d_model, **convention) for convention in namings]:
-                yield Candidate(encodings, names.get(key_of(encodings[0]), ()))
+            encodings = [Encoding(d_model, **convention) for convention in namings]
+            encodings.sort(key=lambda encoding: (cost_of(encoding), encoding.base))
+            if encodings:
+                yield Candidate(match.FIT_BITS, encodings, names.get(key_of(encodings[0]), ()))
 
 
 def _line(at: NDArray[Any], z: NDArray[np.complex128], stored: str, noise: float) -> Line | None:
@@ -422,7 +391,7 @@ def _line(at: NDArray[Any], z: NDArray[np.complex128], stored: str, noise: float
             return None
         sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[pairs])))
         w = sign * phases.frequency
-        fitted = pairs[(w[pairs] > 0) & (phases.error[pairs] < limits.KNOWN * w[pairs])]
+        fitted = pairs[(w[pairs] > 0) & (phases.error[pairs] < match.KNOWN * w[pairs])]
         if not len(fitted):
             return None
         line = line_through(fitted, w[fitted], phases.error[fitted] / w[fitted])
@@ -434,10 +403,10 @@ def _namings(
     line: Line, size: float, size_error: float, count: int, d_model: int, structure: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield conventions whose frequencies agree with a line; round parameters within fewer and fewer standard errors."""
-    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > limits.WIDEST_RATIO:
+    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > match.WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
-    for errors, least in limits.FITTED_DIGITS:
+    for errors, least in match.FITTED_DIGITS:
         scale = short(size, errors * size_error + least, _scales(d_model), 4000)
         common = structure | {"frequency_scale": line.multiple(errors, least), "scale": scale}
         if count == 1:
@@ -452,8 +421,6 @@ def _namings(
             if 1e-3 < abs(half - divisor) > error:
                 yield common | {"shift": short(half - divisor, error / abs(half - divisor))}
 
-
-KINDS = (_presets, _fits)
 
 
 # ---- positions ------------------------------------------------------------------------------------------------------
@@ -488,25 +455,36 @@ def approximation_of(encoding: Encoding) -> Approximation:
                          encoding.position_offset)
 
 
-def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
+def table_curve(encoding: Encoding, positions: NDArray[Any], arithmetic: Arithmetic) -> Curve:
+    """Return the curve of an encoding; the errors of all roundings of angles are bounded."""
+    rough = approximation_of(encoding)
+    unit = 2.0 ** -PRECISION[arithmetic.angles] if arithmetic.angles else 0.0
+    angles = (positions.astype(np.float64) + rough.offset)[:, None] * rough.frequency
+    # values may also be rounded before they are multiplied by the scale
+    rounding = (1 if abs(rough.scale) == 1 else 2) * 2.0 ** -PRECISION[arithmetic.table]
+    error = unit * errors_of_angles(rough.frequency, angles) + rounding
+    return Curve(encoding.encode(positions, dtype="float64"), error, abs(rough.scale), slack=0)
+
+
+def placed(encoding: Encoding, rows: Rows, reach: int) -> range | None:
     """Return the range of positions at which an encoding is nearest to the table, or None if no range is near enough."""
     rough = approximation_of(encoding)
     # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve the ambiguity
     fastest = np.argsort(-np.abs(rough.frequency), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
-    starts = _matching(rough, sample.values[0], order, reach)
-    rows, values = sample.rows[:16] - sample.rows[0], sample.values[:16][:, order]
-    place = _nearest_range(rough, starts, np.ones_like(starts), rows, values, order, sample.stored)
-    if place is None and len(rows) > 1 and len(starts):
-        nexts = _matching(rough, sample.values[1], order, reach)
-        steps, remainders = np.divmod(nexts[:64, None] - starts[:64], rows[1])
-        later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= limits.NEAR))
-        place = _nearest_range(rough, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
+    starts = _matching(rough, rows.values[0], order, reach)
+    at, values = rows.rows[:16] - rows.rows[0], rows.values[:16][:, order]
+    place = _nearest_range(rough, starts, np.ones_like(starts), at, values, order, rows.stored)
+    if place is None and len(at) > 1 and len(starts):
+        nexts = _matching(rough, rows.values[1], order, reach)
+        steps, remainders = np.divmod(nexts[:64, None] - starts[:64], at[1])
+        later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= match.NEAR))
+        place = _nearest_range(rough, starts[earlier], steps[later, earlier], at, values, order, rows.stored)
     if place is None:
         return None
     start, step = place
-    start -= step * int(sample.rows[0])
-    return range(start, start + step * sample.total, step)
+    start -= step * int(rows.rows[0])
+    return range(start, start + step * rows.total, step)
 
 
 def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
@@ -514,7 +492,7 @@ def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.
     p = np.arange(1, 2 * reach + 2) // 2
     p[::2] *= -1
     for column in order:
-        p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < limits.PLACED * abs(rough.scale)]
+        p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < match.PLACED * abs(rough.scale)]
         if not len(p):
             break
     return p[:8192]
@@ -532,4 +510,4 @@ def _nearest_range(
     floor = abs(rough.scale) * 2.0 ** -PRECISION[dtype]
     scores = values.size * np.log2(np.maximum(errors, floor)) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
     index = np.argmin(scores)
-    return (int(starts[index]), int(steps[index])) if errors[index] < limits.PLACED * abs(rough.scale) else None
+    return (int(starts[index]), int(steps[index])) if errors[index] < match.PLACED * abs(rough.scale) else None

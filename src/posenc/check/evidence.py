@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check import limits
-from posenc.check.arithmetic import FORMATS, PRECISION, narrowest, size_of
+from posenc.check import match
+from posenc.check.match import FORMATS, PRECISION, narrowest, size_of
 from posenc.check.reading import number, pairs
 
 # a sentence, and a transformation of cos + i sin that is its own inverse
@@ -58,7 +58,7 @@ class Line(NamedTuple):
 
         Return None if the base would be extreme.
         """
-        if abs(self.slope * divisor) > limits.WIDEST_RATIO:
+        if abs(self.slope * divisor) > match.WIDEST_RATIO:
             return None
         return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual_bases, 4)
 
@@ -119,14 +119,14 @@ def phases_of(
         residual = wrapped(np.angle(z[row] * np.conj(z[0])) - w * distance)
         bound = errors[row] + errors[0]
         # the bound allows for float32 arithmetic, but not for 16-bit arithmetic or for a table that ends
-        angle_error = np.where(np.isinf(error), math.inf, error * distance) + 8 * limits.FLOAT32 * np.abs(w) * distance
-        going &= (np.abs(residual) <= limits.SIGMAS * (angle_error + bound)) | (reach == 0)
+        angle_error = np.where(np.isinf(error), math.inf, error * distance) + 8 * match.FLOAT32 * np.abs(w) * distance
+        going &= (np.abs(residual) <= match.SIGMAS * (angle_error + bound)) | (reach == 0)
         w = np.where(going, w + residual / distance, w)
         error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
     if not distance:
         return None
     residual = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
-    is_used = (at[:, None] <= reach) & (np.abs(residual) < limits.SIGMAS * (error * at[:, None] + errors + errors[0]))
+    is_used = (at[:, None] <= reach) & (np.abs(residual) < match.SIGMAS * (error * at[:, None] + errors + errors[0]))
     # all rows within the reach, by least squares
     weights = np.where(is_used, np.maximum(errors, 2.0**-60) ** -2.0, 0.0)
     total = weights.sum(axis=0)
@@ -141,7 +141,7 @@ def phases_of(
     phase_error = np.where(enough, np.sqrt(1 / total) + middle * error, phase_error)
     start = float(positions[order[0]])
     return Phases(w, error, amplitude, wrapped(phase - w * start),
-                  phase_error + (error + 4 * limits.FLOAT32 * np.abs(w)) * abs(start), reach)
+                  phase_error + (error + 4 * match.FLOAT32 * np.abs(w)) * abs(start), reach)
 
 
 # ---- rotations -------------------------------------------------------------------------------------------------------
@@ -159,11 +159,11 @@ class Estimate(NamedTuple):
         if not self.is_known.any():
             return 0.0
         distance = np.abs(self.frequency - frequencies)
-        return float((distance <= limits.SIGMAS * self.error + limits.TIGHT * np.abs(frequencies))[self.is_known].mean())
+        return float((distance <= match.SIGMAS * self.error + match.TIGHT * np.abs(frequencies))[self.is_known].mean())
 
     def loose(self) -> Estimate:
         """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
-        return self._replace(error=np.maximum(self.error, limits.LOOSE / limits.SIGMAS * np.abs(self.frequency)))
+        return self._replace(error=np.maximum(self.error, match.LOOSE / match.SIGMAS * np.abs(self.frequency)))
 
 
 class Evidence(NamedTuple):
@@ -247,14 +247,14 @@ def _offset(phases: Phases, sign: int) -> float | None:
     """
     is_turned = (phases.amplitude > 0) & np.isfinite(phases.error)
     w, error = phases.frequency[is_turned], phases.error[is_turned]
-    turning = np.array(sorted(w[np.abs(w) > limits.SIGMAS * error], key=abs))
+    turning = np.array(sorted(w[np.abs(w) > match.SIGMAS * error], key=abs))
     slower_half = turning[: max(1, len(turning) // 2)]          # the signs of fast pairs are ambiguous
     if np.sum(np.sign(slower_half)) * sign < 0:
         return None
-    for offset in limits.OFFSETS:
+    for offset in match.OFFSETS:
         residual = np.abs(wrapped(phases.phase[is_turned] - w * offset))
-        bound = limits.SIGMAS * phases.phase_error[is_turned] + 1e-6 + 64 * limits.FLOAT32 * np.abs(w * offset)
-        if (residual <= bound).mean() > limits.MOST_PHASES:
+        bound = match.SIGMAS * phases.phase_error[is_turned] + 1e-6 + 64 * match.FLOAT32 * np.abs(w * offset)
+        if (residual <= bound).mean() > match.MOST_PHASES:
             return float(offset)
     return None
 
@@ -270,6 +270,6 @@ def _scales(
     # the values of slow pairs are all rounded in the same direction
     is_fast = is_turned & (np.abs(phases.frequency) * phases.reach > 2 * math.tau)
     mean = np.abs(values[:, is_fast if is_fast.any() else is_turned])
-    fine = max(limits.SIGMAS / math.sqrt(mean.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
+    fine = max(match.SIGMAS / math.sqrt(mean.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
     return tuple(dict.fromkeys((*(x for x in expected if abs(x - scale) <= error), short(scale, error / scale),
                                 short(float(mean.mean()), fine), short(float(mean.mean()), fine / 8)))), error

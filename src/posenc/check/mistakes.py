@@ -3,7 +3,7 @@
 To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
 those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in report.py, a line to the guide in
 docs/check.md, and a model with the mistake to tests/rotary_faults.py.  Mistakes in the columns of a function are in
-reading.py, the precisions in arithmetic.py, and tables that end or repeat in rotations.py.
+reading.py, and the precisions in match.py.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check.arithmetic import size_of
-from posenc.check.evidence import TURNS, Estimate, Orientation, line_through, short
-from posenc.check.limits import EXTREME_BASE, FITTED_DIGITS, SIGMAS, TIGHT
-from posenc.check.reading import number, pairs
+from posenc.check import match
+from posenc.check.evidence import TURNS, Estimate, Evidence, Orientation, line_through, short
+from posenc.check.match import NARROW, PRECISION, Arithmetic, Candidate, rotation_curve, size_of
+from posenc.check.reading import Reading, chunks, number, pairs
 
 BASES = (10000.0, 500000.0, 1000000.0, 5000000.0, 10000000.0, 100.0, 150000.0, 160000.0, 250000.0, 256.0, 2000.0)
 LLAMA3 = [{"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -34,14 +34,6 @@ USUAL_NUMBER = 3    # a keyword has another value, which many models have
 ONE_NUMBER = 4      # a number without a meaning was fitted
 FORMULA = 5         # a formula was fitted without an expectation
 EVERY_FREQUENCY = 6     # all frequencies were fitted
-
-
-class Candidate(NamedTuple):
-    """A rotation with its cost and its faults; `faults` is None if the keywords of the rotation show the differences."""
-
-    cost: int
-    rotary: Any             # a Rotary, or None if the mistake is impossible
-    faults: tuple[str, ...] | None = None
 
 
 class Situation(NamedTuple):
@@ -77,7 +69,8 @@ class Situation(NamedTuple):
         if len(chosen_pairs):
             errors = self.estimate.error[chosen_pairs] / np.abs(self.estimate.frequency[chosen_pairs])
             k = chosen_pairs[np.argmin(errors)]
-            yield short(float(frequencies[k] / self.estimate.frequency[k]), float(SIGMAS * errors.min()) + TIGHT, TURNS, 8)
+            error = float(match.SIGMAS * errors.min()) + match.TIGHT
+            yield short(float(frequencies[k] / self.estimate.frequency[k]), error, TURNS, 8)
 
     def factors(self) -> Iterator[float]:
         """Yield the factor of a scaling that divides the last frequencies."""
@@ -93,14 +86,14 @@ class Situation(NamedTuple):
             if len(chosen_pairs) > 1:
                 w, f = self.estimate.frequency[chosen_pairs], self.expected.frequencies[chosen_pairs]
                 line = line_through(chosen_pairs, w / f, self.estimate.error[chosen_pairs] / np.abs(w))
-                error = 4 * half * line.slope_error + TIGHT
-                base = self.expected.base * math.exp(np.clip(line.slope * half, -EXTREME_BASE, EXTREME_BASE))
+                error = 4 * half * line.slope_error + match.TIGHT
+                base = self.expected.base * math.exp(np.clip(line.slope * half, -match.EXTREME_BASE, match.EXTREME_BASE))
                 yield from (b for b in BASES if abs(math.log(b / base)) < error + 0.02) if is_usual else (short(base, error),)
 
     def widths(self) -> Iterator[int]:
         """Yield the even numbers n for which exponents 2 i / n give the estimates."""
         for base in self.bases(is_usual=False) if self.unscaled.base > 1 else ():
-            n = self.expected.rotary_dim * math.log(self.unscaled.base) / math.log(base) if base > 1 + TIGHT else 0
+            n = self.expected.rotary_dim * math.log(self.unscaled.base) / math.log(base) if base > 1 + match.TIGHT else 0
             if 0 < 2 * round(n / 2) != self.expected.rotary_dim and abs(n - 2 * round(n / 2)) < 0.25:
                 yield 2 * round(n / 2)
 
@@ -177,18 +170,18 @@ ORIENTATIONS: tuple[Orientation, ...] = (
 
 def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least: float = 1.0) -> list[Candidate]:
     """Return the candidates in the order of their cost; at least this share of the frequencies is near the estimates."""
-    proposed = [Candidate(FORMULA, rotary) for rotary in _formulas(estimate, head_dim, expected)]
+    proposed = [(FORMULA, rotary, None) for rotary in _formulas(estimate, head_dim, expected)]
     if expected is not None:
-        proposed.append(Candidate(NOTHING, expected, ()))
         s = Situation(expected, changed(expected, scaling=None) or expected, expected.scaling or {}, estimate)
         count = expected.rotary_dim // 2
         words = {"type": s.scaling.get("rope_type", ""), "dim": 2 * count, "count": count, "last": count - 1}
         for mistake in MISTAKES:
             for x in mistake.values(s):
                 text = (mistake.sentence.format(**words, x=number(x)),) if mistake.sentence else None
-                proposed.append(Candidate(mistake.cost, mistake.change(s, x), text))
-    return sorted((candidate for candidate in proposed if candidate.rotary is not None
-                   and estimate.share_near(candidate.rotary.frequencies) >= least), key=lambda candidate: candidate.cost)
+                proposed.append((mistake.cost, mistake.change(s, x), text))
+    proposed.sort(key=lambda row: row[0])
+    return [Candidate(cost, [rotary], faults, cost >= USUAL_NUMBER) for cost, rotary, faults in proposed
+            if rotary is not None and estimate.share_near(rotary.frequencies) >= least]
 
 
 def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Iterator[Rotary | None]:
@@ -202,16 +195,16 @@ def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Ite
         blank = blank.replace(scaling={"rope_type": "proportional", "partial_rotary_factor": (turning[-1] + 1) / count})
     line = line_through(turning, w[turning], estimate.error[turning] / w[turning])
     # frequencies that were computed in float32 show a usual base only approximately
-    for errors, least in ((4, TIGHT), *((errors, 2.0**-52) for errors, _ in FITTED_DIGITS)):
+    for errors, least in ((4, match.TIGHT), *((errors, 2.0**-52) for errors, _ in match.FITTED_DIGITS)):
         base = blank.base if len(turning) == 1 else line.base(count, errors, least, BASES)
-        if base is not None and (base in BASES or least < TIGHT):
+        if base is not None and (base in BASES or least < match.TIGHT):
             yield changed(blank, base=base, frequency_scale=line.multiple(errors, least))
 
 
 def explicit(estimate: Estimate, head_dim: int, axes: Any = None) -> Candidate:
     """Return the rotation with the estimated frequencies."""
     values = np.where(np.abs(estimate.frequency) > estimate.error, estimate.frequency, 0.0)
-    return Candidate(EVERY_FREQUENCY, Rotary(head_dim, rotary_dim=2 * len(values), axes=axes, frequencies=values))
+    return Candidate(EVERY_FREQUENCY, [Rotary(head_dim, rotary_dim=2 * len(values), axes=axes, frequencies=values)], None)
 
 
 def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
@@ -220,6 +213,15 @@ def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
         return rotary.replace(**changes)
     except ValueError:
         return None
+
+
+class Explanation(NamedTuple):
+    """A rotation that gives the values of a sample."""
+
+    rotary: Rotary
+    arithmetic: Arithmetic
+    faults: tuple[str, ...]
+    evidence: Evidence
 
 
 # ---- sentences ------------------------------------------------------------------------------------------------------
@@ -279,3 +281,72 @@ def of_scale(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[str,
         if not math.isclose(attention, 1) and math.isclose(size_of(rotary), expected.scale * factor, rel_tol=1e-3):
             return (f"attention_scaling {attention:.4g} {words}",)
     return (f"cosines and sines are multiplied by {number(size_of(rotary))}, {source} {number(size_of(expected))}",)
+
+
+def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
+    """Return the layout of a rotation, its faults, and its remarks."""
+    layout = reading.layout or reading.repeated
+    expected_layout = (layout or "halves") if expected is None else expected.layout
+    if layout in (None, expected_layout):
+        return expected_layout, (), ()
+    if reading.layout:
+        return layout, (f"layout is {layout}, {source} {expected_layout}",), ()
+    if layout == "halves":
+        remark = "the tables have their columns twice, as halves, and do not show the layout of the rotation"
+        return expected_layout, (), (remark,)
+    twice = "the tables have each column twice in succession, as for layout interleaved"
+    return expected_layout, (f"{twice}, {source} {expected_layout}",), ()
+
+
+def of_arithmetic(how: Arithmetic, reference: NDArray[np.complex128], dtype: str, computes_in: str) -> tuple[str, ...]:
+    """Return the faults of an arithmetic; the right values may need no more bits than the table has."""
+    table = how.table if PRECISION[how.table] < PRECISION[dtype] and how.table != computes_in else ""
+    needed = match.both_rounded(reference, dtype)
+    if table and PRECISION[match.narrowest(np.stack([needed.real, needed.imag]), dtype)] <= PRECISION[table]:
+        table = ""
+    above = f" above {2 ** PRECISION.get(how.positions, 0):,}"
+    roundings = (("inv_freq was", how.frequencies, ""), ("positions were", how.positions, above),
+                 ("angles were", how.angles, ""), ("tables were", table, ""))
+    return tuple(f"{what} rounded to {name}{where}" for what, name, where in roundings if name in NARROW)
+
+
+def of_rows(reading: Reading, explanation: Explanation, is_whole: bool) -> tuple[str, float]:
+    """Compare all rows with the rotation found in the sample, or in its first rows if `is_whole` is False.
+
+    Return the fault of the rows that differ, and the last position before them.
+    """
+    total, evidence = len(reading.positions), explanation.evidence
+    if is_whole and (len(reading.rows) == total or explanation.arithmetic.is_narrow):
+        return "", math.inf
+    float32 = explanation.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
+
+    def differs(positions: NDArray[Any], values: NDArray[np.complex128]) -> NDArray[np.bool_]:
+        at, values = positions + evidence.shift, evidence.turned(values)
+        is_wrong = rotation_curve(explanation.rotary, at, explanation.arithmetic).differs(values, explanation.arithmetic)
+        if is_wrong.any() and is_whole:
+            is_wrong &= rotation_curve(explanation.rotary, at, float32).differs(values, float32)
+        return np.asarray((is_wrong | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))
+
+    parts = chunks(total, len(explanation.rotary.frequencies))
+    differing = np.flatnonzero(np.concatenate([differs(reading.positions[rows], reading.read(rows)) for rows in parts]))
+    if not len(differing):
+        return "" if is_whole else "the values at some positions differ", math.inf
+    row = int(differing[0])
+    last_right, first_wrong = (int(abs(reading.positions[k])) for k in (max(row - 1, 0), row))
+    if len(differing) < total - row or row == 0 or total - row == 1:
+        which = "1 row differs, at" if len(differing) == 1 else f"{len(differing)} rows differ, the first at"
+        return f"{which} position {first_wrong:,}", last_right
+    call, rows_there = reading.call, reading.read([row, row - 1, 0])
+    while call is not None and first_wrong - last_right > 1:
+        middle = np.array([(first_wrong + last_right) // 2])
+        if differs(middle, call(middle))[0]:
+            first_wrong = int(middle[0])
+        else:
+            last_right = int(middle[0])
+    if call is not None:
+        rows_there = np.concatenate([call(np.array([position])) for position in (first_wrong, last_right, 0)])
+    if np.array_equal(rows_there[0], rows_there[2]):
+        return f"the table ends at {first_wrong:,} and repeats", last_right
+    if np.array_equal(rows_there[0], rows_there[1]):
+        return f"the table ends at {first_wrong:,} and its last row is repeated", last_right
+    return f"the values differ from position {first_wrong:,} on", last_right

@@ -11,8 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check.arithmetic import FORMATS, axes_of, float64_of, narrowest, size_of
-from posenc.check.limits import ALIKE, CHUNK, FIRST, PROBES, REACHES, REPEATABLE, SMALL, SPREAD, TABLE_SAMPLE
+from posenc.check.match import (
+    ALIKE,
+    CHUNK,
+    FIRST,
+    FORMATS,
+    PROBES,
+    REACHES,
+    REPEATABLE,
+    SMALL,
+    SPREAD,
+    TABLE_SAMPLE,
+    axes_of,
+    float64_of,
+    narrowest,
+    size_of,
+)
 
 Layout = Literal["halves", "interleaved"]
 
@@ -43,7 +57,7 @@ def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
         hint = "" if value is None else "; read a file with numpy.load, or use the command line"
         raise TypeError(f"{name} is {value!r}, expected an array{hint}")
     if hasattr(value, "detach"):
-        from posenc.check.models import array_of_tensor
+        from posenc.check.calls import array_of_tensor
 
         array = array_of_tensor(name, value)
     else:
@@ -79,7 +93,7 @@ def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> NDAr
 # ---- tables of encodings --------------------------------------------------------------------------------------------
 
 
-class Sample(NamedTuple):
+class Rows(NamedTuple):
     """The sampled rows of a table that are finite and not zero."""
 
     rows: NDArray[np.intp]          # row numbers
@@ -109,7 +123,7 @@ def table_of(table: Any) -> tuple[NDArray[Any], str]:
     return array, dtype
 
 
-def sample_of(table: NDArray[Any], dtype: str, positions: range | NDArray[Any] | None) -> Sample | None:
+def rows_of(table: NDArray[Any], dtype: str, positions: range | NDArray[Any] | None) -> Rows | None:
     """Sample the rows of a table; return None if no row is usable."""
     total, d_model = table.shape
     first = max(16, min(FIRST, TABLE_SAMPLE // d_model))
@@ -124,7 +138,7 @@ def sample_of(table: NDArray[Any], dtype: str, positions: range | NDArray[Any] |
     if not usable.any():
         return None
     values = values[usable]
-    return Sample(rows[usable], values, rows[zero].tolist(), narrowest(values, dtype), total, positions)
+    return Rows(rows[usable], values, rows[zero].tolist(), narrowest(values, dtype), total, positions)
 
 
 # ---- tables of rotations --------------------------------------------------------------------------------------------
@@ -366,7 +380,7 @@ def _variants(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yield a function of arrays, then the same function with tensors instead, if PyTorch is installed."""
     yield function
     with contextlib.suppress(ImportError):
-        from posenc.check.models import with_tensors
+        from posenc.check.calls import with_tensors
 
         yield with_tensors(function)
 

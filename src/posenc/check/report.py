@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from posenc import Rotary
-from posenc.check.limits import ERRORS_AT
+from posenc.check.match import ERRORS_AT
 from posenc.check.reading import is_pair
 from posenc.check.rotations import SOURCE, matched
 

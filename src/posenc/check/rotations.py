@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check import arithmetic, mistakes
-from posenc.check.arithmetic import NARROW, PRECISION, Arithmetic, axes_of, difference, exact, positions_near, size_of
+from posenc.check import match, mistakes
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.limits import ALIKE, ERRORS_AT, MOST_COLUMNS, NO_DIGIT, NOT_KNOWN, SIGMAS
-from posenc.check.mistakes import ORIENTATIONS, Candidate, changed
-from posenc.check.reading import Reading, chunks, pairs, read_arrays, read_function, spread, valid_positions
+from posenc.check.match import Candidate, Sample, axes_of, difference, exact, rotation_curve, size_of
+from posenc.check.mistakes import ORIENTATIONS, Explanation, changed
+from posenc.check.reading import Reading, pairs, read_arrays, read_function, spread, valid_positions
 
 SOURCE = "the configuration has"
 OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
@@ -124,12 +123,12 @@ def identify_rotary(
     size = None if head_dim is None else _integer("head_dim", head_dim, 2)
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; call identify_rotary without head_dim")
-    match = matched(rotation, expected, source, positions, size, any_order)
-    return [] if expected is None and match.rotary is None else [match]
+    result = matched(rotation, expected, source, positions, size, any_order)
+    return [] if expected is None and result.rotary is None else [result]
 
 
 def assert_rotary(
-    f: Any, expect: Any, up_to: SupportsIndex | None = None, *, largest_error: float = NO_DIGIT, any_order: bool = False
+    f: Any, expect: Any, up_to: SupportsIndex | None = None, *, largest_error: float = match.NO_DIGIT, any_order: bool = False
 ) -> None:
     """Raise an AssertionError, with a sentence for each difference, if a function does not rotate as expected.
 
@@ -189,19 +188,19 @@ def assert_rotary(
         if last_position >= 2**63:
             raise ValueError(f"up_to is {last_position}, expected at most 2**63 - 1")
     else:
-        limits = valid_positions(expected), longest(expect) if source == SOURCE else None
-        last_position = min((limit for limit in limits if limit is not None), default=LAST + 1) - 1
-    positions = np.union1d(spread(min(last_position, 2**62), 64, 64), positions_near(last_position)) if callable(f) else None
-    readings = read(f, expected, positions, None, any_order)
-    match = _merged([judged(reading, expected, source) for reading in readings], expected)
-    if match.faults:
-        raise AssertionError("; ".join(match.faults))
+        lengths = valid_positions(expected), longest(expect) if source == SOURCE else None
+        last_position = min(filter(None, lengths), default=LAST + 1) - 1
+    sampled = np.union1d(spread(min(last_position, 2**62), 64, 64), match.positions_near(last_position))
+    readings = read(f, expected, sampled if callable(f) else None, None, any_order)
+    result = _merged([judged(reading, expected, source) for reading in readings], expected)
+    if result.faults:
+        raise AssertionError("; ".join(result.faults))
     for reading in readings:
         if reading.call is not None:
-            at = positions_near(last_position, axes_of(expected))
+            at = match.positions_near(last_position, axes_of(expected))
             error = float(difference(reading.call(at), exact(expected, at)).max(initial=0))
             if error > largest_error:
-                raise AssertionError(f"{match.reason}; near position {last_position:,}, the error is {error:.2g}, "
+                raise AssertionError(f"{result.reason}; near position {last_position:,}, the error is {error:.2g}, "
                                      f"more than largest_error, {largest_error:g}")
 
 
@@ -288,15 +287,6 @@ class Result(NamedTuple):
     errors: Mapping[int, float] = MappingProxyType({})
 
 
-class Explanation(NamedTuple):
-    """A rotation that gives the values of a sample."""
-
-    rotary: Rotary
-    arithmetic: Arithmetic
-    faults: tuple[str, ...]
-    evidence: Evidence
-
-
 class Question(NamedTuple):
     """What is compared: a reading and the expected rotation."""
 
@@ -364,7 +354,8 @@ def _directly(question: Question, positions: NDArray[Any], values: NDArray[np.co
     if target is None or axes_of(target) != (1 if positions.ndim == 1 else len(positions)):
         return Result(None, math.inf, (), (remark,))
     distance = float(difference(values, exact(target, positions)).max())
-    if arithmetic.explained(target, positions, values, question.reading.dtype) is not None:
+    sample = Sample(positions, values, question.reading.dtype, rotation_curve)
+    if next(match.explanations([Candidate(0, [target], (), False, sample)], match.plain(sample.dtype)), None):
         return Result(target, distance, (), (remark,))
     return Result(None, distance, (f"the values differ from the expected ones by {distance:.2g}",), (remark,))
 
@@ -372,48 +363,38 @@ def _directly(question: Question, positions: NDArray[Any], values: NDArray[np.co
 # ---- the rule -------------------------------------------------------------------------------------------------------
 
 
-def _explanations(
-    question: Question, evidence: Evidence, first_rows: bool = False
-) -> Iterator[tuple[Evidence, Candidate, bool]]:
-    """Yield evidence, a candidate, and whether its arithmetic must round to 16 bits, in the order of their cost.
+def _candidates(question: Question, evidence: Evidence, is_narrow: bool) -> Iterator[Candidate]:
+    """Yield the candidates in the order of their cost; it costs most to believe an offset of the positions."""
+    for view in [evidence, evidence.shifted()] if evidence.offset else [evidence]:
+        estimate = view.estimate.loose() if is_narrow else view.estimate
+        expected = [] if question.target is None else [Candidate(mistakes.NOTHING, [question.target], (), False)]
+        for candidate in [*expected, *mistakes.candidates(estimate, question.target, question.size)]:
+            yield _sized(candidate, view)._replace(is_fitted=candidate.is_fitted and not is_narrow)
 
-    It costs least to believe the positions as given; then an offset of the positions, or an arithmetic in 16 bits; most, that
-    the frequencies follow no formula.
-    """
-    target = question.target
-    views = [evidence, evidence.shifted()] if evidence.offset else [evidence]
-    for narrow in (False,) if first_rows else (False, True):
-        for view in views:
-            estimate = view.estimate.loose() if narrow else view.estimate
-            proposed = mistakes.candidates(estimate, target, question.size)
-            for candidate in proposed if target is None else [Candidate(mistakes.NOTHING, target, ()), *proposed]:
-                yield view, candidate, narrow
-    if not first_rows:
-        yield evidence, mistakes.explicit(evidence.estimate, question.size), False
+
+def _sized(candidate: Candidate, evidence: Evidence) -> Candidate:
+    """Return a candidate with each possible scale, and with the sample."""
+    sample = Sample(evidence.positions, evidence.values, evidence.dtype, rotation_curve, ~evidence.zero)
+    return candidate._replace(
+        conventions=list(evidence.sized(candidate.conventions[0])), source=(evidence, candidate), sample=sample)
 
 
 def _first(question: Question, evidence: Evidence, first_rows: bool = False) -> Explanation | None:
-    """Return the first candidate that explains the values.
-
-    A fitted candidate that explains the values only with rounded angles may have parameters with too few digits; the next
-    candidates may have more.
-    """
-    with_rounded_angles: Explanation | None = None
-    for view, candidate, narrow in _explanations(question, evidence, first_rows):
-        if with_rounded_angles is not None and (narrow or candidate.cost == mistakes.EVERY_FREQUENCY):
-            return with_rounded_angles
-        for rotary in view.sized(candidate.rotary):
-            how = arithmetic.explained(rotary, view.positions, view.values, view.dtype, narrow, ~view.zero)
-            if how is not None:
-                faults = candidate.faults
-                if faults is None and question.target is not None:
-                    faults = mistakes.differences(candidate.rotary, question.target, question.source)
-                explanation = Explanation(rotary, how, (*(faults or ()), *view.faults), view)
-                if not how.angles or with_rounded_angles is None and (narrow or candidate.faults is not None):
-                    return explanation
-                with_rounded_angles = with_rounded_angles or explanation
-                break
-    return with_rounded_angles
+    """Return the first explanation: in plain arithmetic, in arithmetic of 16 bits, or by frequencies without a formula."""
+    plain, narrow = match.plain(evidence.dtype), match.narrow(evidence.dtype)
+    ways = [lambda: match.explanations(_candidates(question, evidence, False), plain)]
+    if not first_rows:
+        every = mistakes.explicit(evidence.estimate, question.size)
+        every = _sized(every, evidence)
+        ways += [lambda: match.explanations(_candidates(question, evidence, True), narrow),
+                 lambda: match.explanations([every], plain)]
+    candidate, rotary, how = next((result for way in ways for result in way()), (None, None, None))
+    if candidate is None:
+        return None
+    view, (_, conventions, faults, *_) = candidate.source
+    if faults is None and question.target is not None:
+        faults = mistakes.differences(conventions[0], question.target, question.source)
+    return Explanation(rotary, how, (*(faults or ()), *view.faults), view)
 
 
 def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result:
@@ -434,13 +415,13 @@ def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.comp
         reach /= 2
     if explanation is None:
         return _nearest(one_axis, evidence)
-    result = _described(one_axis, explanation, *_rest(question.reading, explanation, is_whole))
+    result = _described(one_axis, explanation, *mistakes.of_rows(question.reading, explanation, is_whole))
     if axes is None or result.rotary is None:
         return result
     rotary = result.rotary.replace(axes=axes)
     mixed = np.arange(16) * np.arange(1, 1 + max(axes) + 1)[:, None] % 61
     call = question.reading.call
-    is_right = call is None or difference(call(mixed), exact(rotary, mixed)).max() <= ALIKE * abs(size_of(rotary))
+    is_right = call is None or difference(call(mixed), exact(rotary, mixed)).max() <= match.ALIKE * abs(size_of(rotary))
     faults = () if is_right or result.faults else ("the pairs have the positions of other axes than expected",)
     return result._replace(rotary=rotary, faults=(*result.faults, *faults))
 
@@ -448,22 +429,22 @@ def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.comp
 def _described(question: Question, explanation: Explanation, end: str, last_position: float) -> Result:
     """Return the result for an explanation, with all its faults and remarks; `end` is the fault of rows that differ."""
     reading, target, evidence, how = question.reading, question.target, explanation.evidence, explanation.arithmetic
-    layout, of_layout, remarks = _layout(reading, target, question.source)
+    layout, of_layout, remarks = mistakes.of_layout(reading, target, question.source)
     rotary = explanation.rotary.replace(layout=layout)
     distance = difference(reading.read(reading.rows), exact(rotary, reading.positions[reading.rows]))
     if not reading.call:
         last_position = min(last_position, float(np.abs(reading.positions).max()))
     errors = _errors(explanation, target, last_position)
     reference = exact(rotary, evidence.positions)
-    of_arithmetic = _of_arithmetic(how, reference, reading.dtype, question.computes_in)
+    of_arithmetic = mistakes.of_arithmetic(how, reference, reading.dtype, question.computes_in)
     if how.angles == "float32" and not of_arithmetic and not explanation.faults:
         position, error = max(errors.items())
         remarks = (f"float32 angles: the error is {error:.1g} at position {position:,}", *remarks)
     elif not of_arithmetic:
-        exactly = not end and bool((evidence.values == arithmetic.both_rounded(reference, evidence.dtype)).all())
+        exactly = not end and bool((evidence.values == match.both_rounded(reference, evidence.dtype)).all())
         rounding = "every value correctly rounded" if exactly else "rounding"
         remarks = (f"{how.angles} angles" if how.angles else rounding, *remarks)
-    unknown = np.flatnonzero(SIGMAS * evidence.estimate.error > NOT_KNOWN * np.abs(rotary.frequencies))
+    unknown = np.flatnonzero(match.SIGMAS * evidence.estimate.error > match.NOT_KNOWN * np.abs(rotary.frequencies))
     unknown = unknown[rotary.frequencies[unknown] != 0]
     if len(unknown):
         remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
@@ -472,35 +453,8 @@ def _described(question: Question, explanation: Explanation, end: str, last_posi
     return Result(rotary, largest, tuple(filter(None, faults)), remarks, errors)
 
 
-def _layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
-    """Return the layout of a rotation, its faults, and its remarks."""
-    layout = reading.layout or reading.repeated
-    expected_layout = (layout or "halves") if expected is None else expected.layout
-    if layout in (None, expected_layout):
-        return expected_layout, (), ()
-    if reading.layout:
-        return layout, (f"layout is {layout}, {source} {expected_layout}",), ()
-    if layout == "halves":
-        remark = "the tables have their columns twice, as halves, and do not show the layout of the rotation"
-        return expected_layout, (), (remark,)
-    twice = "the tables have each column twice in succession, as for layout interleaved"
-    return expected_layout, (f"{twice}, {source} {expected_layout}",), ()
-
-
-def _of_arithmetic(how: Arithmetic, reference: NDArray[np.complex128], dtype: str, computes_in: str) -> tuple[str, ...]:
-    """Return the faults of an arithmetic; the right values may need no more bits than the table has."""
-    table = how.table if PRECISION[how.table] < PRECISION[dtype] and how.table != computes_in else ""
-    needed = arithmetic.both_rounded(reference, dtype)
-    if table and PRECISION[arithmetic.narrowest(np.stack([needed.real, needed.imag]), dtype)] <= PRECISION[table]:
-        table = ""
-    above = f" above {2 ** PRECISION.get(how.positions, 0):,}"
-    roundings = (("inv_freq was", how.frequencies, ""), ("positions were", how.positions, above),
-                 ("angles were", how.angles, ""), ("tables were", table, ""))
-    return tuple(f"{what} rounded to {name}{where}" for what, name, where in roundings if name in NARROW)
-
-
 def _errors(explanation: Explanation, target: Rotary | None, last_position: float) -> dict[int, float]:
-    """Return the largest differences from the expected rotation near each of ERRORS_AT, up to the last position.
+    """Return the largest differences from the expected rotation near each of match.ERRORS_AT, up to the last position.
 
     If no rotation is expected, return the differences from the rotation that was found.
     """
@@ -508,66 +462,22 @@ def _errors(explanation: Explanation, target: Rotary | None, last_position: floa
     if how.angles == "float32" and not how.frequencies:
         how = how._replace(frequencies="float32")
     errors = {}
-    end = [] if last_position > ERRORS_AT[-1] else [int(last_position)]
-    for position in [*(p for p in ERRORS_AT if p < last_position), *end]:
-        at = arithmetic.positions_near(position)
-        values = explanation.evidence.turned(arithmetic.computed(explanation.rotary, at + explanation.evidence.shift, how))
+    end = [] if last_position > match.ERRORS_AT[-1] else [int(last_position)]
+    for position in [*(p for p in match.ERRORS_AT if p < last_position), *end]:
+        at = match.positions_near(position)
+        values = explanation.evidence.turned(match.computed(explanation.rotary, at + explanation.evidence.shift, how))
         errors[position] = float(difference(values, exact(reference, at)).max(initial=0))
     return errors
 
 
-def _rest(reading: Reading, explanation: Explanation, is_whole: bool) -> tuple[str, float]:
-    """Compare all rows with the rotation found in the sample, or in its first rows if `is_whole` is False.
-
-    Return the fault of the rows that differ, and the last position before them.
-    """
-    total, evidence = len(reading.positions), explanation.evidence
-    if is_whole and (len(reading.rows) == total or explanation.arithmetic.is_narrow):
-        return "", math.inf
-    float32 = explanation.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
-
-    def differs(positions: NDArray[Any], values: NDArray[np.complex128]) -> NDArray[np.bool_]:
-        at, values = positions + evidence.shift, evidence.turned(values)
-        is_wrong = arithmetic.unexplained(explanation.rotary, at, values, explanation.arithmetic)
-        if is_wrong.any() and is_whole:
-            is_wrong &= arithmetic.unexplained(explanation.rotary, at, values, float32)
-        return np.asarray((is_wrong | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))
-
-    parts = chunks(total, len(explanation.rotary.frequencies))
-    differing = np.flatnonzero(np.concatenate([differs(reading.positions[rows], reading.read(rows)) for rows in parts]))
-    if not len(differing):
-        return "" if is_whole else "the values at some positions differ", math.inf
-    row = int(differing[0])
-    last_right, first_wrong = (int(abs(reading.positions[k])) for k in (max(row - 1, 0), row))
-    if len(differing) < total - row or row == 0 or total - row == 1:
-        which = "1 row differs, at" if len(differing) == 1 else f"{len(differing)} rows differ, the first at"
-        return f"{which} position {first_wrong:,}", last_right
-    call, rows_there = reading.call, reading.read([row, row - 1, 0])
-    while call is not None and first_wrong - last_right > 1:
-        middle = np.array([(first_wrong + last_right) // 2])
-        if differs(middle, call(middle))[0]:
-            first_wrong = int(middle[0])
-        else:
-            last_right = int(middle[0])
-    if call is not None:
-        rows_there = np.concatenate([call(np.array([position])) for position in (first_wrong, last_right, 0)])
-    if np.array_equal(rows_there[0], rows_there[2]):
-        return f"the table ends at {first_wrong:,} and repeats", last_right
-    if np.array_equal(rows_there[0], rows_there[1]):
-        return f"the table ends at {first_wrong:,} and its last row is repeated", last_right
-    return f"the values differ from position {first_wrong:,} on", last_right
-
-
 def _nearest(question: Question, evidence: Evidence) -> Result:
     """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
-    target = question.target
-    proposed = [candidate.rotary for candidate in mistakes.candidates(evidence.estimate, target, question.size, MOST_COLUMNS)]
-    proposed += [] if target is None else [target]
-    if not proposed:
+    proposed = mistakes.candidates(evidence.estimate, question.target, question.size, match.MOST_COLUMNS)
+    proposed += [] if question.target is None else [Candidate(mistakes.NOTHING, [question.target], ())]
+    sized = (_sized(candidate, evidence) for candidate in proposed)
+    result = match.nearest((candidate._replace(conventions=candidate.conventions[:1]) for candidate in sized), -1.0)
+    if result is None:
         return Result(None, math.inf, (NO_ROTATION,))
-    rotary = next(evidence.sized(max(proposed, key=lambda rotary: evidence.estimate.share_near(rotary.frequencies))))
-    error = difference(evidence.values, exact(rotary, evidence.positions))
-    differs = arithmetic.unexplained(rotary, evidence.positions, evidence.values, Arithmetic(evidence.dtype, "float32"))
-    which = pairs(np.flatnonzero(differs.any(axis=0)))
-    return Result(None, float(error.max()), (
-        f"{NO_ROTATION}; the nearest one, {rotary!r}, differs in {which} by up to {error.max():.2g}",))
+    _, rotary, columns, error = result
+    return Result(None, error, (
+        f"{NO_ROTATION}; the nearest one, {rotary!r}, differs in {pairs(columns)} by up to {error:.2g}",))
