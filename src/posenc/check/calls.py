@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from posenc.check.match import Array
 
 # the roles of parameters, by the names that projects give them
 ROLES = {
@@ -27,7 +28,7 @@ Module = nn.Module
 DTYPES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
-def array_of_tensor(name: str, tensor: Tensor) -> NDArray[Any]:
+def array_of_tensor(name: str, tensor: Tensor) -> Array:
     """Return a tensor as an array, with the bits of bfloat16 as uint16."""
     if tensor.is_meta:
         raise ValueError(f"{name} is on the meta device, expected a tensor with values")

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import posenc
 from posenc import Encoding
 from posenc.check import match
 from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
-from posenc.check.match import FORMATS, NARROW, PRECISION, Arithmetic, Candidate, Curve, Sample, errors_of_angles, float64_of
+from posenc.check.match import Arithmetic, Array, Candidate, Curve, Reals, Sample, Waves
 from posenc.check.reading import Rows, chunks, numbers, positions_at, positions_of, rows_of, table_of
 
 # ---- identify -------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     """
 
     encoding: Encoding
-    positions: range | NDArray[Any]
+    positions: range | Array
     presets: tuple[str, ...]
     difference: float
     reason: str
@@ -117,57 +117,36 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         raise ValueError(f"table has {d_model} columns, expected at most {match.WIDEST}")
     if not isinstance(nearest, bool):
         raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
-    at = None if positions is None else _given_positions(positions, rows)
+    if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
+        positions = range(positions)
+    at = None if positions is None else positions_of(positions, rows=rows)
+    at = positions if isinstance(positions, range) else at
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
         sample = rows_of(array, dtype, at)
         if sample is None:
             return []
-        compared = (_compared(array, dtype, sample.stored, result) for result in _explanations(sample))
+        compared = (_compared(array, dtype, *explanation) for explanation in _explanations(sample))
         return [*filter(None, compared)] or (_nearest(sample) if nearest else [])
 
 
-def _given_positions(positions: Any, rows: int) -> range | NDArray[Any]:
-    if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
-        positions = range(positions)
-    array = positions_of(positions, rows=rows)
-    return positions if isinstance(positions, range) else array
+def _explanations(rows: Rows) -> list[tuple[Candidate, Encoding, Arithmetic]]:
+    """Return the explanations of a table, cheapest first, by the first group of candidates that has any.
 
-
-class Result(NamedTuple):
-    """A convention that explains the rows of a table; `cost` is the number of bits that describe it, with its positions."""
-
-    rank: tuple[int, int]       # the lowest for the smallest errors
-    cost: float
-    encoding: Encoding
-    names: Names
-    positions: range | NDArray[Any]
-    how: Arithmetic
-
-    @property
-    def reason(self) -> str:
-        if self.how.noise:
-            return f"noise of {self.how.noise * abs(self.encoding.scale):.1g}"
-        return f"{self.how.angles} {'arithmetic' if self.how.is_narrow else 'angles'}" if self.how.angles else "rounding"
-
-
-def _explanations(rows: Rows) -> list[Result]:
-    """Return the cheapest explanations of a table, cheapest first, of the first group of candidates with any.
-
-    Candidates of similar cost are all returned, because longer parameters may be the true ones.
+    Those of similar cost are all returned, because longer parameters may be the true ones.
     """
     for group in _groups(rows):
-        results = sorted(filter(None, (_result(rows, *explanation) for explanation in group)), key=lambda result: result[:2])
-        results = [r for r in results if r.rank == results[0].rank and r.cost < results[0].cost + match.TIE]
-        first: dict[Any, Result] = {}
-        for result in results:      # the same table may have several encodings
-            where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
-            first.setdefault((key_of(result.encoding), where), result)
-        # a negative start is equivalent to a position offset
+        ranked = sorted(((*_cost(rows, *explanation), explanation) for explanation in group), key=lambda row: row[:2])
+        first: dict[Any, tuple[Candidate, Encoding, Arithmetic]] = {}
+        for errors, cost, explanation in ranked:
+            if errors == ranked[0][0] and cost < min(ranked[0][1] + match.TIE, math.inf):
+                (_, positions), encoding = explanation[0].source, explanation[1]
+                where = positions if isinstance(positions, range) else None         # the caller's array is the same for all
+                first.setdefault((key_of(encoding), where), explanation)            # the same table may have several encodings
         if first:
-            from_zero = [r for r in first.values() if not isinstance(r.positions, range) or r.positions.start >= 0]
-            return from_zero or [*first.values()]
+            # a negative start is equivalent to a position offset
+            return [first[key] for key in first if key[1] is None or key[1].start >= 0] or [*first.values()]
     return []
 
 
@@ -180,7 +159,7 @@ def _groups(rows: Rows) -> Iterator[Iterator[tuple[Candidate, Encoding, Arithmet
     # with fewer digits, fits may explain most rows
     yield match.explanations([fit._replace(sample=fit.sample._replace(other_rows=0.0)) for fit in fits], plain)
     yield match.explanations(fits, plain)
-    yield match.explanations(presets, [Arithmetic(rows.stored, rows.stored)] if rows.stored in NARROW else [])
+    yield match.explanations(presets, [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else [])
     yield (result for candidate in presets + fits for result in match.explanations([candidate], _noise(candidate)))
     for kind in (_presets, _fits) if rows.positions is None else ():
         # far away, large errors of angles would allow for wrong parameters
@@ -198,11 +177,15 @@ def _placed(candidates: Iterable[Candidate], rows: Rows, reach: int) -> list[Can
     return result
 
 
-def _sampled(candidate: Candidate, rows: Rows, positions: range | NDArray[Any]) -> Candidate:
+def _sampled(candidate: Candidate, rows: Rows, positions: range | Array) -> Candidate:
     at = positions_at(positions, rows.rows)
     sample = Sample(at, rows.values, rows.stored, table_curve, other_rows=match.MOST_OTHER_ROWS)
-    encodings = [_padded(encoding, positions, rows.zero_rows) for encoding in candidate.conventions]
-    return candidate._replace(conventions=encodings, source=(candidate.source, positions), sample=sample)
+    encodings, names = [_padded(encoding, positions, rows.zero_rows) for encoding in candidate.conventions], candidate.source
+    # without a row of zeros, presets with a padding row have it at other positions
+    padded = tuple(name for name in names if name[1] is not None)
+    names = padded or names if encodings[0].padding_idx is not None else tuple(
+        name for name in names if name[1] is None or name[1] not in positions)
+    return candidate._replace(conventions=encodings, source=(names, positions), sample=sample)
 
 
 def _noise(candidate: Candidate) -> list[Arithmetic]:
@@ -214,28 +197,23 @@ def _noise(candidate: Candidate) -> list[Arithmetic]:
     return [Arithmetic(sample.dtype, noise=noise)] if is_seen else []
 
 
-def _result(rows: Rows, candidate: Candidate, encoding: Encoding, how: Arithmetic) -> Result | None:
-    """Return the result for an explanation, or None if the table could agree with the convention by chance."""
+def _cost(rows: Rows, candidate: Candidate, encoding: Encoding, how: Arithmetic) -> tuple[tuple[int, int], float]:
+    """Return the rank of an explanation's errors, and the bits that describe it; infinity if the table may agree by chance."""
     sample, (names, positions) = candidate.sample, candidate.source
     cost = cost_of(encoding, names)
     if rows.positions is None and isinstance(positions, range):
         cost += math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
     curve = table_curve(encoding, sample.positions, how)
-    bound = curve.error + match.MOST_NOISE * how.noise
+    bits = -np.log2(np.minimum(curve.error + match.MOST_NOISE * how.noise, 1)).sum()
     # a table of arbitrary angles has such sines and cosines, too, so those of an angle are evidence only once
-    if -np.log2(np.minimum(bound, 1)).sum() * len(encoding.frequencies) / encoding.d_model < cost + match.ENOUGH:
-        return None
-    padded = tuple(name for name in names if name[1] is not None)
-    # without a row of zeros, presets with a padding row have it at other positions
-    names = padded or names if encoding.padding_idx is not None else tuple(
-        name for name in names if name[1] is None or name[1] not in positions)
+    is_evident = bits * len(encoding.frequencies) / encoding.d_model >= cost + match.ENOUGH
     # among large errors, the smallest show the convention
     error = np.sqrt(np.mean((sample.values - curve.values) ** 2)) if how.noise or how.is_narrow else 0.0
-    rank = ("", "float64", "float32", *NARROW).index(how.angles), math.frexp(error)[1]
-    return Result(rank, cost, encoding, names, positions, how)
+    rank = ("", "float64", "float32", *match.NARROW).index(how.angles), math.frexp(error)[1]
+    return rank, cost if is_evident else math.inf
 
 
-def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list[int]) -> Encoding:
+def _padded(encoding: Encoding, positions: range | Array, zero_rows: list[int]) -> Encoding:
     """Return the encoding, with padding_idx if the table has a row of zeros where the encoding has none."""
     if len(zero_rows) != 1:
         return encoding
@@ -245,13 +223,13 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
     return encoding.replace(padding_idx=int(at[0]))
 
 
-def _compared(table: NDArray[Any], dtype: str, stored: str, result: Result) -> Match | None:
-    """Compare a result with all rows; return the match, or None if too many rows differ."""
-    encoding, positions, how, columns = result.encoding, result.positions, result.how, []
+def _compared(table: Array, dtype: str, candidate: Candidate, encoding: Encoding, how: Arithmetic) -> Match | None:
+    """Compare a convention with all rows; return the match, or None if too many rows differ."""
+    (names, positions), columns = candidate.source, []
     for rows in chunks(len(table), encoding.d_model):
-        values = float64_of(table[rows], dtype)
+        values = match.float64_of(table[rows], dtype)
         out = np.empty(values.shape, np.uint16 if dtype == "bfloat16" else dtype)
-        expected = float64_of(encoding.encode(positions[rows], dtype=dtype, out=out), dtype)
+        expected = match.float64_of(encoding.encode(positions[rows], dtype=dtype, out=out), dtype)
         difference = np.where(np.isnan(values) & np.isnan(expected), 0.0, np.abs(values - expected))
         curve = table_curve(encoding, np.asarray(positions[rows]), how)
         differs = curve._replace(error=2 * curve.error).differs(values, how)
@@ -266,12 +244,15 @@ def _compared(table: NDArray[Any], dtype: str, stored: str, result: Result) -> M
         return None
     reason = "every value correctly rounded"
     if differences.any() or not has_signs[~zero].all():
-        reason = result.reason + ("" if stored == dtype else f", stored as {stored}")
+        kind = "arithmetic" if how.is_narrow else "angles"
+        reason = f"noise of {how.noise * abs(encoding.scale):.1g}" if how.noise else f"{how.angles} {kind}"
+        reason = reason if how.noise or how.angles else "rounding"
+        reason += "" if how.table == dtype else f", stored as {how.table}"
     if zero.any():
         reason += f"; rows of zeros: {zero.sum()}"
     if len(differing):
         reason += f"; rows with unexplained differences: {len(differing)}, the first is {differing[0]}"
-    return Match(encoding, positions, tuple(name for name, _ in result.names), float(differences.max()), reason)
+    return Match(encoding, positions, tuple(name for name, _ in names), float(differences.max()), reason)
 
 
 def _nearest(rows: Rows) -> list[Match]:
@@ -358,7 +339,6 @@ def _fits(rows: Rows) -> Iterator[Candidate]:
     """Yield encodings with common or short decimal parameters, for each layout whose pairs have a constant radius."""
     at = rows.rows if rows.positions is None else positions_at(rows.positions, rows.rows)
     d_model = rows.values.shape[1]
-    names = {key: names for key, (_, names) in preset_encodings(d_model).items()}
     odd = "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
     half = d_model // 2
     first = half + (d_model % 2 and odd == "truncate")
@@ -370,23 +350,23 @@ def _fits(rows: Rows) -> Iterator[Candidate]:
         line = _line(at, z, rows.stored, noise * scale) if noise < match.NOISE else None
         if line is None:
             continue
-        error = max(noise, 2.0 ** -PRECISION[rows.stored]) / math.sqrt(z.size)
+        error = max(noise, 2.0 ** -match.PRECISION[rows.stored]) / math.sqrt(z.size)
         structure = {"layout": layout, "odd": odd}
         for order in ("sin", "cos"):
             namings = _namings(line, scale, error, half, d_model, structure | {"order": order})
             encodings = [Encoding(d_model, **convention) for convention in namings]
             encodings.sort(key=lambda encoding: (cost_of(encoding), encoding.base))
             if encodings:
-                yield Candidate(match.FIT_BITS, encodings, names.get(key_of(encodings[0]), ()))
+                yield Candidate(match.FIT_BITS, encodings, ())
 
 
-def _line(at: NDArray[Any], z: NDArray[np.complex128], stored: str, noise: float) -> Line | None:
+def _line(at: Array, z: Waves, stored: str, noise: float) -> Line | None:
     """Fit the line of the frequencies, first to the slow half, because fast pairs may turn by more than half a turn per row."""
     guess = None
     numbers = np.arange(z.shape[1])
     pairs = numbers[len(numbers) // 2 if len(numbers) > 3 else 0 :]
     for _ in range(2):
-        phases = phases_of(at, z, PRECISION[stored], max(noise, 2.0 ** FORMATS[stored][1]), guess)
+        phases = phases_of(at, z, match.PRECISION[stored], max(noise, 2.0 ** match.FORMATS[stored][1]), guess)
         if phases is None:
             return None
         sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[pairs])))
@@ -429,14 +409,14 @@ def _namings(
 class Approximation(NamedTuple):
     """An encoding evaluated in float64, accurate enough for searches at positions below 2**21."""
 
-    frequency: NDArray[np.float64]      # of each column
-    phase: NDArray[np.float64]          # pi / 2 for a cosine
+    frequency: Reals      # of each column
+    phase: Reals          # pi / 2 for a cosine
     scale: float
     offset: float
 
-    def values(self, positions: NDArray[Any], which: Any) -> NDArray[np.float64]:
+    def values(self, positions: Array, which: Any) -> Reals:
         angles = np.asarray(positions[..., None] + self.offset) * self.frequency[which]
-        values: NDArray[np.float64] = self.scale * np.sin(angles + self.phase[which])
+        values: Reals = self.scale * np.sin(angles + self.phase[which])
         return values
 
 
@@ -455,14 +435,14 @@ def approximation_of(encoding: Encoding) -> Approximation:
                          encoding.position_offset)
 
 
-def table_curve(encoding: Encoding, positions: NDArray[Any], arithmetic: Arithmetic) -> Curve:
+def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) -> Curve:
     """Return the curve of an encoding; the errors of all roundings of angles are bounded."""
     rough = approximation_of(encoding)
-    unit = 2.0 ** -PRECISION[arithmetic.angles] if arithmetic.angles else 0.0
+    unit = 2.0 ** -match.PRECISION[arithmetic.angles] if arithmetic.angles else 0.0
     angles = (positions.astype(np.float64) + rough.offset)[:, None] * rough.frequency
     # values may also be rounded before they are multiplied by the scale
-    rounding = (1 if abs(rough.scale) == 1 else 2) * 2.0 ** -PRECISION[arithmetic.table]
-    error = unit * errors_of_angles(rough.frequency, angles) + rounding
+    rounding = (1 if abs(rough.scale) == 1 else 2) * 2.0 ** -match.PRECISION[arithmetic.table]
+    error = unit * match.errors_of_angles(rough.frequency, angles) + rounding
     return Curve(encoding.encode(positions, dtype="float64"), error, abs(rough.scale), slack=0)
 
 
@@ -487,7 +467,7 @@ def placed(encoding: Encoding, rows: Rows, reach: int) -> range | None:
     return range(start, start + step * rows.total, step)
 
 
-def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
+def _matching(rough: Approximation, row: Reals, order: Array, reach: int) -> Array:
     """Return up to 8192 integers at which the encoding is near a row of the table, smallest magnitudes first."""
     p = np.arange(1, 2 * reach + 2) // 2
     p[::2] *= -1
@@ -499,15 +479,15 @@ def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.
 
 
 def _nearest_range(
-    rough: Approximation, starts: NDArray[np.intp], steps: NDArray[np.intp], rows: NDArray[np.intp],
-    values: NDArray[np.float64], order: NDArray[np.intp], dtype: str,
+    rough: Approximation, starts: Array, steps: Array, rows: Array,
+    values: Reals, order: Array, dtype: str,
 ) -> tuple[int, int] | None:
     """Return the (start, step) with the least squared error, preferring small numbers, or None if all errors are large."""
     if not len(starts):
         return None
     rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])
     errors = np.sqrt(np.mean((rough.values(starts[:, None] + steps[:, None] * rows, order) - values) ** 2, axis=(1, 2)))
-    floor = abs(rough.scale) * 2.0 ** -PRECISION[dtype]
+    floor = abs(rough.scale) * 2.0 ** -match.PRECISION[dtype]
     scores = values.size * np.log2(np.maximum(errors, floor)) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
     index = np.argmin(scores)
     return (int(starts[index]), int(steps[index])) if errors[index] < match.PLACED * abs(rough.scale) else None

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posenc import Rotary
 from posenc.check import match
-from posenc.check.match import FORMATS, PRECISION, narrowest, size_of
+from posenc.check.match import FORMATS, PRECISION, Array, Mask, Reals, Waves, narrowest, size_of
 from posenc.check.reading import number, pairs
 
 # a sentence, and a transformation of cos + i sin that is its own inverse
-Orientation: TypeAlias = tuple[str, Callable[[NDArray[np.complex128]], NDArray[np.complex128]]]
+Orientation: TypeAlias = tuple[str, Callable[[Waves], Waves]]
 # common frequency scales, most without a short decimal form
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 
@@ -63,7 +62,7 @@ class Line(NamedTuple):
         return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual_bases, 4)
 
 
-def line_through(numbers: NDArray[np.intp], values: NDArray[np.float64], relative: NDArray[np.float64]) -> Line:
+def line_through(numbers: Array, values: Reals, relative: Reals) -> Line:
     """Fit the line to positive values with relative errors; a single value has the slope 0."""
     error, y = np.maximum(relative, 2.0**-50), np.log(values)
     if len(numbers) == 1:
@@ -81,23 +80,20 @@ def line_through(numbers: NDArray[np.intp], values: NDArray[np.float64], relativ
 class Phases(NamedTuple):
     """Estimates for each pair of columns: its values are ``amplitude * exp(i * (phase + frequency * position))``."""
 
-    frequency: NDArray[np.float64]
-    error: NDArray[np.float64]                  # error of the frequency if values are correctly rounded
-    amplitude: NDArray[np.float64]
-    phase: NDArray[np.float64]
-    phase_error: NDArray[np.float64]
-    reach: NDArray[np.float64]                  # largest distance between two positions that the estimate uses
+    frequency: Reals
+    error: Reals                  # error of the frequency if values are correctly rounded
+    amplitude: Reals
+    phase: Reals
+    phase_error: Reals
+    reach: Reals                  # largest distance between two positions that the estimate uses
 
 
-def wrapped(angle: NDArray[np.float64]) -> NDArray[np.float64]:
+def wrapped(angle: Reals) -> Reals:
     """Return an angle in [-pi, pi)."""
     return (angle + math.pi) % math.tau - math.pi
 
 
-def phases_of(
-    positions: NDArray[Any], values: NDArray[np.complex128], precision: int, smallest: float,
-    guess: NDArray[np.float64] | None = None,
-) -> Phases | None:
+def phases_of(positions: Array, values: Waves, precision: int, smallest: float, guess: Reals | None = None) -> Phases | None:
     """Estimate phases from the first row and rows at doubling distances, until the phases disagree with earlier estimates.
 
     The cosines and sines are rounded to `precision` bits, or to multiples of `smallest`.  The first distance determines a
@@ -150,11 +146,11 @@ def phases_of(
 class Estimate(NamedTuple):
     """Estimates of the frequencies of pairs, with their errors; only frequencies for which `is_known` is true are compared."""
 
-    frequency: NDArray[np.float64]
-    error: NDArray[np.float64]
-    is_known: NDArray[np.bool_]
+    frequency: Reals
+    error: Reals
+    is_known: Mask
 
-    def share_near(self, frequencies: NDArray[np.float64]) -> float:
+    def share_near(self, frequencies: Reals) -> float:
         """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
         if not self.is_known.any():
             return 0.0
@@ -169,20 +165,20 @@ class Estimate(NamedTuple):
 class Evidence(NamedTuple):
     """The values of a sample as cos + i sin, and estimates of their orientation, frequencies, offset and scale."""
 
-    positions: NDArray[Any]             # including the shift
-    values: NDArray[np.complex128]
+    positions: Array             # including the shift
+    values: Waves
     dtype: str                          # the narrowest dtype that holds all values
     estimate: Estimate
     orientation: Orientation            # that of the given values
     offset: float                       # the values are those at the given positions plus this offset
     scales: tuple[float, ...]           # possible scales, simple ones first
     scale_error: float
-    zero: NDArray[np.bool_]             # pairs that are 0 everywhere
+    zero: Mask             # pairs that are 0 everywhere
     reach: float                        # largest distance between two positions whose phases agree with the frequencies
     faults: tuple[str, ...]
     shift: float | int = 0              # the number that was added to the given positions
 
-    def turned(self, values: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    def turned(self, values: Waves) -> Waves:
         """Apply the orientation, which converts the given values to cos + i sin, and cos + i sin to the given values."""
         return self.orientation[1](values)
 
@@ -207,7 +203,7 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(
-    positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None,
+    positions: Array, values: Waves, dtype: str, target: Rotary | None,
     orientations: Sequence[Orientation],
 ) -> Evidence | None:
     """Estimate the orientation, frequencies and scale; return None if all positions are equal.
@@ -259,9 +255,7 @@ def _offset(phases: Phases, sign: int) -> float | None:
     return None
 
 
-def _scales(
-    values: NDArray[np.complex128], phases: Phases, dtype: str, target: Rotary | None
-) -> tuple[tuple[float, ...], float]:
+def _scales(values: Waves, phases: Phases, dtype: str, target: Rotary | None) -> tuple[tuple[float, ...], float]:
     """Return the possible scales, and the error of the first estimate."""
     is_turned = phases.amplitude > 0
     scale = float(np.median(phases.amplitude[is_turned]))

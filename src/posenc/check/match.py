@@ -5,12 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
+
+Array: TypeAlias = NDArray[Any]
+Reals: TypeAlias = NDArray[np.float64]
+Waves: TypeAlias = NDArray[np.complex128]       # cos + i sin
+Mask: TypeAlias = NDArray[np.bool_]
 
 # ---- rounding -------------------------------------------------------------------------------------------------------
 
@@ -86,7 +91,7 @@ class Arithmetic(NamedTuple):
         return bool({self.angles, self.frequencies, self.positions} & {*NARROW})
 
 
-def float64_of(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
+def float64_of(array: Array, dtype: str) -> Reals:
     """Convert an array to float64; an array of bfloat16 may hold its bits as uint16."""
     if dtype != "bfloat16":
         return array.astype(np.float64)
@@ -94,7 +99,7 @@ def float64_of(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     return bits.view(np.float32).astype(np.float64)
 
 
-def rounded(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
+def rounded(x: Reals, dtype: str) -> Reals:
     """Round float64 values to a dtype; "" means no rounding."""
     if dtype in ("", "float64"):
         return x
@@ -105,13 +110,13 @@ def rounded(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
     return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
 
 
-def narrowest(values: NDArray[np.float64], dtype: str) -> str:
+def narrowest(values: Reals, dtype: str) -> str:
     """Return the narrowest dtype whose significant bits suffice for all values; at most the given dtype."""
     mantissa, _ = np.frexp(values)
     return next(name for name, bits in PRECISION.items() if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all())
 
 
-def errors_of_angles(frequencies: NDArray[np.float64], angles: NDArray[np.float64]) -> NDArray[np.float64]:
+def errors_of_angles(frequencies: Reals, angles: Reals) -> Reals:
     """Return bounds of the errors of sines, in half ulps, if frequencies are computed as exponentials of rounded logarithms."""
     turning = np.abs(frequencies[frequencies != 0])
     growth = 2 + 2 * float(np.ptp(np.log(turning))) if len(turning) else 0.0
@@ -126,36 +131,36 @@ def size_of(rotary: Rotary) -> float:
     return rotary.scale * rotary.attention_scaling
 
 
-def exact(rotary: Rotary, positions: NDArray[Any]) -> NDArray[np.complex128]:
+def exact(rotary: Rotary, positions: Array) -> Waves:
     cos, sin = rotary.tables(positions, dtype="float64")
-    values: NDArray[np.complex128] = cos + 1j * sin
+    values: Waves = cos + 1j * sin
     return values
 
 
-def both_rounded(values: NDArray[np.complex128], dtype: str) -> NDArray[np.complex128]:
-    result: NDArray[np.complex128] = rounded(values.real.copy(), dtype) + 1j * rounded(values.imag.copy(), dtype)
+def both_rounded(values: Waves, dtype: str) -> Waves:
+    result: Waves = rounded(values.real.copy(), dtype) + 1j * rounded(values.imag.copy(), dtype)
     return result
 
 
-def difference(x: NDArray[np.complex128], y: NDArray[np.complex128]) -> NDArray[np.float64]:
+def difference(x: Waves, y: Waves) -> Reals:
     """Return the larger of the differences between the real parts and between the imaginary parts, as absolute values."""
     return np.maximum(np.abs(x.real - y.real), np.abs(x.imag - y.imag))
 
 
-def axis_positions(rotary: Rotary, positions: NDArray[Any]) -> NDArray[np.float64]:
+def axis_positions(rotary: Rotary, positions: Array) -> Reals:
     """Return positions as an array that broadcasts to (n, pairs); each pair has the positions of its axis."""
     real = positions.astype(np.float64)
     return real[:, None] if rotary.axes is None else real[np.array(rotary.axes)].T
 
 
-def computed(rotary: Rotary, positions: NDArray[Any], arithmetic: Arithmetic) -> NDArray[np.complex128]:
+def computed(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Waves:
     """Return cos + i sin, computed with an arithmetic."""
     w = rounded(rotary.frequencies, arithmetic.frequencies)
     angles = rounded(rounded(axis_positions(rotary, positions), arithmetic.positions) * w, arithmetic.angles)
     return both_rounded(size_of(rotary) * np.exp(1j * angles), arithmetic.table)
 
 
-def rotation_curve(rotary: Rotary, positions: NDArray[Any], arithmetic: Arithmetic) -> Curve:
+def rotation_curve(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Curve:
     """Return the curve of a rotation; roundings to 16 bits are simulated, and others bounded."""
     unit = {"": 0.0, "float64": 2.0**-53}.get(arithmetic.angles, FLOAT32)
     values = computed(rotary, positions, arithmetic) if arithmetic.is_narrow else exact(rotary, positions)
@@ -163,7 +168,7 @@ def rotation_curve(rotary: Rotary, positions: NDArray[Any], arithmetic: Arithmet
     return Curve(values, unit * errors_of_angles(rotary.frequencies, angles), abs(size_of(rotary)))
 
 
-def positions_near(position: int, axes: int = 1) -> NDArray[np.int64]:
+def positions_near(position: int, axes: int = 1) -> Array:
     """Return a position and the seven before it, because 16 bits may hold an even position exactly; equal on all axes."""
     at = position - np.arange(min(position, 7), -1, -1)
     return at if axes == 1 else np.tile(at, (axes, 1))
@@ -180,29 +185,29 @@ def axes_of(rotary: Rotary | None) -> int:
 class Curve(NamedTuple):
     """The values that a convention gives at some positions with an arithmetic."""
 
-    values: NDArray[Any]                # real, or cos + i sin
-    error: NDArray[np.float64]          # bounds of the errors of rounded angles, as a share of the size
+    values: Array                # real, or cos + i sin
+    error: Reals          # bounds of the errors of rounded angles, as a share of the size
     size: float                         # absolute factor of the sines
     slack: float = SLACK                # half ulps by which correctly rounded values may differ; 0 if `error` contains them
 
-    def differs(self, values: NDArray[Any], arithmetic: Arithmetic) -> NDArray[np.bool_]:
+    def differs(self, values: Array, arithmetic: Arithmetic) -> Mask:
         """Return a mask of the values that differ by more than the errors; where these are too large, no value differs."""
         # values may also be rounded before they are multiplied by the scale
         rounding = (1 if self.size == 1 else 2) * self.slack * 2.0 ** -PRECISION[arithmetic.table]
         # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
         smallest = 2.0 ** (FORMATS["float16" if arithmetic.table in NARROW else arithmetic.table][1] - 1)
         common = smallest + self.size * np.where(self.error < 1, self.error + MOST_NOISE * arithmetic.noise, np.inf)
-        is_near: NDArray[np.bool_] = np.abs(values.real - self.values.real) <= common + rounding * np.abs(self.values.real)
+        is_near: Mask = np.abs(values.real - self.values.real) <= common + rounding * np.abs(self.values.real)
         return ~(is_near & (np.abs(values.imag - self.values.imag) <= common + rounding * np.abs(self.values.imag)))
 
 
 class Sample(NamedTuple):
     """Values at some positions, and the function that computes a convention's values."""
 
-    positions: NDArray[Any]
-    values: NDArray[Any]
+    positions: Array
+    values: Array
     dtype: str                          # the narrowest dtype that holds the values
-    curve: Callable[[Any, NDArray[Any], Arithmetic], Curve]
+    curve: Callable[[Any, Array, Arithmetic], Curve]
     columns: Any = slice(None)          # those that are compared
     other_rows: float = 0.0             # share of the rows that may differ
 
@@ -244,16 +249,14 @@ def explanations(
         yield from _explanation(candidate, arithmetics[1:])
 
 
-def _explanation(
-    candidate: Candidate, arithmetics: Sequence[Arithmetic]
-) -> Iterator[tuple[Candidate, Any, Arithmetic]]:
+def _explanation(candidate: Candidate, arithmetics: Sequence[Arithmetic]) -> Iterator[tuple[Candidate, Any, Arithmetic]]:
     for convention, arithmetic in itertools.product(candidate.conventions, arithmetics):
         if candidate.sample.agrees(convention, arithmetic):
             yield candidate, convention, arithmetic
             return
 
 
-def nearest(candidates: Iterable[Candidate], least: float) -> tuple[Candidate, Any, NDArray[np.intp], float] | None:
+def nearest(candidates: Iterable[Candidate], least: float) -> tuple[Candidate, Any, Array, float] | None:
     """Return the candidate that gives the largest share of the columns, above `least`, if none explains its sample.
 
     Return with it its last convention, the numbers of the other columns, and the largest error.

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posenc import Rotary
 from posenc.check import match
 from posenc.check.evidence import TURNS, Estimate, Evidence, Orientation, line_through, short
-from posenc.check.match import NARROW, PRECISION, Arithmetic, Candidate, rotation_curve, size_of
+from posenc.check.match import NARROW, PRECISION, Arithmetic, Array, Candidate, Mask, Reals, Waves, rotation_curve, size_of
 from posenc.check.reading import Reading, chunks, number, pairs
 
 BASES = (10000.0, 500000.0, 1000000.0, 5000000.0, 10000000.0, 100.0, 150000.0, 160000.0, 250000.0, 256.0, 2000.0)
@@ -44,7 +43,7 @@ class Situation(NamedTuple):
     scaling: dict[str, Any]     # empty if the rotation has no scaling
     estimate: Estimate
 
-    def turning(self, frequencies: NDArray[np.float64]) -> NDArray[np.intp]:
+    def turning(self, frequencies: Reals) -> Array:
         """Return the pairs whose estimates and frequencies have the same sign."""
         return np.flatnonzero(self.estimate.is_known & (frequencies * self.estimate.frequency > 0))
 
@@ -55,7 +54,7 @@ class Situation(NamedTuple):
             return None
         return self.explicit(self.unscaled.frequency_scale * self.unscaled.base ** (-np.arange(count) / divisor))
 
-    def explicit(self, frequencies: NDArray[np.float64]) -> Rotary | None:
+    def explicit(self, frequencies: Reals) -> Rotary | None:
         return changed(self.expected, frequencies=frequencies, scale=size_of(self.expected))
 
     def scaled(self, types: str, **keywords: Any) -> Rotary | None:
@@ -63,7 +62,7 @@ class Situation(NamedTuple):
         is_type = self.scaling.get("rope_type", "") in types.split()
         return changed(self.expected, scaling=self.scaling | keywords) if is_type else None
 
-    def quotients(self, frequencies: NDArray[np.float64], first: int = 0) -> Iterator[float]:
+    def quotients(self, frequencies: Reals, first: int = 0) -> Iterator[float]:
         """Yield the quotient of frequencies and their estimates, from the pair that shows it best, from `first` on."""
         chosen_pairs = self.turning(frequencies)[first:]
         if len(chosen_pairs):
@@ -120,7 +119,7 @@ class Mistake(NamedTuple):
     values: Callable[[Situation], Iterable[Any]] = lambda s: (0,)
 
 
-def _twice(s: Situation) -> NDArray[np.float64]:
+def _twice(s: Situation) -> Reals:
     f, unscaled = s.expected.frequencies, s.unscaled.frequencies
     return f * np.divide(f, unscaled, out=np.zeros_like(f), where=unscaled != 0)
 
@@ -172,6 +171,7 @@ def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least
     """Return the candidates in the order of their cost; at least this share of the frequencies is near the estimates."""
     proposed = [(FORMULA, rotary, None) for rotary in _formulas(estimate, head_dim, expected)]
     if expected is not None:
+        proposed.append((NOTHING, expected, ()))
         s = Situation(expected, changed(expected, scaling=None) or expected, expected.scaling or {}, estimate)
         count = expected.rotary_dim // 2
         words = {"type": s.scaling.get("rope_type", ""), "dim": 2 * count, "count": count, "last": count - 1}
@@ -181,7 +181,7 @@ def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least
                 proposed.append((mistake.cost, mistake.change(s, x), text))
     proposed.sort(key=lambda row: row[0])
     return [Candidate(cost, [rotary], faults, cost >= USUAL_NUMBER) for cost, rotary, faults in proposed
-            if rotary is not None and estimate.share_near(rotary.frequencies) >= least]
+            if rotary is not None and (cost == NOTHING or estimate.share_near(rotary.frequencies) >= least)]
 
 
 def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Iterator[Rotary | None]:
@@ -201,10 +201,10 @@ def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Ite
             yield changed(blank, base=base, frequency_scale=line.multiple(errors, least))
 
 
-def explicit(estimate: Estimate, head_dim: int, axes: Any = None) -> Candidate:
+def explicit(estimate: Estimate, head_dim: int) -> Candidate:
     """Return the rotation with the estimated frequencies."""
     values = np.where(np.abs(estimate.frequency) > estimate.error, estimate.frequency, 0.0)
-    return Candidate(EVERY_FREQUENCY, [Rotary(head_dim, rotary_dim=2 * len(values), axes=axes, frequencies=values)], None)
+    return Candidate(EVERY_FREQUENCY, [Rotary(head_dim, rotary_dim=2 * len(values), frequencies=values)], None)
 
 
 def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
@@ -213,15 +213,6 @@ def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
         return rotary.replace(**changes)
     except ValueError:
         return None
-
-
-class Explanation(NamedTuple):
-    """A rotation that gives the values of a sample."""
-
-    rotary: Rotary
-    arithmetic: Arithmetic
-    faults: tuple[str, ...]
-    evidence: Evidence
 
 
 # ---- sentences ------------------------------------------------------------------------------------------------------
@@ -257,7 +248,7 @@ def differences(rotary: Rotary, expected: Rotary, source: str) -> tuple[str, ...
     return tuple(faults)
 
 
-def _explicit_differences(w: NDArray[np.float64], f: NDArray[np.float64]) -> tuple[str, ...]:
+def _explicit_differences(w: Reals, f: Reals) -> tuple[str, ...]:
     """Return sentences for the differences of frequencies w, which follow no formula, from the expected f."""
     differ = np.flatnonzero(np.abs(w - f) > 1e-3 * np.abs(f))
     if not len(differ):
@@ -298,7 +289,7 @@ def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[A
     return expected_layout, (f"{twice}, {source} {expected_layout}",), ()
 
 
-def of_arithmetic(how: Arithmetic, reference: NDArray[np.complex128], dtype: str, computes_in: str) -> tuple[str, ...]:
+def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str, computes_in: str) -> tuple[str, ...]:
     """Return the faults of an arithmetic; the right values may need no more bits than the table has."""
     table = how.table if PRECISION[how.table] < PRECISION[dtype] and how.table != computes_in else ""
     needed = match.both_rounded(reference, dtype)
@@ -310,24 +301,22 @@ def of_arithmetic(how: Arithmetic, reference: NDArray[np.complex128], dtype: str
     return tuple(f"{what} rounded to {name}{where}" for what, name, where in roundings if name in NARROW)
 
 
-def of_rows(reading: Reading, explanation: Explanation, is_whole: bool) -> tuple[str, float]:
+def of_rows(reading: Reading, evidence: Evidence, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[str, float]:
     """Compare all rows with the rotation found in the sample, or in its first rows if `is_whole` is False.
 
     Return the fault of the rows that differ, and the last position before them.
     """
-    total, evidence = len(reading.positions), explanation.evidence
-    if is_whole and (len(reading.rows) == total or explanation.arithmetic.is_narrow):
+    total = len(reading.positions)
+    if is_whole and (len(reading.rows) == total or how.is_narrow):
         return "", math.inf
-    float32 = explanation.arithmetic._replace(angles="float32")        # perhaps only other rows show float32 angles
+    ways = [how, how._replace(angles="float32")] if is_whole else [how]       # perhaps only other rows show float32 angles
 
-    def differs(positions: NDArray[Any], values: NDArray[np.complex128]) -> NDArray[np.bool_]:
+    def differs(positions: Array, values: Waves) -> Mask:
         at, values = positions + evidence.shift, evidence.turned(values)
-        is_wrong = rotation_curve(explanation.rotary, at, explanation.arithmetic).differs(values, explanation.arithmetic)
-        if is_wrong.any() and is_whole:
-            is_wrong &= rotation_curve(explanation.rotary, at, float32).differs(values, float32)
+        is_wrong = np.all([rotation_curve(rotary, at, way).differs(values, way) for way in ways], axis=0)
         return np.asarray((is_wrong | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))
 
-    parts = chunks(total, len(explanation.rotary.frequencies))
+    parts = chunks(total, len(rotary.frequencies))
     differing = np.flatnonzero(np.concatenate([differs(reading.positions[rows], reading.read(rows)) for rows in parts]))
     if not len(differing):
         return "" if is_whole else "the values at some positions differ", math.inf

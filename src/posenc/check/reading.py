@@ -8,25 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check.match import (
-    ALIKE,
-    CHUNK,
-    FIRST,
-    FORMATS,
-    PROBES,
-    REACHES,
-    REPEATABLE,
-    SMALL,
-    SPREAD,
-    TABLE_SAMPLE,
-    axes_of,
-    float64_of,
-    narrowest,
-    size_of,
-)
+from posenc.check import match
+from posenc.check.match import Array, Reals, Waves, axes_of, float64_of, size_of
 
 Layout = Literal["halves", "interleaved"]
 
@@ -51,7 +36,7 @@ def number(x: float) -> str:
 # ---- arrays ---------------------------------------------------------------------------------------------------------
 
 
-def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
+def array_of(name: str, value: Any) -> tuple[Array, str]:
     """Return an array or a tensor as an array, with the name of its dtype; uint16 is read as the bits of bfloat16."""
     if value is None or isinstance(value, (str, bytes, os.PathLike)):
         hint = "" if value is None else "; read a file with numpy.load, or use the command line"
@@ -70,12 +55,12 @@ def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
     if array.dtype.kind in "iu" and isinstance(value, list):            # such as [1]
         array = array.astype(np.float64)
     dtype = "bfloat16" if array.dtype == np.uint16 else array.dtype.newbyteorder("=").name
-    if dtype not in FORMATS:
+    if dtype not in match.FORMATS:
         raise TypeError(f"{name} has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
     return array, dtype
 
 
-def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> NDArray[Any]:
+def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> Array:
     """Return finite positions as an array of int64 or float64 of shape (n,), or (axes, n) if there are several axes."""
     if hasattr(positions, "detach"):
         positions, _ = array_of("positions", positions.double())
@@ -96,22 +81,22 @@ def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> NDAr
 class Rows(NamedTuple):
     """The sampled rows of a table that are finite and not zero."""
 
-    rows: NDArray[np.intp]          # row numbers
-    values: NDArray[np.float64]
+    rows: Array          # row numbers
+    values: Reals
     zero_rows: list[int]            # numbers of the sampled rows that are zero
     stored: str                     # dtype with the fewest significant bits that suffice for all values
     total: int                      # number of rows in the table
-    positions: range | NDArray[Any] | None      # positions of all rows in the table, if known
+    positions: range | Array | None      # positions of all rows in the table, if known
 
 
-def positions_at(positions: range | NDArray[Any], rows: Any) -> NDArray[Any]:
+def positions_at(positions: range | Array, rows: Any) -> Array:
     if isinstance(positions, range):
         return np.array([positions[row] for row in rows], np.int64)
-    selected: NDArray[Any] = np.asarray(positions)[rows]
+    selected: Array = np.asarray(positions)[rows]
     return selected
 
 
-def table_of(table: Any) -> tuple[NDArray[Any], str]:
+def table_of(table: Any) -> tuple[Array, str]:
     """Return a table of two dimensions, with the name of its dtype."""
     array, dtype = array_of("table", table)
     if np.iscomplexobj(array):
@@ -123,10 +108,10 @@ def table_of(table: Any) -> tuple[NDArray[Any], str]:
     return array, dtype
 
 
-def rows_of(table: NDArray[Any], dtype: str, positions: range | NDArray[Any] | None) -> Rows | None:
+def rows_of(table: Array, dtype: str, positions: range | Array | None) -> Rows | None:
     """Sample the rows of a table; return None if no row is usable."""
     total, d_model = table.shape
-    first = max(16, min(FIRST, TABLE_SAMPLE // d_model))
+    first = max(16, min(match.FIRST, match.TABLE_SAMPLE // d_model))
     rows = spread(total, first, first // 4)
     values = float64_of(table[rows], dtype)
     finite = np.isfinite(values).all(axis=1)
@@ -138,7 +123,7 @@ def rows_of(table: NDArray[Any], dtype: str, positions: range | NDArray[Any] | N
     if not usable.any():
         return None
     values = values[usable]
-    return Rows(rows[usable], values, rows[zero].tolist(), narrowest(values, dtype), total, positions)
+    return Rows(rows[usable], values, rows[zero].tolist(), match.narrowest(values, dtype), total, positions)
 
 
 # ---- tables of rotations --------------------------------------------------------------------------------------------
@@ -148,9 +133,9 @@ class Reading(NamedTuple):
     """The values of a rotation: its frequencies, or its cosines and sines at some positions."""
 
     dtype: str                                  # the dtype of the given values
-    positions: NDArray[Any] = np.empty(0)       # the positions of all rows, shape (n,) or (axes, n)
-    read: Callable[[Any], NDArray[np.complex128]] = lambda rows: np.zeros((0, 0), complex)      # cos + i sin of some rows
-    call: Callable[[NDArray[Any]], NDArray[np.complex128]] | None = None        # cos + i sin at other positions
+    positions: Array = np.empty(0)       # the positions of all rows, shape (n,) or (axes, n)
+    read: Callable[[Any], Waves] = lambda rows: np.zeros((0, 0), complex)      # cos + i sin of some rows
+    call: Callable[[Array], Waves] | None = None        # cos + i sin at other positions
     repeated: Layout | None = None              # the column order of tables that have each column twice
     layout: Layout | None = None                # the layout of the pairs, if the rotation shows it
     head_dim: int | None = None                 # if the rotation shows it
@@ -158,13 +143,13 @@ class Reading(NamedTuple):
     remarks: tuple[str, ...] = ()
 
     @property
-    def rows(self) -> NDArray[np.intp]:
+    def rows(self) -> Array:
         """The rows of the sample: the first ones, those near powers of two, and evenly spaced ones."""
         total = self.positions.shape[-1]
-        return np.arange(total) if self.call else spread(total, FIRST, SPREAD)
+        return np.arange(total) if self.call else spread(total, match.FIRST, match.SPREAD)
 
 
-def spread(total: int, first: int, evenly: int) -> NDArray[np.intp]:
+def spread(total: int, first: int, evenly: int) -> Array:
     """Return the numbers below `total` that a sample has: the first ones, those near powers of two, and evenly spaced ones."""
     powers = 2 ** np.arange(62)
     rows = np.concatenate([np.arange(first), powers - 1, powers, powers + 1, np.linspace(0, total - 1, evenly).astype(int)])
@@ -173,7 +158,7 @@ def spread(total: int, first: int, evenly: int) -> NDArray[np.intp]:
 
 def chunks(total: int, columns: int) -> Iterator[slice]:
     """Yield slices of the rows, with a bounded number of values in each."""
-    step = max(1, CHUNK // columns)
+    step = max(1, match.CHUNK // columns)
     for first in range(0, total, step):
         yield slice(first, min(total, first + step))
 
@@ -209,23 +194,22 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
     raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
 
 
-def _read_frequencies(w: NDArray[np.float64], size: float) -> Reading:
+def _read_frequencies(w: Reals, size: float) -> Reading:
     """Return the cosines and sines of frequencies, or a fault if the memory of the frequencies was never written."""
     invalid = np.count_nonzero(~np.isfinite(w))
     if invalid or not w.any():
         what = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
         return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
-    at = spread(REACHES[0], FIRST, SPREAD) / max(1.0, np.abs(w).max())     # no pair turns by more than 1 at once
+    # no pair turns by more than 1 at once
+    at = spread(match.REACHES[0], match.FIRST, match.SPREAD) / max(1.0, np.abs(w).max())
 
-    def call(positions: NDArray[Any]) -> NDArray[np.complex128]:
+    def call(positions: Array) -> Waves:
         return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
 
     return Reading("float64", positions=at, read=lambda rows: call(at[rows]), call=call)
 
 
-def _read_tables(
-    cos: NDArray[Any], sin: NDArray[Any], dtype: str, positions: Any, expected: Rotary | None, axes: int
-) -> Reading:
+def _read_tables(cos: Array, sin: Array, dtype: str, positions: Any, expected: Rotary | None, axes: int) -> Reading:
     cos, sin = _rows("cos", cos), _rows("sin", sin)
     at = positions_of(len(cos) if positions is None else positions, axes, len(cos))
     half = cos.shape[1] // 2
@@ -240,18 +224,18 @@ def _read_tables(
             cos, sin, repeated = cos[one], sin[two], form
             break
 
-    def read(rows: Any) -> NDArray[np.complex128]:
-        values: NDArray[np.complex128] = float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype)
+    def read(rows: Any) -> Waves:
+        values: Waves = float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype)
         return values
 
     return Reading(dtype, positions=at, read=read, repeated=repeated)
 
 
-def _equal(x: NDArray[Any], y: NDArray[Any]) -> bool:
+def _equal(x: Array, y: Array) -> bool:
     return bool(((x == y) | (x != x) & (y != y)).all())
 
 
-def _rows(name: str, table: NDArray[Any]) -> NDArray[Any]:
+def _rows(name: str, table: Array) -> Array:
     """Return a table with the shape (n, columns); all other axes must have length 1."""
     table = table[None] if table.ndim == 1 else table           # a single position
     if table.ndim < 2 or sum(length != 1 for length in table.shape[:-1]) > 1:
@@ -278,7 +262,7 @@ class Called(NamedTuple):
     form: Callable[[int, int], tuple[int, ...]]
     axes: int
 
-    def __call__(self, x: NDArray[np.float32], positions: NDArray[Any]) -> list[NDArray[Any]]:
+    def __call__(self, x: Array, positions: Array) -> list[Array]:
         """Return one or two arrays: rotated vectors, in the shape of x, or tables."""
         vectors = x.reshape(self.form(*x.shape))
         if self.axes > 1 and positions.ndim == 1:
@@ -297,7 +281,7 @@ class Called(NamedTuple):
             raise ResultError(f"the function returned an array of shape {arrays[0].shape}, {expected}")
         return [array.reshape(x.shape) for array in arrays] if is_rotated else arrays
 
-    def values(self, x: NDArray[np.float32], positions: NDArray[Any]) -> list[NDArray[Any]]:
+    def values(self, x: Array, positions: Array) -> list[Array]:
         """Return the arrays of a call as float64 or complex128."""
         return [part if np.iscomplexobj(part) else float64_of(*array_of("the result", part)) for part in self(x, positions)]
 
@@ -313,8 +297,8 @@ def read_function(
     if head_dim is None:
         raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
     axes = axes_of(expected)
-    most = REACHES[0] if expected is None else valid_positions(expected) or REACHES[0]
-    choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
+    most = match.REACHES[0] if expected is None else valid_positions(expected) or match.REACHES[0]
+    choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in match.REACHES)]
     if positions is not None:
         choices = [positions_of(positions, axes)]
     call = _in_a_form(function, choices[-1], head_dim, axes)
@@ -331,9 +315,9 @@ def read_function(
     fault = _fault_of_positions(call, at[..., np.isfinite(at_zero[0].reshape(at.shape[-1], -1)).all(axis=1)], head_dim)
     if fault:
         return [Reading("float32", faults=(fault,))]
-    nonzero = [np.abs(part[np.isfinite(part)]).max(initial=0.0) > SMALL for part in at_zero]
+    nonzero = [np.abs(part[np.isfinite(part)]).max(initial=0.0) > match.SMALL for part in at_zero]
     if nonzero[0] and (len(at_zero) == 2 or np.iscomplexobj(at_zero[0])):
-        def tables(positions: NDArray[Any]) -> Reading:
+        def tables(positions: Array) -> Reading:
             result = call(np.zeros((positions.shape[-1], head_dim), np.float32), positions)
             return read_arrays(tuple(result) if len(result) == 2 else result[0], positions, expected, axes)
 
@@ -356,7 +340,7 @@ def valid_positions(expected: Rotary) -> int | None:
     return max(scaling[key], scaling.get("length", 0)) if key else None
 
 
-def _in_a_form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int, axes: int) -> Called:
+def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, axes: int) -> Called:
     """Find the form of the arguments with which a call at the smallest position succeeds."""
     at = np.broadcast_to(positions.min(axis=-1, keepdims=True), positions.shape)
     errors: dict[str, Exception] = {}
@@ -385,7 +369,7 @@ def _variants(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         yield with_tensors(function)
 
 
-def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) -> str:
+def _fault_of_positions(call: Called, positions: Array, head_dim: int) -> str:
     """Return a fault if the values of a function depend on more than their position, or else an empty string.
 
     Compare a call at some positions with a call in which each of these positions is replaced by the last one.
@@ -394,7 +378,7 @@ def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) ->
         return ""
     some_positions = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
 
-    def values(at: NDArray[Any]) -> NDArray[Any]:
+    def values(at: Array) -> Array:
         parts = call.values(np.ones((16, head_dim), np.float32), at)
         stacked = np.stack(np.broadcast_arrays(*parts))
         return stacked.reshape(-1, 16, stacked.shape[-1])
@@ -409,21 +393,19 @@ def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) ->
     return "the values depend on the other positions of the call"
 
 
-def _agree(x: NDArray[Any], y: NDArray[Any]) -> bool:
+def _agree(x: Array, y: Array) -> bool:
     """Return whether finite values agree approximately; other values are reported separately."""
     finite = np.isfinite(x) & np.isfinite(y)
     size = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
-    return bool((np.abs(x - y) <= REPEATABLE * size)[finite].all())
+    return bool((np.abs(x - y) <= match.REPEATABLE * size)[finite].all())
 
 
 # ---- rotated vectors ------------------------------------------------------------------------------------------------
 
 
-def _read_rotated(
-    call: Called, index: int, at: NDArray[Any], head_dim: int, expected: Rotary | None, any_order: bool
-) -> Reading:
+def _read_rotated(call: Called, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool) -> Reading:
     """Read the rotation of queries (index 0) or of keys (index 1) by rotating unit vectors."""
-    few = np.unique(np.linspace(min(1, at.shape[-1] - 1), at.shape[-1] - 1, PROBES).astype(int))
+    few = np.unique(np.linspace(min(1, at.shape[-1] - 1), at.shape[-1] - 1, match.PROBES).astype(int))
     unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
     rotated, dtype = array_of("the result", call(unit, np.repeat(at[..., few], head_dim, axis=-1))[index])
     matrices = float64_of(rotated, dtype).reshape(len(few), head_dim, head_dim)     # (position, column of x, column)
@@ -437,8 +419,8 @@ def _read_rotated(
         rotary_dim = max(rotary_dim, expected.rotary_dim)
     first = np.array([pair[0] for pair in together] or range((rotary_dim or head_dim) // 2), int)
     if layout is not None:
-        single = [k for (k,) in (pair for pair in outputs if len(pair) == 1) if k >= rotary_dim and outputs[k,]]
-        scaled = [k for k in single if np.abs(matrices[:, k]).max() > SMALL and np.abs(matrices[:, k, k] - 1).max() > 1e-6]
+        single = [k for k, *other in outputs if not other and k >= rotary_dim and np.abs(matrices[:, k]).max() > match.SMALL]
+        scaled = [k for k in single if np.abs(matrices[:, k, k] - 1).max() > 1e-6]
         faults += [f"columns {numbers(scaled)} are multiplied by a factor but not rotated"] if scaled else []
         first = np.arange(rotary_dim // 2) * (1 if layout == "halves" else 2)
     elif len(together) > 1:
@@ -452,12 +434,12 @@ def _read_rotated(
         order = [f"the result has its columns in another order: {places}; only products of queries and keys are the same"]
     targets = {pair[0]: outputs[pair] for pair in outputs}
 
-    def values(positions: NDArray[Any]) -> NDArray[np.complex128]:
+    def values(positions: Array) -> Waves:
         x = np.zeros((positions.shape[-1], head_dim), np.float32)
         x[:, first] = 1
         rows = float64_of(*array_of("the result", call(x, positions)[index]))
         columns = [targets.get(k, (k,)) for k in first.tolist()]
-        z: NDArray[np.complex128] = rows[:, [c[0] for c in columns]] + 1j * np.where(
+        z: Waves = rows[:, [c[0] for c in columns]] + 1j * np.where(
             [len(c) == 2 for c in columns], rows[:, [c[-1] for c in columns]], 0.0)
         return z
 
@@ -466,14 +448,14 @@ def _read_rotated(
                    faults=(*faults, *([] if any_order else order)), remarks=tuple(order if any_order else []))
 
 
-def _pairs_of(matrices: NDArray[np.float64]) -> tuple[dict[tuple[int, ...], tuple[int, ...]], list[str]]:
+def _pairs_of(matrices: Reals) -> tuple[dict[tuple[int, ...], tuple[int, ...]], list[str]]:
     """Return the columns of x that are rotated together, with their columns in the result, and the faults of their matrices.
 
     A column that is not rotated is alone.
     """
     faults: dict[str, list[int]] = {}
     by_outputs: dict[tuple[int, ...], list[int]] = {}
-    for column, reached in enumerate(np.abs(matrices).max(axis=0) > SMALL):
+    for column, reached in enumerate(np.abs(matrices).max(axis=0) > match.SMALL):
         by_outputs.setdefault(tuple(np.flatnonzero(reached).tolist()), []).append(column)
     pairs: dict[tuple[int, ...], tuple[int, ...]] = {}
     for outputs, inputs in by_outputs.items():
@@ -484,9 +466,9 @@ def _pairs_of(matrices: NDArray[np.float64]) -> tuple[dict[tuple[int, ...], tupl
         pairs[tuple(inputs)] = outputs
         if len(inputs) == 2:
             block = matrices[:, [[inputs[0]], [inputs[1]]], [outputs, outputs]]
-            if np.abs(block[:, 0, 0] - block[:, 1, 1]).max() > ALIKE * np.abs(block).max():
+            if np.abs(block[:, 0, 0] - block[:, 1, 1]).max() > match.ALIKE * np.abs(block).max():
                 faults.setdefault("have different cosines in a pair", []).append(inputs[0])
-            elif np.abs(block[:, 0, 1] + block[:, 1, 0]).max() > ALIKE * np.abs(block[:, 0, 1]).max():
+            elif np.abs(block[:, 0, 1] + block[:, 1, 0]).max() > match.ALIKE * np.abs(block[:, 0, 1]).max():
                 faults.setdefault("have sines in a pair that are not opposite", []).append(inputs[0])
     return dict(sorted(pairs.items())), [f"columns {numbers(columns)} {problem}" for problem, columns in faults.items()]
 

@@ -80,7 +80,7 @@ def row_of(
     `what` describes the rotation, such as "tables"; tables may be rounded to the dtype `computes_in`.
     """
     try:
-        match = matched(rotation, expected, source, computes_in=computes_in)
+        match, _ = matched(rotation, expected, source, computes_in=computes_in)
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         return unchecked_row(name, expected, str(error))
     errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posenc import Rotary
 from posenc.check import match, mistakes
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.match import Candidate, Sample, axes_of, difference, exact, rotation_curve, size_of
-from posenc.check.mistakes import ORIENTATIONS, Explanation, changed
+from posenc.check.match import Arithmetic, Array, Candidate, Sample, Waves, axes_of, difference, exact, rotation_curve, size_of
+from posenc.check.mistakes import ORIENTATIONS, changed
 from posenc.check.reading import Reading, pairs, read_arrays, read_function, spread, valid_positions
 
 SOURCE = "the configuration has"
@@ -123,7 +122,7 @@ def identify_rotary(
     size = None if head_dim is None else _integer("head_dim", head_dim, 2)
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; call identify_rotary without head_dim")
-    result = matched(rotation, expected, source, positions, size, any_order)
+    result, _ = matched(rotation, expected, source, positions, size, any_order)
     return [] if expected is None and result.rotary is None else [result]
 
 
@@ -191,8 +190,7 @@ def assert_rotary(
         lengths = valid_positions(expected), longest(expect) if source == SOURCE else None
         last_position = min(filter(None, lengths), default=LAST + 1) - 1
     sampled = np.union1d(spread(min(last_position, 2**62), 64, 64), match.positions_near(last_position))
-    readings = read(f, expected, sampled if callable(f) else None, None, any_order)
-    result = _merged([judged(reading, expected, source) for reading in readings], expected)
+    result, readings = matched(f, expected, source, sampled if callable(f) else None, any_order=any_order)
     if result.faults:
         raise AssertionError("; ".join(result.faults))
     for reading in readings:
@@ -243,22 +241,20 @@ def expectation(expect: Any) -> tuple[Rotary | None, str]:
 def matched(
     rotation: Any, expected: Rotary | None, source: str, positions: Any = None, head_dim: int | None = None,
     any_order: bool = True, computes_in: str = "",
-) -> RotaryMatch:
-    """Return the match of a rotation; tables may be rounded to the dtype in which a model computes."""
-    readings = read(rotation, expected, positions, head_dim, any_order)
-    return _merged([judged(reading, expected, source, head_dim, computes_in) for reading in readings], expected)
-
-
-def read(rotation: Any, expected: Rotary | None, positions: Any, head_dim: int | None, any_order: bool) -> list[Reading]:
+) -> tuple[RotaryMatch, list[Reading]]:
+    """Return the match of a rotation, and its readings; tables may be rounded to the dtype in which a model computes."""
     if not isinstance(any_order, bool):
         raise TypeError(f"any_order is {any_order!r} of type {type(any_order).__name__}, expected a bool")
-    with np.errstate(all="ignore"):
-        if isinstance(rotation, type):
-            raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies, a function or a module")
+    if isinstance(rotation, type):
+        raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies, a function or a module")
+    with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
         if callable(rotation):
             width = head_dim or getattr(rotation, "head_dim", None)
-            return read_function(rotation, positions, expected, width, any_order)
-        return [read_arrays(rotation, positions, expected, axes_of(expected))]
+            readings = read_function(rotation, positions, expected, width, any_order)
+        else:
+            readings = [read_arrays(rotation, positions, expected, axes_of(expected))]
+        results = [judged(reading, expected, source, head_dim, computes_in) for reading in readings]
+    return _merged(results, expected), readings
 
 
 def _merged(results: list[Result], expected: Rotary | None) -> RotaryMatch:
@@ -301,30 +297,29 @@ def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None = None, computes_in: str = ""
 ) -> Result:
     """Compare a reading with the expected rotation in each possible width; return the result with the fewest faults."""
-    with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
-        positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
-        faults, finite = reading.faults, np.isfinite(values).all(axis=1)
-        if not values.size:
-            is_unrotated = not faults and expected is not None and not expected.rotary_dim
-            return Result(*((expected, 0.0) if is_unrotated else (None, math.inf)), faults, ("there are no values",))
-        if not finite.any():
-            return Result(None, math.inf, (*faults, "no value is finite"))
-        if not finite.all():
-            faults += (f"some values are not finite, the first at position {positions[..., ~finite].min():,}",)
-        positions, values = positions[..., finite], values[finite]
-        if not np.median(np.abs(values), axis=0).any():
-            return Result(None, math.inf, (*faults, f"{'most' if values.any() else 'all'} values are 0"))
-        least = 2 * values.shape[1]
-        size = head_dim or reading.head_dim or least
-        if size < least:
-            raise ValueError(f"head_dim is {size}, expected at least {least}, the number of columns that are rotated")
-        results = []
-        for target, of_width in _targets(expected, values.shape[1], source):
-            question = Question(reading, target, source, size, computes_in)
-            result = _directly(question, positions, values) or _answer(question, positions, values)
-            results.append(result._replace(
-                faults=(*faults, *of_width, *result.faults), remarks=(*result.remarks, *reading.remarks)))
-        return min(results, key=lambda result: (result.rotary is None, len(result.faults)))
+    positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
+    faults, finite = reading.faults, np.isfinite(values).all(axis=1)
+    if not values.size:
+        is_unrotated = not faults and expected is not None and not expected.rotary_dim
+        return Result(*((expected, 0.0) if is_unrotated else (None, math.inf)), faults, ("there are no values",))
+    if not finite.any():
+        return Result(None, math.inf, (*faults, "no value is finite"))
+    if not finite.all():
+        faults += (f"some values are not finite, the first at position {positions[..., ~finite].min():,}",)
+    positions, values = positions[..., finite], values[finite]
+    if not np.median(np.abs(values), axis=0).any():
+        return Result(None, math.inf, (*faults, f"{'most' if values.any() else 'all'} values are 0"))
+    least = 2 * values.shape[1]
+    size = head_dim or reading.head_dim or least
+    if size < least:
+        raise ValueError(f"head_dim is {size}, expected at least {least}, the number of columns that are rotated")
+    results = []
+    for target, of_width in _targets(expected, values.shape[1], source):
+        question = Question(reading, target, source, size, computes_in)
+        result = _directly(question, positions, values) or _answer(question, positions, values)
+        results.append(result._replace(
+            faults=(*faults, *of_width, *result.faults), remarks=(*result.remarks, *reading.remarks)))
+    return min(results, key=lambda result: (result.rotary is None, len(result.faults)))
 
 
 def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
@@ -345,7 +340,7 @@ def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple
         yield rotary, (mistakes.not_rotated(range(count, pair_count)),)
 
 
-def _directly(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result | None:
+def _directly(question: Question, positions: Array, values: Waves) -> Result | None:
     """Compare values with the expected rotation only, if the positions differ on several axes, or are all equal."""
     target = question.target
     if positions.ndim == 1 and np.ptp(positions):
@@ -355,7 +350,7 @@ def _directly(question: Question, positions: NDArray[Any], values: NDArray[np.co
         return Result(None, math.inf, (), (remark,))
     distance = float(difference(values, exact(target, positions)).max())
     sample = Sample(positions, values, question.reading.dtype, rotation_curve)
-    if next(match.explanations([Candidate(0, [target], (), False, sample)], match.plain(sample.dtype)), None):
+    if any(sample.agrees(target, how) for how in match.plain(sample.dtype)):
         return Result(target, distance, (), (remark,))
     return Result(None, distance, (f"the values differ from the expected ones by {distance:.2g}",), (remark,))
 
@@ -363,41 +358,35 @@ def _directly(question: Question, positions: NDArray[Any], values: NDArray[np.co
 # ---- the rule -------------------------------------------------------------------------------------------------------
 
 
-def _candidates(question: Question, evidence: Evidence, is_narrow: bool) -> Iterator[Candidate]:
-    """Yield the candidates in the order of their cost; it costs most to believe an offset of the positions."""
-    for view in [evidence, evidence.shifted()] if evidence.offset else [evidence]:
-        estimate = view.estimate.loose() if is_narrow else view.estimate
-        expected = [] if question.target is None else [Candidate(mistakes.NOTHING, [question.target], (), False)]
-        for candidate in [*expected, *mistakes.candidates(estimate, question.target, question.size)]:
-            yield _sized(candidate, view)._replace(is_fitted=candidate.is_fitted and not is_narrow)
+Explanation: TypeAlias = tuple[Candidate, Rotary, Arithmetic]
+
+
+def _explanations(question: Question, evidence: Evidence, first_rows: bool = False) -> Iterator[Explanation]:
+    """Yield the explanations in plain arithmetic, then in arithmetic of 16 bits, then by frequencies without a formula.
+
+    In each of these, it costs most to believe an offset of the positions.
+    """
+    def candidates(is_narrow: bool) -> Iterator[Candidate]:
+        for view in [evidence, evidence.shifted()] if evidence.offset else [evidence]:
+            estimate = view.estimate.loose() if is_narrow else view.estimate
+            for candidate in mistakes.candidates(estimate, question.target, question.size):
+                yield _sized(candidate, view)._replace(is_fitted=candidate.is_fitted and not is_narrow)
+
+    yield from match.explanations(candidates(False), match.plain(evidence.dtype))
+    if not first_rows:
+        yield from match.explanations(candidates(True), match.narrow(evidence.dtype))
+        every_frequency = mistakes.explicit(evidence.estimate, question.size)
+        yield from match.explanations([_sized(every_frequency, evidence)], match.plain(evidence.dtype))
 
 
 def _sized(candidate: Candidate, evidence: Evidence) -> Candidate:
     """Return a candidate with each possible scale, and with the sample."""
     sample = Sample(evidence.positions, evidence.values, evidence.dtype, rotation_curve, ~evidence.zero)
-    return candidate._replace(
-        conventions=list(evidence.sized(candidate.conventions[0])), source=(evidence, candidate), sample=sample)
+    rotations = list(evidence.sized(candidate.conventions[0]))
+    return candidate._replace(conventions=rotations, source=(candidate.source, evidence), sample=sample)
 
 
-def _first(question: Question, evidence: Evidence, first_rows: bool = False) -> Explanation | None:
-    """Return the first explanation: in plain arithmetic, in arithmetic of 16 bits, or by frequencies without a formula."""
-    plain, narrow = match.plain(evidence.dtype), match.narrow(evidence.dtype)
-    ways = [lambda: match.explanations(_candidates(question, evidence, False), plain)]
-    if not first_rows:
-        every = mistakes.explicit(evidence.estimate, question.size)
-        every = _sized(every, evidence)
-        ways += [lambda: match.explanations(_candidates(question, evidence, True), narrow),
-                 lambda: match.explanations([every], plain)]
-    candidate, rotary, how = next((result for way in ways for result in way()), (None, None, None))
-    if candidate is None:
-        return None
-    view, (_, conventions, faults, *_) = candidate.source
-    if faults is None and question.target is not None:
-        faults = mistakes.differences(conventions[0], question.target, question.source)
-    return Explanation(rotary, how, (*(faults or ()), *view.faults), view)
-
-
-def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.complex128]) -> Result:
+def _answer(question: Question, positions: Array, values: Waves) -> Result:
     """Return the result for values at positions of one axis."""
     target = question.target
     axes = None if target is None else target.axes
@@ -406,16 +395,16 @@ def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.comp
     orientations = ORIENTATIONS if one_axis.target is None or size_of(one_axis.target) > 0 else ORIENTATIONS[:3]
     evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target, orientations)
     assert evidence is not None         # the positions are not all equal
-    explanation, is_whole = _first(one_axis, evidence), True
+    explanation, is_whole = next(_explanations(one_axis, evidence), None), True
     reach = min(float(np.abs(positions).max()) / 2, evidence.reach)
     while explanation is None and reach >= 8:          # perhaps only the first rows follow a rotation
         is_whole, within = False, np.abs(positions) <= reach
         nearby = evidence._replace(positions=positions[within], values=evidence.values[within])
-        explanation = _first(one_axis, nearby, first_rows=True)
+        explanation = next(_explanations(one_axis, nearby, first_rows=True), None)
         reach /= 2
     if explanation is None:
         return _nearest(one_axis, evidence)
-    result = _described(one_axis, explanation, *mistakes.of_rows(question.reading, explanation, is_whole))
+    result = _described(one_axis, *explanation, is_whole)
     if axes is None or result.rotary is None:
         return result
     rotary = result.rotary.replace(axes=axes)
@@ -426,18 +415,22 @@ def _answer(question: Question, positions: NDArray[Any], values: NDArray[np.comp
     return result._replace(rotary=rotary, faults=(*result.faults, *faults))
 
 
-def _described(question: Question, explanation: Explanation, end: str, last_position: float) -> Result:
-    """Return the result for an explanation, with all its faults and remarks; `end` is the fault of rows that differ."""
-    reading, target, evidence, how = question.reading, question.target, explanation.evidence, explanation.arithmetic
-    layout, of_layout, remarks = mistakes.of_layout(reading, target, question.source)
-    rotary = explanation.rotary.replace(layout=layout)
-    distance = difference(reading.read(reading.rows), exact(rotary, reading.positions[reading.rows]))
+def _described(question: Question, candidate: Candidate, rotary: Rotary, how: Arithmetic, is_whole: bool) -> Result:
+    """Return the result for an explanation, with all its faults and remarks."""
+    (reading, target, source, *_), (faults, evidence) = question, candidate.source
+    if faults is None:
+        faults = () if target is None else mistakes.differences(rotary, target, source)
+    end, last_position = mistakes.of_rows(reading, evidence, rotary, how, is_whole)
     if not reading.call:
         last_position = min(last_position, float(np.abs(reading.positions).max()))
-    errors = _errors(explanation, target, last_position)
+    errors = _errors(evidence, rotary, how, target or rotary, last_position)
+    layout, of_layout, remarks = mistakes.of_layout(reading, target, source)
+    rotary = rotary.replace(layout=layout)
+    distance = difference(reading.read(reading.rows), exact(rotary, reading.positions[reading.rows]))
     reference = exact(rotary, evidence.positions)
     of_arithmetic = mistakes.of_arithmetic(how, reference, reading.dtype, question.computes_in)
-    if how.angles == "float32" and not of_arithmetic and not explanation.faults:
+    faults = (*faults, *evidence.faults)
+    if how.angles == "float32" and not of_arithmetic and not faults:
         position, error = max(errors.items())
         remarks = (f"float32 angles: the error is {error:.1g} at position {position:,}", *remarks)
     elif not of_arithmetic:
@@ -448,24 +441,20 @@ def _described(question: Question, explanation: Explanation, end: str, last_posi
     unknown = unknown[rotary.frequencies[unknown] != 0]
     if len(unknown):
         remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
-    faults = (*of_layout, *explanation.faults, *mistakes.of_scale(rotary, target, question.source), *of_arithmetic, end)
+    faults = (*of_layout, *faults, *mistakes.of_scale(rotary, target, source), *of_arithmetic, end)
     largest = float(np.nan_to_num(distance, nan=math.inf).max())
     return Result(rotary, largest, tuple(filter(None, faults)), remarks, errors)
 
 
-def _errors(explanation: Explanation, target: Rotary | None, last_position: float) -> dict[int, float]:
-    """Return the largest differences from the expected rotation near each of match.ERRORS_AT, up to the last position.
-
-    If no rotation is expected, return the differences from the rotation that was found.
-    """
-    how, reference = explanation.arithmetic, target or explanation.rotary
+def _errors(evidence: Evidence, rotary: Rotary, how: Arithmetic, reference: Rotary, last_position: float) -> dict[int, float]:
+    """Return the largest differences from a reference near each of match.ERRORS_AT, up to the last position."""
     if how.angles == "float32" and not how.frequencies:
         how = how._replace(frequencies="float32")
     errors = {}
     end = [] if last_position > match.ERRORS_AT[-1] else [int(last_position)]
     for position in [*(p for p in match.ERRORS_AT if p < last_position), *end]:
         at = match.positions_near(position)
-        values = explanation.evidence.turned(match.computed(explanation.rotary, at + explanation.evidence.shift, how))
+        values = evidence.turned(match.computed(rotary, at + evidence.shift, how))
         errors[position] = float(difference(values, exact(reference, at)).max(initial=0))
     return errors
 
@@ -473,7 +462,6 @@ def _errors(explanation: Explanation, target: Rotary | None, last_position: floa
 def _nearest(question: Question, evidence: Evidence) -> Result:
     """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
     proposed = mistakes.candidates(evidence.estimate, question.target, question.size, match.MOST_COLUMNS)
-    proposed += [] if question.target is None else [Candidate(mistakes.NOTHING, [question.target], ())]
     sized = (_sized(candidate, evidence) for candidate in proposed)
     result = match.nearest((candidate._replace(conventions=candidate.conventions[:1]) for candidate in sized), -1.0)
     if result is None:
