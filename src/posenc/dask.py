@@ -91,15 +91,18 @@ def table(
     # Dask computes chunk sizes from the size of an element; here, an element is a whole row
     row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
     try:
-        chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
-    except ZeroDivisionError:
-        raise ValueError(f"chunks is {chunks}, expected at least 1 position in each chunk") from None
+        sizes = da.core.normalize_chunks(chunks, shape, dtype=row)
+        if any(size < 0 for sizes_of_axis in sizes for size in sizes_of_axis):
+            raise ValueError(f"sizes {sizes}")
+    except (ZeroDivisionError, TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"chunks is {chunks!r}, expected at least 1 position in each chunk: {error}") from None
     encode = partial(posenc.encode, d_model=encoding.d_model, dtype=meta.dtype, threads=1, **changes_of(encoding))
-    name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), chunks)}"
-    blocks = {"name": name, "chunks": (*chunks, (encoding.d_model,)), "meta": np.empty((0,) * (len(shape) + 1), meta.dtype)}
+    name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), sizes)}"
+    blocks = {"name": name, "chunks": (*sizes, (encoding.d_model,)), "meta": np.empty((0,) * (len(shape) + 1), meta.dtype)}
     if isinstance(positions, range):
         return da.map_blocks(_encode_part, positions, encode, **blocks)
-    return da.map_blocks(encode, da.asarray(positions).rechunk(chunks), new_axis=len(shape), **blocks)
+    return da.map_blocks(encode, da.asarray(positions).rechunk(sizes), new_axis=len(shape), **blocks)
 
 
 def _encode_part(positions: range, encode: Callable[[range], NDArray[Any]], block_info: Any) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
+from posenc._arguments import checks
 from posenc._core.frequencies import spaced_float64
 from posenc._rotary.pairs import alternating, blocks, interleaved
 
@@ -110,9 +111,7 @@ PRESETS = {
 
 def preset_keywords(name: Any, head_dim: int, base: float | None, frequency_scale: float | None) -> dict[str, Any]:
     """Return the keywords of `Rotary` for a model; if `base` or `frequency_scale` is None, the model's value is used."""
-    if name not in PRESETS:
-        raise ValueError(f"name is {name!r}, expected one of {', '.join(PRESETS)}")
-    _, model_base, keywords, divisor, model_scale = PRESETS[name]
+    _, model_base, keywords, divisor, model_scale = PRESETS[checks.choice("name", name, tuple(PRESETS))]
     if head_dim % divisor:
         raise ValueError(f"head_dim is {head_dim}, expected a multiple of {divisor} for {name}")
     return keywords(

@@ -147,7 +147,7 @@ def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -
 
 
 def check_dtype(subject: str, dtype: torch.dtype, dtypes: Collection[torch.dtype] = DTYPES) -> None:
-    if dtype not in dtypes:
+    if not isinstance(dtype, torch.dtype) or dtype not in dtypes:
         raise TypeError(f"{subject} {dtype!r}, expected one of {', '.join(map(str, dtypes))}")
 
 
