@@ -14,7 +14,7 @@ import posenc
 from conftest import python
 from posenc import Encoding
 from posenc._encoding.encoding import DEFAULTS
-from posenc._files.table import Specification, specification_in
+from posenc._files.table import TableSpecification, specification_in
 from test_inputs import conventions
 
 EXPLICIT = Encoding(6, frequencies=(0.1, -2.0, 3e-300), order="cos")
@@ -29,7 +29,7 @@ def test_an_encoding_survives_json(data, d_model, start, step):
     assert document == encoding.to_dict() and Encoding.from_dict(document) == encoding
     for name, value in convention.items():
         assert (getattr(encoding, name) == value) if name != "frequencies" else encoding.frequencies.tolist() == list(value)
-    document = json.loads(json.dumps(Specification(positions, encoding, "float32").document()))
+    document = json.loads(json.dumps(TableSpecification(positions, encoding, "float32").document()))
     assert specification_in(document, (10, d_model)) == (positions, encoding, "float32")
 
 

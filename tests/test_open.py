@@ -16,7 +16,7 @@ from conftest import ENCODING, POSITIONS, assert_same_bits, python
 from posenc import Encoding
 from posenc._files.formats import npy_header
 from posenc._files.save_open_verify import opened_table
-from posenc._files.table import Specification, itemsize
+from posenc._files.table import TableSpecification, itemsize
 
 # ---- values ---------------------------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ def test_chunks_and_keys(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="requires sparse files")
 def test_values_are_mapped(tmp_path):
     """The table has 1 TiB, too much to read into memory; everything after the header is a hole in a sparse file."""
-    (tmp_path / "pe.npy").write_bytes(npy_header(Specification(range(2**35), Encoding(4), "float64")))
+    (tmp_path / "pe.npy").write_bytes(npy_header(TableSpecification(range(2**35), Encoding(4), "float64")))
     os.truncate(tmp_path / "pe.npy", 128 + 2**40)
     values = posenc.open(tmp_path / "pe.npy").values
     assert values.shape == (2**35, 4) and not values[-1].any() and not values.flags.writeable

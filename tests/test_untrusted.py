@@ -14,7 +14,7 @@ import pytest
 import posenc
 from conftest import python
 from posenc import _cli
-from posenc._files.table import Specification
+from posenc._files.table import TableSpecification
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="requires /proc and sparse files"),
@@ -208,7 +208,7 @@ def test_a_wide_specification_takes_no_memory(tmp_path):
     assert int(peak.split()[1]) / 1000 < MEGABYTES
 
 
-SPECIFICATION = Specification(range(3), posenc.Encoding(4), "float32").document()
+SPECIFICATION = TableSpecification(range(3), posenc.Encoding(4), "float32").document()
 DEEP = "[" * 100_000 + "]" * 100_000
 INVALID_SPECIFICATIONS = {
     "a number": 5,

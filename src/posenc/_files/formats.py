@@ -13,7 +13,7 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
 from posenc._arguments.checks import shown
 from posenc._files import table
-from posenc._files.table import Specification, specification_in
+from posenc._files.table import TableSpecification, specification_in
 
 # suffix: the options that only this format has
 FORMATS: dict[str, tuple[str, ...]] = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "storage_options")}
@@ -64,7 +64,7 @@ def format_of(path: str, **options: Any) -> str:
 # ---- .npy -------------------------------------------------------------------------------------------------------------
 
 
-def npy_header(specification: Specification) -> bytes:
+def npy_header(specification: TableSpecification) -> bytes:
     """Return the bytes that precede the rows."""
     file = io.BytesIO()
     description = {"descr": DTYPES[specification.dtype].stored, "fortran_order": False, "shape": specification.shape}
@@ -101,7 +101,7 @@ def read_npy_header(file: BinaryIO, file_size: int) -> table.Table:
 # memory.
 
 
-def safetensors_header(specification: Specification, key: str | None) -> bytes:
+def safetensors_header(specification: TableSpecification, key: str | None) -> bytes:
     """Return the bytes that precede the rows; the header describes one tensor and has the specification as a JSON string."""
     key = "pe" if key is None else key
     if key == "__metadata__" or key.encode(errors="ignore").decode() != key:        # from invalid UTF-8 on the command line

@@ -16,7 +16,7 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, values_of
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files import atomic, formats
-from posenc._files.table import Specification, Table, blocks, callback, checked_specification, opened, row_buffer
+from posenc._files.table import Table, TableSpecification, blocks, callback, checked_specification, opened, row_buffer
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -144,7 +144,7 @@ def save(
 
 
 def _save_store(
-    path: str, specification: Specification, chunk_rows: SupportsIndex | None, storage_options: dict[str, Any] | None,
+    path: str, specification: TableSpecification, chunk_rows: SupportsIndex | None, storage_options: dict[str, Any] | None,
     threads: int | None, overwrite: bool, progress: Callable[[int], object],
 ) -> int:
     """Write a store at a URL or, atomically, in a folder; return the size of its values."""
@@ -349,10 +349,10 @@ def first_mismatch(
     checks.range_of(positions, encoding.position_offset)
     rows, buffer = len(positions), row_buffer(table.block_rows, encoding.d_model, table.dtype)
     count = max(1, len(buffer))
-    starts: Iterable[int] = range(0, rows, count)
+    compared_rows: Iterable[int] = range(0, rows, count)
     if samples is not None and samples < rows:          # the last row of each of as many parts
-        starts, count = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
-    for first in starts if buffer.size else ():
+        compared_rows, count = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
+    for first in compared_rows if buffer.size else ():
         part = positions[first : first + count]
         values = table.read(first, len(part))
         expected = encoding.encode(part, dtype=table.dtype, out=buffer[: len(part)], threads=threads).view(values.dtype)

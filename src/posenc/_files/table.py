@@ -32,7 +32,7 @@ WIDEST_EMPTY = 2**16
 # ---- specification ----------------------------------------------------------------------------------------------------
 
 
-class Specification(NamedTuple):
+class TableSpecification(NamedTuple):
     """The positions of the rows, the encoding, and the dtype of the values; a file may store the bits of bfloat16 as uint16."""
 
     positions: range
@@ -51,8 +51,8 @@ class Specification(NamedTuple):
         """Return the specification as a dict for JSON: `Encoding.to_dict`, with the positions and the dtype.
 
         >>> from posenc import Encoding
-        >>> from posenc._files.table import Specification, specification_in
-        >>> specification = Specification(range(10, 50), Encoding(64, base=500.0), "float32")
+        >>> from posenc._files.table import TableSpecification, specification_in
+        >>> specification = TableSpecification(range(10, 50), Encoding(64, base=500.0), "float32")
         >>> specification_in(specification.document(), (40, 64)) == specification
         True
         """
@@ -64,14 +64,14 @@ def itemsize(dtype: str) -> int:
     return int(DTYPES[dtype].stored[2:])
 
 
-def checked_specification(positions: Any, encoding: Any, dtype: Any) -> Specification:
+def checked_specification(positions: Any, encoding: Any, dtype: Any) -> TableSpecification:
     """Return the specification of a table to write; raise every error that `encode` would raise."""
     check_encoding(encoding)
     positions = checks.range_of(positions, encoding.position_offset)
-    return Specification(positions, encoding, arrays.dtype(dtype)[0])
+    return TableSpecification(positions, encoding, arrays.dtype(dtype)[0])
 
 
-def specification_in(document: Any, shape: tuple[int, ...]) -> Specification | None:
+def specification_in(document: Any, shape: tuple[int, ...]) -> TableSpecification | None:
     """Return the specification in a document, and check that it fits `shape`; return None for None."""
     if document is None:
         return None
@@ -133,7 +133,7 @@ def callback(progress: Any) -> Callable[[int], object]:
     return progress or (lambda size: None)
 
 
-def blocks(specification: Specification, threads: int | None, progress: Callable[[int], object]) -> Iterator[memoryview]:
+def blocks(specification: TableSpecification, threads: int | None, progress: Callable[[int], object]) -> Iterator[memoryview]:
     """Yield the bytes of blocks of rows, each of which overwrites the previous one; call `progress` with the size of each."""
     positions, encoding, dtype = specification
     rows = buffer_rows(*specification.shape, dtype)
@@ -155,7 +155,7 @@ class Table(NamedTuple):
 
     shape: tuple[int, int]
     dtype: str                                              # a name in DTYPES
-    specification: Specification | None                     # in the file
+    specification: TableSpecification | None                     # in the file
     block_rows: int                                         # number of rows that are best read at once
     read: Callable[[int, int], NDArray[Any]]                # read(first, rows): their bits as unsigned integers
     values: Callable[[], Any]                               # the attribute `values` of the File that `posenc.open` returns
@@ -163,7 +163,7 @@ class Table(NamedTuple):
 
 def in_file(
     file: BinaryIO, shape: tuple[int, int], dtype: str, offset: int, byte_order: str = "<",
-    specification: Specification | None = None,
+    specification: TableSpecification | None = None,
 ) -> Table:
     """Return the table in consecutive bytes of an open file."""
     bits = np.dtype(f"{byte_order}u{itemsize(dtype)}")

@@ -22,7 +22,7 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
 from posenc._files import atomic, table
 from posenc._files.formats import LOCAL, is_url, name_of
-from posenc._files.table import Specification, specification_in
+from posenc._files.table import TableSpecification, specification_in
 
 try:
     import zarr
@@ -105,7 +105,7 @@ class StoredTable(NamedTuple):
     """A table in an array that `create` started.  It is written in units: in shards if it has any, else in chunks."""
 
     array: zarr.Array[Any]
-    specification: Specification
+    specification: TableSpecification
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def opened_store(store: Any, storage_options: dict[str, Any] | None) -> Iterator
 # ---- writing ----------------------------------------------------------------------------------------------------------
 
 
-def create_array(place: Place, specification: Specification, chunk: int, shard: int | None, overwrite: bool) -> None:
+def create_array(place: Place, specification: TableSpecification, chunk: int, shard: int | None, overwrite: bool) -> None:
     """Create the array for a table, or replace an array."""
     columns = max(1, specification.encoding.d_model)
     if place.folder is not None:

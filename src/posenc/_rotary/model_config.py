@@ -7,7 +7,7 @@ from typing import Any
 
 from posenc._arguments import checks
 from posenc._arguments.specification import Specification
-from posenc._rotary.pairs import alternating
+from posenc._rotary.axes_of_pairs import alternating
 from posenc._rotary.scaling import ORIGINAL, type_of_scaling
 
 # ---- model types of transformers, grouped by the properties of the rotation that configurations do not state --------------

@@ -16,9 +16,9 @@ from posenc._arguments.specification import Keyword, Layout, Specification, with
 from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
 from posenc._encoding.columns import width
+from posenc._rotary.axes_of_pairs import axis_of_each_pair, columns_of_axes, encode_axes, kernel_rotation
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import layer_types, settings_of
-from posenc._rotary.pairs import axis_of_each_pair, columns_of_axes, encode_axes, kernel_rotation
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
 from posenc._rotary.scaling import Frequencies, checked_scaling, frequencies_of, keywords_in_scaling
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._core.exact import Turns
 from posenc._core.frequencies import DIGITS, decimal_context, decimal_quotient, explicit_turns, pi, spaced_float64, spaced_turns
-from posenc._rotary.pairs import axis_of_each_pair, blocks, interleaved
+from posenc._rotary.axes_of_pairs import axis_of_each_pair, blocks, interleaved
 
 CONTEXT = decimal_context(DIGITS)
 TWO_PI = CONTEXT.divide(Decimal(2 * pi(256)), Decimal(1 << 256))

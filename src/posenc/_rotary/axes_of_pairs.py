@@ -1,4 +1,4 @@
-"""The pairs of columns of a rotation: their axes of positions, and their rotations and tables in the kernel."""
+"""The pairs of columns of a rotation: the axis of positions of each, and rotations and tables for the kernel."""
 
 from __future__ import annotations
 
