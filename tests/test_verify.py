@@ -74,7 +74,7 @@ def test_options_override_conflicting_options_except_frequencies(call, tmp_path,
     assert call("verify", path, "--shift", 1)[0] == 0           # the same as spacing="endpoint"
     assert call("generate", 50, 8, "-o", path, "--frequencies", frequencies, "--force")[0] == 0
     code, _, error = call("verify", path, "--base", 7)
-    assert code == 2 and "frequencies and base are both given" in error
+    assert code == 1 and "frequencies and base are both given" in error
 
 
 def test_one_of_several_tensors(call, tmp_path):
