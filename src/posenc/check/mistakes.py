@@ -47,12 +47,14 @@ class Situation(NamedTuple):
         """Return the pairs whose estimates and frequencies have the same sign."""
         return np.flatnonzero(self.estimate.is_known & (frequencies * self.estimate.frequency > 0))
 
-    def powers(self, divisor: float) -> Rotary | None:
-        """Return the rotation whose exponents are i / divisor; None if the expected rotation has a scaling or axes."""
+    def powers(self, divisor: float, dtype: str = "") -> Rotary | None:
+        """Return the rotation whose exponents are i / divisor, computed in a dtype; None with a scaling or axes."""
         count = self.expected.rotary_dim // 2
         if self.scaling or self.expected.axes is not None or count < 2:
             return None
-        return self.explicit(self.unscaled.frequency_scale * self.unscaled.base ** (-np.arange(count) / divisor))
+        bases, exponents = (match.rounded(x, dtype) for x in (np.full(count, self.unscaled.base), np.arange(count) / divisor))
+        powers = match.rounded(bases**exponents, dtype)
+        return self.explicit(self.unscaled.frequency_scale * match.rounded(1 / powers, dtype))
 
     def explicit(self, frequencies: Reals) -> Rotary | None:
         return changed(self.expected, frequencies=frequencies, scale=size_of(self.expected))
@@ -134,6 +136,8 @@ MISTAKES = (
             lambda s, _: s.powers(s.expected.rotary_dim / 4)),
     Mistake(KNOWN_SLIP, "the exponents are i / {last}, expected i / {count}",
             lambda s, _: s.powers(s.expected.rotary_dim // 2 - 1)),
+    Mistake(KNOWN_SLIP, "inv_freq was computed in {x}", lambda s, x: s.powers(s.expected.rotary_dim // 2, x),
+            lambda s: NARROW),
     Mistake(KNOWN_SLIP, "the frequencies are the reciprocals of the expected ones",
             lambda s, _: s.explicit(1 / s.expected.frequencies) if s.expected.frequencies.all() else None),
     Mistake(KNOWN_SLIP, "the frequencies are in reverse order", lambda s, _: s.explicit(s.expected.frequencies[::-1])),
@@ -177,7 +181,7 @@ def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least
         words = {"type": s.scaling.get("rope_type", ""), "dim": 2 * count, "count": count, "last": count - 1}
         for mistake in MISTAKES:
             for x in mistake.values(s):
-                text = (mistake.sentence.format(**words, x=number(x)),) if mistake.sentence else None
+                text = (mistake.sentence.format(**words, x=x if x in NARROW else number(x)),) if mistake.sentence else None
                 proposed.append((mistake.cost, mistake.change(s, x), text))
     proposed.sort(key=lambda row: row[0])
     return [Candidate(cost, [rotary], faults, cost >= USUAL_NUMBER) for cost, rotary, faults in proposed
@@ -298,7 +302,7 @@ def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str, computes_in: st
     above = f" above {2 ** PRECISION.get(how.positions, 0):,}"
     roundings = (("inv_freq was", how.frequencies, ""), ("positions were", how.positions, above),
                  ("angles were", how.angles, ""), ("tables were", table, ""))
-    return tuple(f"{what} rounded to {name}{where}" for what, name, where in roundings if name in NARROW)
+    return tuple(f"{subject} rounded to {name}{where}" for subject, name, where in roundings if name in NARROW)
 
 
 def of_rows(reading: Reading, evidence: Evidence, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[str, float]:

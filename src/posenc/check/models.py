@@ -296,8 +296,8 @@ def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool
     settings = [setting, setting._replace(dtype=dtype)]         # the module may round positions to this dtype
     source = "expected" if expected.config is rotary else SOURCE
 
-    def judge(rotation: Any, what: str) -> RotaryRow:
-        return row_of(name, rotation, rotary, what, source, calls.DTYPES.get(dtype, ""))
+    def judge(rotation: Any, label: str) -> RotaryRow:
+        return row_of(name, rotation, rotary, label, source, calls.DTYPES.get(dtype, ""))
 
     rows = [_compared(place, one, rotary, judge) for one in settings[: 2 if dtype in calls.DTYPES else 1]]
     row = next((row for row in rows if row.verdict == "wrong"), rows[0])._replace(module=name, expected=rotary)
@@ -312,9 +312,7 @@ def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool
     return with_faults(row, tuple(dict.fromkeys(faults)))
 
 
-def _compared(
-    place: Place, setting: calls.Setting, rotary: Rotary, judge: Callable[[Any, str], RotaryRow]
-) -> RotaryRow:
+def _compared(place: Place, setting: calls.Setting, rotary: Rotary, judge: Callable[[Any, str], RotaryRow]) -> RotaryRow:
     """Compare the frequencies of a module, its tables, and the rotation by the functions that apply them."""
     try:
         read, is_rotated = reader_of(place.module, setting, rotary.head_dim)
@@ -322,29 +320,28 @@ def _compared(
         reason = f"a call of the module raises {type(error).__name__}: {error}; {HOW.format('calls it')}"
         return unchecked_row("", rotary, reason)
     names = (f"{setting.layer_type}_inv_freq",) if setting.layer_type else ("inv_freq", "inv_freqs")
-    frequencies = next((t for name, t in calls.tensors_of(place.module).items() if name in names and t.ndim == 1), None)
-    rows = [] if frequencies is None else [judge(frequencies, "frequencies")]
+    rows = [judge(tensor, "frequencies") for name, tensor in calls.tensors_of(place.module).items()
+            if name in names and tensor.ndim == 1]
     if read is None:
-        what = "only frequencies were compared, because posenc cannot call the module" if rows else (
+        reason = "only frequencies were compared, because posenc cannot call the module" if rows else (
             "posenc cannot read a rotation from the module")
-        row = unchecked_row("", rotary, f"{what}; {HOW.format('calls it')}")
-        return row if not rows else rows[0] if rows[0].faults else rows[0]._replace(verdict=row.verdict, faults=row.faults)
+        row = unchecked_row("", rotary, f"{reason}; {HOW.format('calls it')}")
+        return _with_parts(row._replace(found=rows[0].found, compared=rows[0].compared) if rows else row, rows)
     if is_rotated:
         return _with_parts(judge(read, "the module's rotation"), rows)
 
-    def judge_tables(what: str, order: int) -> RotaryRow:
-        return judge(lambda x, positions: [*map(calls.once, calls.tables_of(read(x, positions)))][::order], what)
+    def judge_tables(order: int) -> RotaryRow:
+        label = "tables" if order == 1 else "tables, which the module returns as (sin, cos),"
+        return judge(lambda x, positions: [*map(calls.once, calls.tables_of(read(x, positions)))][::order], label)
 
-    what, order = "tables", 1
-    tables = judge_tables(what, order)
+    tables, order = judge_tables(1), 1
     if "cos and sin are exchanged" in tables.faults:            # an attention may unpack them in this order
-        what, order = "tables, which the module returns as (sin, cos),", -1
-        tables = judge_tables(what, order)
+        tables, order = judge_tables(-1), -1
     applied: dict[str, RotaryRow] = {}
     for function in place.functions:
         label = calls.label_of(function)
         for columns in dict.fromkeys((rotary.head_dim, rotary.rotary_dim)):
-            row = judge(calls.composed(function, read, setting, columns, order), f"{what} and the function {label}")
+            row = judge(calls.composed(function, read, setting, columns, order), f"{tables.compared} and the function {label}")
             if row.verdict != "not checked":
                 applied[label] = row
                 break
@@ -357,9 +354,11 @@ def _compared(
 
 
 def _with_parts(rotation: RotaryRow, parts: Sequence[RotaryRow]) -> RotaryRow:
-    """Return the row of a rotation with the faults of its first wrong part before its other faults."""
-    if rotation.verdict != "wrong":
+    """Return the row of a rotation that is wrong, or was not checked, with the faults of its first wrong part."""
+    part = next((part for part in parts if part.verdict == "wrong"), None)
+    if part is None or rotation.verdict not in ("wrong", "not checked"):
         return rotation
-    part = next((part for part in parts if part.verdict == "wrong"), rotation)
+    if rotation.verdict == "not checked":
+        return part
     faults = () if rotation.found is None else rotation.faults
     return with_faults(rotation._replace(found=rotation.found or part.found), tuple(dict.fromkeys(part.faults + faults)))

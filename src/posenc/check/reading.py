@@ -198,8 +198,8 @@ def _read_frequencies(w: Reals, size: float) -> Reading:
     """Return the cosines and sines of frequencies, or a fault if the memory of the frequencies was never written."""
     invalid = np.count_nonzero(~np.isfinite(w))
     if invalid or not w.any():
-        what = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
-        return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
+        elements = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
+        return Reading("float64", faults=(f"{elements}, so inv_freq is probably uninitialized",))
     # no pair turns by more than 1 at once
     at = spread(match.REACHES[0], match.FIRST, match.SPREAD) / max(1.0, np.abs(w).max())
 

@@ -22,8 +22,7 @@ GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the expone
 
 
 NAMES = re.compile(
-    r"(?:\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache|(?:cos|sin)(?:_cached|_cache|_table|_emb)?|freqs_(?:cos|sin)"
-)
+    r"(?:\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache|(?:cos|sin)(?:_cached|_cache|_table|_emb)?|freqs_(?:cos|sin)")
 
 
 class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
@@ -73,11 +72,11 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
 
 
 def row_of(
-    name: str, rotation: Any, expected: Rotary, what: str, source: str = SOURCE, computes_in: str = ""
+    name: str, rotation: Any, expected: Rotary, label: str, source: str = SOURCE, computes_in: str = ""
 ) -> RotaryRow:
     """Compare a rotation with the expected one; return a row that is not checked if the rotation cannot be read.
 
-    `what` describes the rotation, such as "tables"; tables may be rounded to the dtype `computes_in`.
+    `label` describes the rotation, such as "tables"; tables may be rounded to the dtype `computes_in`.
     """
     try:
         match, _ = matched(rotation, expected, source, computes_in=computes_in)
@@ -86,7 +85,7 @@ def row_of(
     errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})
     verdict: Verdict = "float32 angles" if "float32 angles" in match.reason else "right"
     remedy = 'for long sequences: see "float32 angles" in docs/check.md' if verdict == "float32 angles" else ""
-    row = RotaryRow(name, match.rotary, expected, verdict, (), errors, remedy, what)
+    row = RotaryRow(name, match.rotary, expected, verdict, (), errors, remedy, label)
     return with_faults(row, match.faults or ((match.reason,) if match.rotary is None else ()))
 
 
@@ -118,8 +117,8 @@ def is_rotary(name: str) -> bool:
 
 def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
     """Compare tables or frequencies with each expected rotation; return the row with the best agreement."""
-    what = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
-    rows = (row_of(name, rotation, rotary.replace(axes=None), what)._replace(expected=rotary) for rotary in expected.values())
+    label = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
+    rows = (row_of(name, rotation, rotary.replace(axes=None), label)._replace(expected=rotary) for rotary in expected.values())
     return best_of(rows)
 
 
@@ -175,9 +174,9 @@ class RotaryReport(tuple[RotaryRow, ...]):
 
     def __str__(self) -> str:
         kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
-        what = f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"
+        summary = f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"
         functions = any("tables" in kind or "function" in kind for kind in kinds)
-        lines = [what + ("; not compared: the calls in the attention and their positions" if functions else "")]
+        lines = [summary + ("; not compared: the calls in the attention and their positions" if functions else "")]
         heads = ["module", "verdict", *(f"{'error at ' if p == ERRORS_AT[0] else ''}{p:,}" for p in ERRORS_AT)]
         cells = [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())] for row in self]
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
@@ -190,5 +189,4 @@ class RotaryReport(tuple[RotaryRow, ...]):
             lines += [line, *(f"    {name:<9} {value}" for name, value in details if value)]
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
