@@ -119,12 +119,13 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
     if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
         positions = range(positions)
-    at = None if positions is None else positions_of(positions, rows=rows)
-    at = positions if isinstance(positions, range) else at
+    if positions is not None:
+        array_of_positions = positions_of(positions, rows=rows)
+        positions = positions if isinstance(positions, range) else array_of_positions
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
-        sample = rows_of(array, dtype, at)
+        sample = rows_of(array, dtype, positions)
         if sample is None:
             return []
         compared = (_compared(array, dtype, *explanation) for explanation in _explanations(sample))
@@ -416,8 +417,7 @@ class Approximation(NamedTuple):
 
     def values(self, positions: Array, which: Any) -> Reals:
         angles = np.asarray(positions[..., None] + self.offset) * self.frequency[which]
-        values: Reals = self.scale * np.sin(angles + self.phase[which])
-        return values
+        return np.asarray(self.scale * np.sin(angles + self.phase[which]))
 
 
 @functools.lru_cache(maxsize=64)
@@ -452,14 +452,27 @@ def placed(encoding: Encoding, rows: Rows, reach: int) -> range | None:
     # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve the ambiguity
     fastest = np.argsort(-np.abs(rough.frequency), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
-    starts = _matching(rough, rows.values[0], order, reach)
     at, values = rows.rows[:16] - rows.rows[0], rows.values[:16][:, order]
-    place = _nearest_range(rough, starts, np.ones_like(starts), at, values, order, rows.stored)
+    scale = abs(rough.scale)
+
+    def nearest(starts: Array, steps: Array) -> tuple[int, int] | None:
+        """Return the (start, step) with the least squared error, preferring small numbers, or None if all errors are large."""
+        if not len(starts):
+            return None
+        few = slice(None) if len(starts) * values.size < 2**20 else slice(2)
+        given = rough.values(starts[:, None] + steps[:, None] * at[few], order)
+        errors = np.sqrt(np.mean((given - values[few]) ** 2, axis=(1, 2)))
+        bits = values[few].size * np.log2(np.maximum(errors, scale * 2.0 ** -match.PRECISION[rows.stored]))
+        index = np.argmin(bits + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps)))
+        return (int(starts[index]), int(steps[index])) if errors[index] < match.PLACED * scale else None
+
+    starts = _matching(rough, rows.values[0], order, reach)
+    place = nearest(starts, np.ones_like(starts))
     if place is None and len(at) > 1 and len(starts):
         nexts = _matching(rough, rows.values[1], order, reach)
         steps, remainders = np.divmod(nexts[:64, None] - starts[:64], at[1])
         later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= match.NEAR))
-        place = _nearest_range(rough, starts[earlier], steps[later, earlier], at, values, order, rows.stored)
+        place = nearest(starts[earlier], steps[later, earlier])
     if place is None:
         return None
     start, step = place
@@ -476,18 +489,3 @@ def _matching(rough: Approximation, row: Reals, order: Array, reach: int) -> Arr
         if not len(p):
             break
     return p[:8192]
-
-
-def _nearest_range(
-    rough: Approximation, starts: Array, steps: Array, rows: Array,
-    values: Reals, order: Array, dtype: str,
-) -> tuple[int, int] | None:
-    """Return the (start, step) with the least squared error, preferring small numbers, or None if all errors are large."""
-    if not len(starts):
-        return None
-    rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])
-    errors = np.sqrt(np.mean((rough.values(starts[:, None] + steps[:, None] * rows, order) - values) ** 2, axis=(1, 2)))
-    floor = abs(rough.scale) * 2.0 ** -match.PRECISION[dtype]
-    scores = values.size * np.log2(np.maximum(errors, floor)) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
-    index = np.argmin(scores)
-    return (int(starts[index]), int(steps[index])) if errors[index] < match.PLACED * abs(rough.scale) else None

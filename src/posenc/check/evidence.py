@@ -14,7 +14,7 @@ import numpy as np
 
 from posenc import Rotary
 from posenc.check import match
-from posenc.check.match import FORMATS, PRECISION, Array, Mask, Reals, Waves, narrowest, size_of
+from posenc.check.match import FORMATS, PRECISION, Array, Mask, Reals, Sample, Waves, narrowest, size_of
 from posenc.check.reading import number, pairs
 
 # a sentence, and a transformation of cos + i sin that is its own inverse
@@ -85,7 +85,22 @@ class Phases(NamedTuple):
     amplitude: Reals
     phase: Reals
     phase_error: Reals
-    reach: Reals                  # largest distance between two positions that the estimate uses
+    reach: Reals                        # largest distance between two positions that the estimate uses
+
+    @property
+    def is_known(self) -> Mask:
+        """Mask of the pairs whose frequencies are estimated; only these are compared."""
+        return (self.amplitude > 0) & np.isfinite(self.error)
+
+    def share_near(self, frequencies: Reals) -> float:
+        """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
+        distance = np.abs(self.frequency - frequencies)
+        is_near = distance <= match.SIGMAS * self.error + match.TIGHT * np.abs(frequencies)
+        return float(np.mean(is_near[self.is_known])) if self.is_known.any() else 0.0
+
+    def loose(self) -> Phases:
+        """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
+        return self._replace(error=np.maximum(self.error, match.LOOSE / match.SIGMAS * np.abs(self.frequency)))
 
 
 def wrapped(angle: Reals) -> Reals:
@@ -143,51 +158,25 @@ def phases_of(positions: Array, values: Waves, precision: int, smallest: float, 
 # ---- rotations -------------------------------------------------------------------------------------------------------
 
 
-class Estimate(NamedTuple):
-    """Estimates of the frequencies of pairs, with their errors; only frequencies for which `is_known` is true are compared."""
-
-    frequency: Reals
-    error: Reals
-    is_known: Mask
-
-    def share_near(self, frequencies: Reals) -> float:
-        """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
-        if not self.is_known.any():
-            return 0.0
-        distance = np.abs(self.frequency - frequencies)
-        return float((distance <= match.SIGMAS * self.error + match.TIGHT * np.abs(frequencies))[self.is_known].mean())
-
-    def loose(self) -> Estimate:
-        """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
-        return self._replace(error=np.maximum(self.error, match.LOOSE / match.SIGMAS * np.abs(self.frequency)))
-
-
 class Evidence(NamedTuple):
     """The values of a sample as cos + i sin, and estimates of their orientation, frequencies, offset and scale."""
 
-    positions: Array             # including the shift
-    values: Waves
-    dtype: str                          # the narrowest dtype that holds all values
-    estimate: Estimate
-    orientation: Orientation            # that of the given values
+    sample: Sample                      # its positions include the shift
+    phases: Phases
+    turned: Callable[[Waves], Waves]    # converts the given values to cos + i sin, and cos + i sin to the given values
     offset: float                       # the values are those at the given positions plus this offset
     scales: tuple[float, ...]           # possible scales, simple ones first
     scale_error: float
-    zero: Mask             # pairs that are 0 everywhere
-    reach: float                        # largest distance between two positions whose phases agree with the frequencies
     faults: tuple[str, ...]
     shift: float | int = 0              # the number that was added to the given positions
-
-    def turned(self, values: Waves) -> Waves:
-        """Apply the orientation, which converts the given values to cos + i sin, and cos + i sin to the given values."""
-        return self.orientation[1](values)
 
     def shifted(self) -> Evidence:
         """Return this evidence with the offset added to the positions."""
         offset = int(self.offset) if float(self.offset).is_integer() else self.offset
-        first = float(np.min(self.positions))
+        first = float(np.min(self.sample.positions))
         fault = f"positions start at {number(first + offset)}, expected {number(first)}"
-        return self._replace(positions=self.positions + offset, shift=offset, faults=(*self.faults, fault))
+        sample = self.sample._replace(positions=self.sample.positions + offset)
+        return self._replace(sample=sample, shift=offset, faults=(*self.faults, fault))
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
         """Yield a rotation with its scale, if the values agree with this scale, then with each possible scale."""
@@ -203,10 +192,9 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(
-    positions: Array, values: Waves, dtype: str, target: Rotary | None,
-    orientations: Sequence[Orientation],
-) -> Evidence | None:
-    """Estimate the orientation, frequencies and scale; return None if all positions are equal.
+    positions: Array, values: Waves, dtype: str, target: Rotary | None, orientations: Sequence[Orientation]
+) -> Evidence:
+    """Estimate the orientation, frequencies and scale from values at positions that are not all equal.
 
     With the right orientation, the frequencies have the expected sign, and the phases are 0; or they are proportional to the
     frequencies, because the positions have an offset.
@@ -221,19 +209,16 @@ def evidence_of(
     for index, (_, turn) in enumerate(orientations):
         guess = target.frequencies if target is not None and fastest >= math.pi else None
         phases = phases_of(positions, turn(values), PRECISION[stored], smallest, guess)
-        if phases is None:
-            return None
+        assert phases is not None
         offset = _offset(phases, sign)
         views.append((2 if offset is None else min(1, abs(offset)), index, offset or 0.0, phases))
     _, index, offset, phases = min(views, key=lambda view: view[:2])
     sentence, turn = orientations[index]
-    is_turned = phases.amplitude > 0
     scales, error = _scales(values, phases, stored, target)
-    zero = np.flatnonzero(~is_turned)
+    zero = np.flatnonzero(phases.amplitude == 0)
     faults = [sentence, f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0" if len(zero) else ""]
-    estimate = Estimate(phases.frequency, phases.error, is_turned & np.isfinite(phases.error))
-    return Evidence(positions, turn(values), stored, estimate, orientations[index], offset, scales, error, ~is_turned,
-                    float(phases.reach.max()), tuple(filter(None, faults)))
+    sample = Sample(positions, turn(values), stored, match.rotation_curve, phases.amplitude > 0)
+    return Evidence(sample, phases, turn, offset, scales, error, tuple(filter(None, faults)))
 
 
 def _offset(phases: Phases, sign: int) -> float | None:
@@ -241,15 +226,15 @@ def _offset(phases: Phases, sign: int) -> float | None:
 
     Return None if no offset explains them, or if the angles do not have the given sign.
     """
-    is_turned = (phases.amplitude > 0) & np.isfinite(phases.error)
-    w, error = phases.frequency[is_turned], phases.error[is_turned]
+    w, error, phase, phase_error = (x[phases.is_known] for x in (
+        phases.frequency, phases.error, phases.phase, phases.phase_error))
     turning = np.array(sorted(w[np.abs(w) > match.SIGMAS * error], key=abs))
     slower_half = turning[: max(1, len(turning) // 2)]          # the signs of fast pairs are ambiguous
     if np.sum(np.sign(slower_half)) * sign < 0:
         return None
     for offset in match.OFFSETS:
-        residual = np.abs(wrapped(phases.phase[is_turned] - w * offset))
-        bound = match.SIGMAS * phases.phase_error[is_turned] + 1e-6 + 64 * match.FLOAT32 * np.abs(w * offset)
+        residual = np.abs(wrapped(phase - w * offset))
+        bound = match.SIGMAS * phase_error + 1e-6 + 64 * match.FLOAT32 * np.abs(w * offset)
         if (residual <= bound).mean() > match.MOST_PHASES:
             return float(offset)
     return None

@@ -133,13 +133,11 @@ def size_of(rotary: Rotary) -> float:
 
 def exact(rotary: Rotary, positions: Array) -> Waves:
     cos, sin = rotary.tables(positions, dtype="float64")
-    values: Waves = cos + 1j * sin
-    return values
+    return np.asarray(cos + 1j * sin)
 
 
 def both_rounded(values: Waves, dtype: str) -> Waves:
-    result: Waves = rounded(values.real.copy(), dtype) + 1j * rounded(values.imag.copy(), dtype)
-    return result
+    return np.asarray(rounded(values.real.copy(), dtype) + 1j * rounded(values.imag.copy(), dtype))
 
 
 def difference(x: Waves, y: Waves) -> Reals:
@@ -197,8 +195,9 @@ class Curve(NamedTuple):
         # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
         smallest = 2.0 ** (FORMATS["float16" if arithmetic.table in NARROW else arithmetic.table][1] - 1)
         common = smallest + self.size * np.where(self.error < 1, self.error + MOST_NOISE * arithmetic.noise, np.inf)
-        is_near: Mask = np.abs(values.real - self.values.real) <= common + rounding * np.abs(self.values.real)
-        return ~(is_near & (np.abs(values.imag - self.values.imag) <= common + rounding * np.abs(self.values.imag)))
+        is_near = [np.abs(x - y) <= common + rounding * np.abs(y) for x, y in (
+            (values.real, self.values.real), (values.imag, self.values.imag))]
+        return np.asarray(~np.all(is_near, axis=0))
 
 
 class Sample(NamedTuple):

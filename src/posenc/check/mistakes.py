@@ -8,6 +8,7 @@ reading.py, and the precisions in match.py.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 
 from posenc import Rotary
 from posenc.check import match
-from posenc.check.evidence import TURNS, Estimate, Evidence, Orientation, line_through, short
+from posenc.check.evidence import TURNS, Evidence, Orientation, Phases, line_through, short
 from posenc.check.match import NARROW, PRECISION, Arithmetic, Array, Candidate, Mask, Reals, Waves, rotation_curve, size_of
 from posenc.check.reading import Reading, chunks, number, pairs
 
@@ -41,7 +42,7 @@ class Situation(NamedTuple):
     expected: Rotary
     unscaled: Rotary
     scaling: dict[str, Any]     # empty if the rotation has no scaling
-    estimate: Estimate
+    estimate: Phases
 
     def turning(self, frequencies: Reals) -> Array:
         """Return the pairs whose estimates and frequencies have the same sign."""
@@ -171,9 +172,9 @@ ORIENTATIONS: tuple[Orientation, ...] = (
 )
 
 
-def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least: float = 1.0) -> list[Candidate]:
+def candidates(estimate: Phases, expected: Rotary | None, head_dim: int, least: float = 1.0) -> list[Candidate]:
     """Return the candidates in the order of their cost; at least this share of the frequencies is near the estimates."""
-    proposed = [(FORMULA, rotary, None) for rotary in _formulas(estimate, head_dim, expected)]
+    proposed: list[tuple[int, Any, Any]] = [(FORMULA, rotary, None) for rotary in _formulas(estimate, head_dim, expected)]
     if expected is not None:
         proposed.append((NOTHING, expected, ()))
         s = Situation(expected, changed(expected, scaling=None) or expected, expected.scaling or {}, estimate)
@@ -188,7 +189,7 @@ def candidates(estimate: Estimate, expected: Rotary | None, head_dim: int, least
             if rotary is not None and (cost == NOTHING or estimate.share_near(rotary.frequencies) >= least)]
 
 
-def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Iterator[Rotary | None]:
+def _formulas(estimate: Phases, head_dim: int, expected: Rotary | None) -> Iterator[Rotary | None]:
     """Yield rotations with geometric frequencies, whose base and scale have more and more digits."""
     w, count = estimate.frequency, len(estimate.frequency)
     turning = np.flatnonzero(estimate.is_known & (w > 0))
@@ -205,7 +206,7 @@ def _formulas(estimate: Estimate, head_dim: int, expected: Rotary | None) -> Ite
             yield changed(blank, base=base, frequency_scale=line.multiple(errors, least))
 
 
-def explicit(estimate: Estimate, head_dim: int) -> Candidate:
+def explicit(estimate: Phases, head_dim: int) -> Candidate:
     """Return the rotation with the estimated frequencies."""
     values = np.where(np.abs(estimate.frequency) > estimate.error, estimate.frequency, 0.0)
     return Candidate(EVERY_FREQUENCY, [Rotary(head_dim, rotary_dim=2 * len(values), frequencies=values)], None)
@@ -318,7 +319,7 @@ def of_rows(reading: Reading, evidence: Evidence, rotary: Rotary, how: Arithmeti
     def differs(positions: Array, values: Waves) -> Mask:
         at, values = positions + evidence.shift, evidence.turned(values)
         is_wrong = np.all([rotation_curve(rotary, at, way).differs(values, way) for way in ways], axis=0)
-        return np.asarray((is_wrong | ~np.isfinite(values))[:, ~evidence.zero].any(axis=1))
+        return np.asarray((is_wrong | ~np.isfinite(values))[:, evidence.sample.columns].any(axis=1))
 
     parts = chunks(total, len(rotary.frequencies))
     differing = np.flatnonzero(np.concatenate([differs(reading.positions[rows], reading.read(rows)) for rows in parts]))
@@ -330,13 +331,13 @@ def of_rows(reading: Reading, evidence: Evidence, rotary: Rotary, how: Arithmeti
         which = "1 row differs, at" if len(differing) == 1 else f"{len(differing)} rows differ, the first at"
         return f"{which} position {first_wrong:,}", last_right
     call, rows_there = reading.call, reading.read([row, row - 1, 0])
-    while call is not None and first_wrong - last_right > 1:
-        middle = np.array([(first_wrong + last_right) // 2])
-        if differs(middle, call(middle))[0]:
-            first_wrong = int(middle[0])
-        else:
-            last_right = int(middle[0])
     if call is not None:
+        def is_wrong_at(position: int) -> bool:
+            at = np.array([position])
+            return bool(differs(at, call(at))[0])
+
+        first_wrong = last_right + 1 + bisect.bisect_left(range(last_right + 1, first_wrong), True, key=is_wrong_at)
+        last_right = first_wrong - 1
         rows_there = np.concatenate([call(np.array([position])) for position in (first_wrong, last_right, 0)])
     if np.array_equal(rows_there[0], rows_there[2]):
         return f"the table ends at {first_wrong:,} and repeats", last_right

@@ -92,8 +92,7 @@ class Rows(NamedTuple):
 def positions_at(positions: range | Array, rows: Any) -> Array:
     if isinstance(positions, range):
         return np.array([positions[row] for row in rows], np.int64)
-    selected: Array = np.asarray(positions)[rows]
-    return selected
+    return np.asarray(np.asarray(positions)[rows])
 
 
 def table_of(table: Any) -> tuple[Array, str]:
@@ -225,8 +224,7 @@ def _read_tables(cos: Array, sin: Array, dtype: str, positions: Any, expected: R
             break
 
     def read(rows: Any) -> Waves:
-        values: Waves = float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype)
-        return values
+        return np.asarray(float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype))
 
     return Reading(dtype, positions=at, read=read, repeated=repeated)
 
@@ -353,9 +351,7 @@ def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, ax
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.setdefault(f"{type(error).__name__}: {error}", error)
     of_result = next((error for error in errors.values() if isinstance(error, ResultError)), None)
-    if of_result is not None:
-        raise ValueError(str(of_result)) from None
-    raise ValueError(
+    raise of_result or ValueError(
         f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
         f"{positions.shape}, nor with axes for the batch and the heads, nor with tensors: {'; '.join(errors)}")
 
@@ -439,9 +435,8 @@ def _read_rotated(call: Called, index: int, at: Array, head_dim: int, expected: 
         x[:, first] = 1
         rows = float64_of(*array_of("the result", call(x, positions)[index]))
         columns = [targets.get(k, (k,)) for k in first.tolist()]
-        z: Waves = rows[:, [c[0] for c in columns]] + 1j * np.where(
-            [len(c) == 2 for c in columns], rows[:, [c[-1] for c in columns]], 0.0)
-        return z
+        cos, sin = (rows[:, [column[member] for column in columns]] for member in (0, -1))
+        return np.asarray(cos + 1j * np.where([len(column) == 2 for column in columns], sin, 0.0))
 
     sampled = values(at)
     return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=layout, head_dim=head_dim,

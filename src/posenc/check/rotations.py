@@ -368,22 +368,21 @@ def _explanations(question: Question, evidence: Evidence, first_rows: bool = Fal
     """
     def candidates(is_narrow: bool) -> Iterator[Candidate]:
         for view in [evidence, evidence.shifted()] if evidence.offset else [evidence]:
-            estimate = view.estimate.loose() if is_narrow else view.estimate
-            for candidate in mistakes.candidates(estimate, question.target, question.size):
+            phases = view.phases.loose() if is_narrow else view.phases
+            for candidate in mistakes.candidates(phases, question.target, question.size):
                 yield _sized(candidate, view)._replace(is_fitted=candidate.is_fitted and not is_narrow)
 
-    yield from match.explanations(candidates(False), match.plain(evidence.dtype))
+    yield from match.explanations(candidates(False), match.plain(evidence.sample.dtype))
     if not first_rows:
-        yield from match.explanations(candidates(True), match.narrow(evidence.dtype))
-        every_frequency = mistakes.explicit(evidence.estimate, question.size)
-        yield from match.explanations([_sized(every_frequency, evidence)], match.plain(evidence.dtype))
+        yield from match.explanations(candidates(True), match.narrow(evidence.sample.dtype))
+        every_frequency = mistakes.explicit(evidence.phases, question.size)
+        yield from match.explanations([_sized(every_frequency, evidence)], match.plain(evidence.sample.dtype))
 
 
 def _sized(candidate: Candidate, evidence: Evidence) -> Candidate:
     """Return a candidate with each possible scale, and with the sample."""
-    sample = Sample(evidence.positions, evidence.values, evidence.dtype, rotation_curve, ~evidence.zero)
     rotations = list(evidence.sized(candidate.conventions[0]))
-    return candidate._replace(conventions=rotations, source=(candidate.source, evidence), sample=sample)
+    return candidate._replace(conventions=rotations, source=(candidate.source, evidence), sample=evidence.sample)
 
 
 def _answer(question: Question, positions: Array, values: Waves) -> Result:
@@ -394,13 +393,12 @@ def _answer(question: Question, positions: Array, values: Waves) -> Result:
     # the last orientation multiplies by -1, which is right if the expected scale is negative
     orientations = ORIENTATIONS if one_axis.target is None or size_of(one_axis.target) > 0 else ORIENTATIONS[:3]
     evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target, orientations)
-    assert evidence is not None         # the positions are not all equal
     explanation, is_whole = next(_explanations(one_axis, evidence), None), True
-    reach = min(float(np.abs(positions).max()) / 2, evidence.reach)
+    reach = min(float(np.abs(positions).max()) / 2, float(evidence.phases.reach.max()))
     while explanation is None and reach >= 8:          # perhaps only the first rows follow a rotation
         is_whole, within = False, np.abs(positions) <= reach
-        nearby = evidence._replace(positions=positions[within], values=evidence.values[within])
-        explanation = next(_explanations(one_axis, nearby, first_rows=True), None)
+        sample = evidence.sample._replace(positions=positions[within], values=evidence.sample.values[within])
+        explanation = next(_explanations(one_axis, evidence._replace(sample=sample), first_rows=True), None)
         reach /= 2
     if explanation is None:
         return _nearest(one_axis, evidence)
@@ -427,17 +425,17 @@ def _described(question: Question, candidate: Candidate, rotary: Rotary, how: Ar
     layout, of_layout, remarks = mistakes.of_layout(reading, target, source)
     rotary = rotary.replace(layout=layout)
     distance = difference(reading.read(reading.rows), exact(rotary, reading.positions[reading.rows]))
-    reference = exact(rotary, evidence.positions)
+    reference = exact(rotary, evidence.sample.positions)
     of_arithmetic = mistakes.of_arithmetic(how, reference, reading.dtype, question.computes_in)
     faults = (*faults, *evidence.faults)
     if how.angles == "float32" and not of_arithmetic and not faults:
         position, error = max(errors.items())
         remarks = (f"float32 angles: the error is {error:.1g} at position {position:,}", *remarks)
     elif not of_arithmetic:
-        exactly = not end and bool((evidence.values == match.both_rounded(reference, evidence.dtype)).all())
+        exactly = not end and bool((evidence.sample.values == match.both_rounded(reference, evidence.sample.dtype)).all())
         rounding = "every value correctly rounded" if exactly else "rounding"
         remarks = (f"{how.angles} angles" if how.angles else rounding, *remarks)
-    unknown = np.flatnonzero(match.SIGMAS * evidence.estimate.error > match.NOT_KNOWN * np.abs(rotary.frequencies))
+    unknown = np.flatnonzero(match.SIGMAS * evidence.phases.error > match.NOT_KNOWN * np.abs(rotary.frequencies))
     unknown = unknown[rotary.frequencies[unknown] != 0]
     if len(unknown):
         remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
@@ -461,7 +459,7 @@ def _errors(evidence: Evidence, rotary: Rotary, how: Arithmetic, reference: Rota
 
 def _nearest(question: Question, evidence: Evidence) -> Result:
     """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
-    proposed = mistakes.candidates(evidence.estimate, question.target, question.size, match.MOST_COLUMNS)
+    proposed = mistakes.candidates(evidence.phases, question.target, question.size, match.MOST_COLUMNS)
     sized = (_sized(candidate, evidence) for candidate in proposed)
     result = match.nearest((candidate._replace(conventions=candidate.conventions[:1]) for candidate in sized), -1.0)
     if result is None:
