@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from decimal import Decimal
+from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Rational
 from typing import Any
@@ -33,8 +33,8 @@ def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
     """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
     for name in names:
         if name not in valid_names:
-            matches = [SYNONYMS[name]] if SYNONYMS.get(name) in valid_names else difflib.get_close_matches(name, valid_names, 1)
-            hint = f"did you mean {matches[0]!r}?" if matches else f"expected one of {', '.join(valid_names)}"
+            matches = [SYNONYMS[name]] if SYNONYMS.get(name) in valid_names else get_close_matches(name, valid_names, 1)
+            hint = f"did you mean {matches[0]!r}?" if matches else f"expected a parameter, or one of {', '.join(valid_names)}"
             raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
 
 
