@@ -480,12 +480,20 @@ def placed(encoding: Encoding, rows: Rows, reach: int) -> range | None:
     return range(start, start + step * rows.total, step)
 
 
-def _matching(rough: Approximation, row: Reals, order: Array, reach: int) -> Array:
-    """Return up to 8192 integers at which the encoding is near a row of the table, smallest magnitudes first."""
+@functools.lru_cache(maxsize=3)
+def _values_of_column(frequency: float, phase: float, scale: float, offset: float, reach: int) -> Reals:
+    """Return the values of a column at 0, 1, -1, 2, ... up to `reach`; most candidates have the same fastest column."""
     p = np.arange(1, 2 * reach + 2) // 2
     p[::2] *= -1
-    for column in order:
-        p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < match.PLACED * abs(rough.scale)]
-        if not len(p):
-            break
+    return Approximation(np.array([frequency]), np.array([phase]), scale, offset).values(p, [0])[:, 0]
+
+
+def _matching(rough: Approximation, row: Reals, order: Array, reach: int) -> Array:
+    """Return up to 8192 integers at which the encoding is near a row of the table, smallest magnitudes first."""
+    column, largest = order[0], match.PLACED * abs(rough.scale)
+    values = _values_of_column(float(rough.frequency[column]), float(rough.phase[column]), rough.scale, rough.offset, reach)
+    number = np.flatnonzero(np.abs(values - row[column]) < largest)
+    p = (number + 1) // 2 * np.where(number % 2, 1, -1)
+    for column in order[1:]:
+        p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < largest]
     return p[:8192]
