@@ -251,7 +251,8 @@ FAULTS = [
     Fault("frequencies in bfloat16", "transformers #29285",
           lambda: model(RotaryEmbedding(frequencies().bfloat16())), (r"inv_freq was rounded to bfloat16",)),
     Fault("frequencies computed in bfloat16", "GPT-J in transformers", lambda: model(RotaryEmbedding(
-        1 / torch.tensor(BASE).bfloat16() ** (torch.arange(0, DIM, 2) / DIM).bfloat16())), (r"inv_freq was computed in bfloat16",)),
+        1 / torch.tensor(BASE).bfloat16() ** (torch.arange(0, DIM, 2) / DIM).bfloat16())),
+          (r"inv_freq was computed in bfloat16",)),
     Fault("frequencies in float16", "", lambda: model(RotaryEmbedding(frequencies().half())),
           (r"inv_freq was rounded to float16",)),
     Fault("angles in bfloat16", "TransformerEngine #1245", lambda: model(RotaryEmbedding(angles=in_bfloat16)),

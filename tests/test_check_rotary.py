@@ -271,7 +271,7 @@ def test_frequencies_alone_are_not_the_rotation():
     assert not report.ok and row.verdict == UNCHECKED and row.found == Rotary(DIM, base=BASE)
     assert row.faults[0].startswith("only frequencies were compared, ")
     assert verdicts(check_rotary(model(Unknown(rotary_faults.frequencies(1e4))))) == [WRONG]
-    unreadable = RotaryEmbedding(rotary_faults.frequencies(1e4), angles=lambda *_: torch.ones(3))  # no tables of these positions
+    unreadable = RotaryEmbedding(rotary_faults.frequencies(1e4), angles=lambda *_: torch.ones(3))
     assert check_rotary(model(unreadable))[0].faults == ("base is 10000, the configuration has 500000",)
 
 
