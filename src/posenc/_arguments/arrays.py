@@ -108,14 +108,14 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
 
 def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
     """Return each column of an Arrow, polars or pandas table with its part of `array`, or [] for any other value."""
-    parts: Any = ()
+    table_columns: Any = ()
     if hasattr(value, "itercolumns"):           # Arrow
-        parts = value.itercolumns()
+        table_columns = value.itercolumns()
     elif hasattr(value, "iter_columns"):        # polars
-        parts = value.iter_columns()
+        table_columns = value.iter_columns()
     elif hasattr(value, "iterrows"):            # pandas
-        parts = (column for _, column in value.items())
-    return list(zip(parts, array.T, strict=True)) if parts else []
+        table_columns = (column for _, column in value.items())
+    return list(zip(table_columns, array.T, strict=True)) if table_columns else []
 
 
 def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:

@@ -177,8 +177,8 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
         expected = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
         raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {expected}")
-    for part, converted in columns(positions, array) or [(original, array)]:    # columns of different dtypes become float64
-        dtype = np.asarray(part).dtype.str[1:]
+    for column, converted in columns(positions, array) or [(original, array)]:    # columns of different dtypes become float64
+        dtype = np.asarray(column).dtype.str[1:]
         check_not_rounded(name, converted, {"f2": "float16", "V2": "bfloat16"}.get(dtype, dtype), '.astype("float64")')
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
         if kind != "i" or offset:

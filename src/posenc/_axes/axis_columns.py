@@ -59,16 +59,16 @@ def fill_grid(
     if math.prod(table.shape[:-1]) in map(len, positions):      # the rows of this axis would take as much memory as the table
         fill(table, columns, zeros, np.meshgrid(*positions, indexing="ij", copy=False), dtype, threads)
         return
-    bits, parts = np.dtype(f"u{table.itemsize}"), []
+    bits, axis_tables = np.dtype(f"u{table.itemsize}"), []
     for axis, on_axis in enumerate(positions):
-        part = np.zeros((len(on_axis), table.shape[-1]), table.dtype)
-        fill(part, [column for column in columns if column.axis == axis], slice(0), positions, dtype, threads)
+        axis_table = np.zeros((len(on_axis), table.shape[-1]), table.dtype)
+        fill(axis_table, [column for column in columns if column.axis == axis], slice(0), positions, dtype, threads)
         shape = [len(on_axis) if k == axis else 1 for k in range(len(positions))]
-        parts.append(part.view(bits).reshape(*shape, table.shape[-1]))
-    parts.sort(key=operator.attrgetter("size"))
+        axis_tables.append(axis_table.view(bits).reshape(*shape, table.shape[-1]))
+    axis_tables.sort(key=operator.attrgetter("size"))
     for block in _blocks(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
-        rows = [part[tuple([slice(None) if n == 1 else indices for indices, n in zip(block, part.shape, strict=False)])]
-                for part in parts]
+        rows = [rows_of_axis[tuple([slice(None) if n == 1 else k for k, n in zip(block, rows_of_axis.shape, strict=False)])]
+                for rows_of_axis in axis_tables]
         np.bitwise_or(functools.reduce(np.bitwise_or, rows[:-1] or [bits.type(0)]), rows[-1], out=table[block].view(bits))
 
 

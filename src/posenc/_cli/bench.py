@@ -96,12 +96,12 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 def rival(library: Any, pool: Any, out: NDArray[Any], fresh: bool, threads: int) -> Callable[[], Any]:
     """Return a call of NumPy or torch that does the same as posenc, with this number of threads."""
-    parts = threads if library is np and len(out) % threads == 0 else 1         # torch divides the work itself
-    n = len(out) // parts
+    tasks = threads if library is np and len(out) % threads == 0 else 1         # torch divides the work itself
+    n = len(out) // tasks
     fills = [angle_addition(library, n, out.shape[1], first) if out.ndim == 2 else addition(library, *out.shape[1:])
              for first in range(0, len(out), n)]
     output = partial(np.empty_like, out) if fresh else lambda: out
-    return lambda: list((pool.map if parts > 1 else map)(lambda fill, part: fill(part), fills, np.split(output(), parts)))
+    return lambda: list((pool.map if tasks > 1 else map)(lambda fill, rows: fill(rows), fills, np.split(output(), tasks)))
 
 
 def measure(libraries: dict[str, Any], pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -> dict[str, Any]:

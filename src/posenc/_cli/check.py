@@ -111,9 +111,9 @@ def expected_rotations(path: str) -> dict[str | None, Rotary]:
             config = json.load(file)
         if not isinstance(config, dict):
             raise ValueError(f"not a {type(config).__name__}")
-        part = config.get("text_config")
-        if isinstance(part, dict) and not {"head_dim", "hidden_size"} & config.keys():
-            config = part
+        text_config = config.get("text_config")
+        if isinstance(text_config, dict) and not {"head_dim", "hidden_size"} & config.keys():
+            config = text_config
         return {name: Rotary.from_config(config, name) for name in Rotary.layer_types(config)}
 
 

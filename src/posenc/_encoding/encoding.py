@@ -482,8 +482,8 @@ def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: A
 
     def generate(rows_to_come: range) -> Iterator[Chunk]:
         while rows_to_come:
-            part, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
-            buffer = None if out is None else out[: len(part)]
-            yield Chunk(part, encoding.encode(part, dtype=name, out=buffer, threads=threads))
+            chunk_positions, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
+            buffer = None if out is None else out[: len(chunk_positions)]
+            yield Chunk(chunk_positions, encoding.encode(chunk_positions, dtype=name, out=buffer, threads=threads))
 
     return generate(positions)
