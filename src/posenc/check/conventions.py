@@ -19,7 +19,7 @@ import posenc
 from posenc import Encoding
 from posenc.check import match
 from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
-from posenc.check.match import Arithmetic, Array, Candidate, Curve, Reals, Sample, Waves
+from posenc.check.match import Arithmetic, Array, Candidate, Curve, Explanation, Reals, Sample, Waves
 from posenc.check.reading import Rows, chunks, numbers, positions_at, positions_of, rows_of, table_of
 
 # ---- identify -------------------------------------------------------------------------------------------------------
@@ -132,14 +132,14 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         return [*filter(None, compared)] or (_nearest(sample) if nearest else [])
 
 
-def _explanations(rows: Rows) -> list[tuple[Candidate, Encoding, Arithmetic]]:
+def _explanations(rows: Rows) -> list[Explanation]:
     """Return the explanations of a table, cheapest first, by the first group of candidates that has any.
 
     Those of similar cost are all returned, because longer parameters may be the true ones.
     """
     for group in _groups(rows):
         ranked = sorted(((*_cost(rows, *explanation), explanation) for explanation in group), key=lambda row: row[:2])
-        first: dict[Any, tuple[Candidate, Encoding, Arithmetic]] = {}
+        first: dict[Any, Explanation] = {}
         for errors, cost, explanation in ranked:
             if errors == ranked[0][0] and cost < min(ranked[0][1] + match.TIE, math.inf):
                 (_, positions), encoding = explanation[0].source, explanation[1]
@@ -151,7 +151,7 @@ def _explanations(rows: Rows) -> list[tuple[Candidate, Encoding, Arithmetic]]:
     return []
 
 
-def _groups(rows: Rows) -> Iterator[Iterator[tuple[Candidate, Encoding, Arithmetic]]]:
+def _groups(rows: Rows) -> Iterator[Iterator[Explanation]]:
     """Yield the explanations by presets and by fits, in an arithmetic of increasing errors."""
     plain = match.plain(rows.stored)
     presets = _placed(_presets(rows), rows, match.NEAR)

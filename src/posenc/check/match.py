@@ -231,9 +231,10 @@ class Candidate(NamedTuple):
     sample: Any = None
 
 
-def explanations(
-    candidates: Iterable[Candidate], arithmetics: Sequence[Arithmetic]
-) -> Iterator[tuple[Candidate, Any, Arithmetic]]:
+Explanation: TypeAlias = tuple[Candidate, Any, Arithmetic]        # with the first convention that explains the sample
+
+
+def explanations(candidates: Iterable[Candidate], arithmetics: Sequence[Arithmetic]) -> Iterator[Explanation]:
     """Yield the candidates that explain their samples, each with the first such convention and the arithmetic.
 
     This is the rule: candidates are tried in the given order, that of their cost, and the first explanation wins.  A fitted
@@ -248,7 +249,7 @@ def explanations(
         yield from _explanation(candidate, arithmetics[1:])
 
 
-def _explanation(candidate: Candidate, arithmetics: Sequence[Arithmetic]) -> Iterator[tuple[Candidate, Any, Arithmetic]]:
+def _explanation(candidate: Candidate, arithmetics: Sequence[Arithmetic]) -> Iterator[Explanation]:
     for convention, arithmetic in itertools.product(candidate.conventions, arithmetics):
         if candidate.sample.agrees(convention, arithmetic):
             yield candidate, convention, arithmetic

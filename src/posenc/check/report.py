@@ -71,9 +71,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     compared: str = ""
 
 
-def row_of(
-    name: str, rotation: Any, expected: Rotary, label: str, source: str = SOURCE, computes_in: str = ""
-) -> RotaryRow:
+def row_of(name: str, rotation: Any, expected: Rotary, label: str, source: str = SOURCE, computes_in: str = "") -> RotaryRow:
     """Compare a rotation with the expected one; return a row that is not checked if the rotation cannot be read.
 
     `label` describes the rotation, such as "tables"; tables may be rounded to the dtype `computes_in`.

@@ -5,14 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
 from posenc import Rotary
 from posenc.check import match, mistakes
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.match import Arithmetic, Array, Candidate, Sample, Waves, axes_of, difference, exact, rotation_curve, size_of
+from posenc.check.match import (
+    Arithmetic,
+    Array,
+    Candidate,
+    Explanation,
+    Sample,
+    Waves,
+    axes_of,
+    difference,
+    exact,
+    rotation_curve,
+    size_of,
+)
 from posenc.check.mistakes import ORIENTATIONS, changed
 from posenc.check.reading import Reading, pairs, read_arrays, read_function, spread, valid_positions
 
@@ -356,9 +368,6 @@ def _directly(question: Question, positions: Array, values: Waves) -> Result | N
 
 
 # ---- the rule -------------------------------------------------------------------------------------------------------
-
-
-Explanation: TypeAlias = tuple[Candidate, Rotary, Arithmetic]
 
 
 def _explanations(question: Question, evidence: Evidence, first_rows: bool = False) -> Iterator[Explanation]:
