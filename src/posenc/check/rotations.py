@@ -12,19 +12,7 @@ import numpy as np
 from posenc import Rotary
 from posenc.check import match, mistakes
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.match import (
-    Arithmetic,
-    Array,
-    Candidate,
-    Explanation,
-    Sample,
-    Waves,
-    axes_of,
-    difference,
-    exact,
-    rotation_curve,
-    size_of,
-)
+from posenc.check.match import Arithmetic, Array, Candidate, Sample, Waves, axes_of, difference, exact, rotation_curve, size_of
 from posenc.check.mistakes import ORIENTATIONS, changed
 from posenc.check.reading import Reading, pairs, read_arrays, read_function, spread, valid_positions
 
@@ -370,7 +358,7 @@ def _directly(question: Question, positions: Array, values: Waves) -> Result | N
 # ---- the rule -------------------------------------------------------------------------------------------------------
 
 
-def _explanations(question: Question, evidence: Evidence, first_rows: bool = False) -> Iterator[Explanation]:
+def _explanations(question: Question, evidence: Evidence, first_rows: bool = False) -> Iterator[match.Explanation]:
     """Yield the explanations in plain arithmetic, then in arithmetic of 16 bits, then by frequencies without a formula.
 
     In each of these, it costs most to believe an offset of the positions.
