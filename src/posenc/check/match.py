@@ -234,7 +234,7 @@ class Candidate(NamedTuple):
 Explanation: TypeAlias = tuple[Candidate, Any, Arithmetic]        # with the first convention that explains the sample
 
 
-def explanations(candidates: Iterable[Candidate], arithmetics: Sequence[Arithmetic]) -> Iterator[Explanation]:
+def explanations(candidates: Iterable[Candidate], kinds: Sequence[Arithmetic]) -> Iterator[Explanation]:
     """Yield the candidates that explain their samples, each with the first such convention and the arithmetic.
 
     This is the rule: candidates are tried in the given order, that of their cost, and the first explanation wins.  A fitted
@@ -243,14 +243,14 @@ def explanations(candidates: Iterable[Candidate], arithmetics: Sequence[Arithmet
     """
     fitted = []
     for candidate in candidates:
-        yield from _explanation(candidate, arithmetics[:1] if candidate.is_fitted else arithmetics)
+        yield from _explanation(candidate, kinds[:1] if candidate.is_fitted else kinds)
         fitted += [candidate] if candidate.is_fitted else []
     for candidate in fitted:
-        yield from _explanation(candidate, arithmetics[1:])
+        yield from _explanation(candidate, kinds[1:])
 
 
-def _explanation(candidate: Candidate, arithmetics: Sequence[Arithmetic]) -> Iterator[Explanation]:
-    for convention, arithmetic in itertools.product(candidate.conventions, arithmetics):
+def _explanation(candidate: Candidate, kinds: Sequence[Arithmetic]) -> Iterator[Explanation]:
+    for convention, arithmetic in itertools.product(candidate.conventions, kinds):
         if candidate.sample.agrees(convention, arithmetic):
             yield candidate, convention, arithmetic
             return
