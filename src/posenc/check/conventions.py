@@ -194,7 +194,7 @@ def _noise(candidate: Candidate) -> list[Arithmetic]:
     sample, encoding = candidate.sample, candidate.conventions[-1]
     error = sample.values - encoding.encode(sample.positions, dtype="float64")
     noise = float(np.sqrt(np.mean(error**2))) / abs(encoding.scale)
-    is_seen = noise < match.NOISE and min(len(error), 5 * len(encoding.frequencies)) >= match.NOISE_ROWS
+    is_seen = noise < match.NOISE and min(len(error), 5 * encoding.d_model) >= match.NOISE_ROWS
     return [Arithmetic(sample.dtype, noise=noise)] if is_seen else []
 
 
