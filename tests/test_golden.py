@@ -2,10 +2,13 @@
 
 import csv
 import json
+import subprocess
+import sys
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import posenc
 from conftest import bits_of
@@ -16,6 +19,13 @@ def golden():
         rows = list(csv.DictReader(file))
     for key, group in groupby(rows, lambda row: (row["d_model"], row["dtype"], row["convention"])):
         yield int(key[0]), key[1], json.loads(key[2]), list(group)
+
+
+def test_the_file_is_that_of_the_reference():
+    pytest.importorskip("gmpy2")
+    script = Path(__file__).with_name("golden.py")
+    written = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    assert written.splitlines() == script.with_suffix(".csv").read_text().splitlines()
 
 
 def test_golden_values(isa):
