@@ -204,7 +204,7 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
     Raises
     ------
     FileNotFoundError, ValueError
-        If the process sees no store, or one that `create` did not table.
+        If the process sees no store, or one that `create` did not start.
 
     See Also
     --------

@@ -295,7 +295,7 @@ def encode(
     positions : int, range or array_like
         An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas, polars
         or Arrow must have no nulls.  An array or tensor of shape () is one position.  A DataFrame with one column has shape
-        (n, 1); pass the column, or call `points`.  Dates and durations are refused; the error shows how to convert them.
+        (n, 1); pass the column, or call `points`.  Dates and durations are refused; errors for datetime64 show a conversion.
         Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions
         of magnitude above 2048 in float16, or 256 in bfloat16, are refused, because they may be rounded integers.
     d_model : int or Encoding

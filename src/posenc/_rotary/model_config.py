@@ -95,7 +95,8 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     scaling.setdefault("rope_theta", look_up(config, "rope_theta", "rotary_emb_base") or BASES.get(model_type))
     if scaling["rope_theta"] is None:
         raise _lacks("rope_theta", config)
-    other_bases = set(look_up(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
+    checks.real("rope_theta", scaling["rope_theta"])
+    other_bases = set(_listed(config, "layer_rope_theta")) - {0, scaling["rope_theta"]}
     if other_bases:
         raise ValueError(f"config has layer_rope_theta with {min(other_bases)}, expected one base; make a Rotary for each base")
 
@@ -109,7 +110,9 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
             raise _lacks("partial_rotary_factor", config)
 
     _set_lengths(scaling, config, length)
-    columns = keywords.get("rotary_dim") or int(head_dim * scaling.get("partial_rotary_factor", 1))
+    share = checks.real("partial_rotary_factor", scaling.get("partial_rotary_factor", 1))
+    rotary_dim = keywords.get("rotary_dim")
+    columns = int(head_dim * share) if rotary_dim is None else checks.integer("rotary_dim", rotary_dim, 0)
     _set_axes(keywords, model_type, columns // 2)
     return head_dim, keywords
 
@@ -152,6 +155,13 @@ def look_up(config: Any, *names: str) -> Any:
     return None
 
 
+def _listed(config: Any, name: str) -> list[Any] | tuple[Any, ...]:
+    values = look_up(config, name)
+    if not isinstance(values, (list, tuple, type(None))):
+        raise checks.wrong_type(name, values, "a list")
+    return values or ()
+
+
 def _head_dim(config: Any) -> int:
     head_dim = look_up(config, "qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels")
     if head_dim is None:
@@ -179,8 +189,9 @@ def _set_lengths(scaling: dict[str, Any], config: Any, length: int | None) -> No
     rope_type, trained_length = type_of_scaling(scaling), look_up(config, *LENGTHS)
     if rope_type in ("llama3", "yarn", "longrope"):
         is_nested = _is_nested(_stated_parameters(config))
-        stated_length = None if is_nested else look_up(config, ORIGINAL)   # as in transformers, it overrides rope_parameters
-        scaling[ORIGINAL] = stated_length or scaling.get(ORIGINAL) or trained_length
+        # as in transformers, the key of the configuration overrides that of rope_parameters
+        lengths = (None if is_nested else look_up(config, ORIGINAL), scaling.get(ORIGINAL), trained_length)
+        scaling[ORIGINAL] = next((value for value in lengths if value is not None), None)
     if rope_type == "dynamic" or rope_type in ("yarn", "longrope") and "factor" not in scaling:
         scaling.setdefault("max_position_embeddings", trained_length)
     if length is not None and rope_type in ("dynamic", "longrope"):
@@ -217,7 +228,7 @@ def layer_types(config: Any) -> list[str | None]:
 def _parameters(config: Any, model_type: str, layer_type: str | None) -> dict[str, Any]:
     """Return a copy of the rope parameters for a layer type, without those that are None."""
     by_type = _parameters_by_type(config, model_type)
-    if None in by_type and layer_type in (look_up(config, "layer_types") or ()):
+    if None in by_type and layer_type in _listed(config, "layer_types"):
         layer_type = None                                   # the layers of all types are alike
     if layer_type not in by_type:
         raise ValueError(f"layer_type is {layer_type!r}, expected {' or '.join(map(repr, by_type))}")
@@ -245,7 +256,8 @@ def _parameters_by_type(config: Any, model_type: str) -> dict[str | None, dict[s
 
 def _stated_parameters(config: Any) -> Mapping[str, Any]:
     """Return rope_parameters, or rope_scaling (its former name), or an empty dict if the configuration has neither."""
-    statements = [value for name in ("rope_parameters", "rope_scaling") if (value := look_up(config, name))] or [{}]
+    values = (look_up(config, name) for name in ("rope_parameters", "rope_scaling"))
+    statements = [value for value in values if value not in (None, {})] or [{}]
     if statements[0] != statements[-1]:
         raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
     if not isinstance(statements[0], Mapping):

@@ -180,6 +180,8 @@ def assert_rotary(
     expected, source = expectation(expect)
     if expected is None:
         raise TypeError(f"expect is None, expected {EXPECTED}")
+    if isinstance(largest_error, bool) or not isinstance(largest_error, (int, float)):
+        raise TypeError(f"largest_error is {largest_error!r} of type {type(largest_error).__name__}, expected a number")
     if not 0 < largest_error < math.inf:
         raise ValueError(f"largest_error is {largest_error!r}, expected a positive number")
     if up_to is not None:
