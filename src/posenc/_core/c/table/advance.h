@@ -37,8 +37,8 @@ INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
 INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
 
 /* Not inline, so that the compiler does not move the arithmetic past environment_enter or environment_leave. */
-COLD void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
-                        int rows) {
+NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
+                            int rows) {
     for (int r = 0; r < rows; r++) {
         const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
         double *const to = offsets_at(high, tile, rows, r), *const to_low = offsets_at(low, tile, rows, r);

@@ -67,9 +67,10 @@ NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const positio
                              ptrdiff_t end, char *out, tally_t *tally) {
     ALIGNED row_t t;
     for (; column < end; column += TILE, out += TILE * size_of(job->dtype)) {
-        for (int i = 0; i < TILE && !spec->has_fast_path; i++) t.high[i] = double_of_bits(0x7ff0000000000000u), t.low[i] = 0;
-        if (spec->has_fast_path && job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
-        else if (spec->has_fast_path) evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy for three dtypes */
+        if (UNLIKELY(!spec->has_fast_path))
+            for (int i = 0; i < TILE; i++) t.high[i] = double_of_bits(0x7ff0000000000000u), t.low[i] = 0;
+        else if (job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
+        else evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy for three dtypes */
         FOR_DTYPE(job->dtype, write_evaluated(spec, job, row, column, minimum(end - column, TILE), out, &t, DTYPE, tally))
     }
 }
