@@ -2,12 +2,14 @@
 # cython: auto_pickle=False, binding=False
 """Calls of the C kernels.
 
-Each call is first prepared: its arguments are read, converted and checked (arguments.pxi), before anything is written.  Then it
-is executed: c/plan.h divides its rows into blocks, and the OpenMP-parallel loop in parallel.pxi runs them.  tables.pxi contains
-both steps for tables, rotation.pxi for rotations.
+Each call is first prepared: its arguments are read, converted and checked, before anything is written.  Then it is executed:
+c/plan.h divides its rows into blocks, and run_call in parallel.pxi runs them in an OpenMP-parallel region, in which each thread
+takes the next block until none is left.  tables.pxi contains both steps for tables, rotation.pxi for rotations; they use the
+readers and checks in arguments.pxi.
 """
 
-cdef object checks, empty, ndarray, uint16      # C variables, which are found faster than Python globals
+# names used in every call: C variables, which are found faster than Python globals
+cdef object checks, empty, ndarray, uint16
 
 import os
 from math import prod
@@ -58,16 +60,17 @@ def add_to(Columns columns not None, object x, object positions, object x_scale,
 def rotate(object rotation, object x, object positions, object inverse, object out, object threads):
     """Rotate x: see `posenc.Rotary.rotate`.
 
-    If `rotation` is the `Factors` of one, `positions` are some of their rows: a view of 0, 1, 2 ...; `inverse` is not used.
+    If `rotation` is the `Factors` of one, `positions` selects rows of the factors: it is a view of arange(rows).  `inverse` is
+    then not used.
     """
     cdef Factors factors = rotation if isinstance(rotation, Factors) else None
-    cdef Rotation turning = rotation if factors is None else factors.rotation
+    cdef Rotation specification = rotation if factors is None else factors.rotation
     cdef rotation_call_t call
     hold_nothing(&call.positions, &call.out)
     memset(&call.x, 0, sizeof(Py_buffer))
     try:
-        prepare_rotate(&call, turning, factors, x, positions, inverse, out, threads)
-        execute_rotation(&call, turning, factors)
+        prepare_rotate(&call, specification, factors, x, positions, inverse, out, threads)
+        execute_rotation(&call, specification, factors)
     finally:
         release(&call.positions)
         PyBuffer_Release(&call.x)
@@ -112,15 +115,15 @@ def use_instruction_set(name=None, source="instruction set"):
 
 
 def check_settings():
-    """Raise ValueError if an environment variable is invalid.  Few programs would catch the error if the import raised it."""
+    """Raise ValueError if an environment variable is invalid.  The import does not raise it, because few programs would catch it."""
     if invalid_setting is not None:
         raise ValueError(invalid_setting)
 
 
-use_instruction_set()
+use_instruction_set()                   # stays in use if a setting is invalid
 try:
     use_instruction_set(os.environ.get("POSENC_ISA") or None, "POSENC_ISA")
-    default_threads.requested()
+    default_threads.requested()         # raises if POSENC_NUM_THREADS is invalid
 except ValueError as error:
     invalid_setting = str(error)
 

@@ -1,17 +1,19 @@
-# Runs the blocks of a call: run_call -> run_pieces, which contains the parallel loop.
+# Runs the blocks of a call: run_call -> run_pieces, with the parallel region -> take_blocks, the loop of each thread.
+#
+# A call is planned as blocks of rows (c/plan.h).  A team of threads runs them in pieces of about PIECE_SECONDS.
 
 cdef enum:
-    SMALL = 32                          # a job is small if it has fewer values than SMALL times the values for another thread
-    LONGEST_PAUSE = 256                 # largest value of `single_jobs`
+    SMALL = 32                          # a call is small if it has fewer than SMALL * plan.per_thread values
+    MOST_SINGLE_CALLS = 256             # largest value of `single_calls`
     MOST_UNDECIDED = 1 << 12            # a thread with more undecided values takes no block before they are evaluated
 
-cdef double PIECE_SECONDS = 0.05        # a piece ends with the blocks that run at this time
+cdef double PIECE_SECONDS = 0.05        # after this time, no thread takes another block of the piece
 
 cdef object lock = object()             # guards the following numbers
 cdef tally_t counted                    # what all threads have counted since the last call of `counters`
-cdef int threads_in_use = 0             # threads of all calls that use more than one thread
-cdef int single_jobs = 0                # number of small jobs that run in one thread after an uneven team: see run_call
-cdef int single_jobs_left = 0           # number of these jobs that are still to run
+cdef int threads_in_use = 0             # threads reserved by calls that may use more than one
+cdef int single_calls = 0               # number of small calls that use one thread after an uneven team: see run_call
+cdef int single_calls_left = 0          # number of these calls that are still to come
 
 counted.uncertain = counted.exact = 0
 
@@ -26,14 +28,14 @@ cdef struct piece_t:
     counter_t next                      # the first block that no thread has taken
     double start                        # time in seconds
     ptrdiff_t by_caller                 # number of blocks that the calling thread has run
-    affinity_t affinity
+    affinity_t affinity                 # places the threads of a team of two on two processors: see openmp.h
 
 
-openmp_loaded(default_threads.stack_size())
+openmp_loaded(default_threads.stack_size())     # notes the process, to detect forks, and the stack that a thread needs
 
 
 cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
-    """Take the next block and run it, until the piece ends.  Each thread calls this function."""
+    """Take the next block and run it, until none is left, the time is over, or this thread has many undecided values."""
     cdef tally_t *tally = &piece.run.tallies[thread]
     cdef char *memory = piece.run.memory + thread * piece.run.bytes
     cdef ptrdiff_t which
@@ -46,7 +48,7 @@ cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
         piece.block(piece.run, which, memory, tally)
         if not thread:
             piece.by_caller += 1
-        # if the clock is reset, the piece ends, too
+        # the last block needs no clock; abs, because the clock may be set back
         if which + 1 < piece.blocks and (tally.count >= MOST_UNDECIDED or abs(seconds() - piece.start) > PIECE_SECONDS):
             break
     if not thread:
@@ -71,19 +73,19 @@ cdef ptrdiff_t run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team)
         if team == 1:
             take_blocks(&piece, 0)
         else:
-            # No variable is assigned in the region.  GCC puts a barrier before a loop that is the last to assign a variable, as
-            # prange is.  There, the calling thread would wait for late threads, and then often wake on the processor of one.
+            # Not prange, because GCC puts a barrier before a loop that assigns a variable last.  There, the calling thread
+            # would wait for late threads, and Linux often wakes it on the processor of such a thread.
             with parallel(num_threads=team):
                 take_blocks(&piece, openmp_thread_number())
         restore_mask(&piece.affinity)
         evaluate_undecided(run)
-        first = next_block(&piece.next)
+        first = next_block(&piece.next)         # the first block that no thread has run
         if first >= blocks:
             return piece.by_caller
-        # does nothing outside the main thread; only Python can reliably detect which thread this is
+        # does nothing outside the main thread; no other test for the main thread is reliable
         with gil:
             PyErr_CheckSignals()
-        if team > 1 and openmp_is_forked():
+        if team > 1 and openmp_is_forked():     # by a signal handler; this is the child
             team = 1
 
 
@@ -100,13 +102,13 @@ cdef int evaluate_undecided(run_t *run) except -1 nogil:
 
 
 cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
-    """Evaluate values outside of a parallel region: signal handlers, which may fork, run between Python's instructions."""
+    """Evaluate values outside of a parallel region, because a signal handler may run here, and fork."""
     cdef undecided_t *u
     cdef ptrdiff_t i
     cdef int limb
     if tally.is_full:
         raise MemoryError(f"Unable to allocate {2 * tally.count * sizeof(undecided_t)} bytes for undecided values")
-    with default_environment():
+    with default_environment():         # of floating-point arithmetic
         for i in range(tally.count):
             u = &tally.undecided[i]
             number = 0
@@ -123,21 +125,21 @@ cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
 # ---- calls -----------------------------------------------------------------------------------------------------------------
 
 cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str purpose) except -1:
-    """Run the blocks of the call that begins with `run` on `threads` threads.
+    """Run the blocks of a call, whose first member is `run`, on at most `threads` threads.
 
     Threads that other calls use, and those that the system refuses, are not available.  Each thread has `run.bytes` of memory
     and a tally.  If the memory is not available, the error states its `purpose`.
 
-    If other processes use the processors, or if the system runs two threads on one processor, the threads of a team may wait
-    for each other longer than a small job takes.  A team is uneven if the calling thread ran more than 3/4 of all blocks,
-    or less than 1/4 of an equal share.  The next small jobs then run in one thread: 1 job after the first uneven team, 2 jobs
-    after the next one, then 4, ..., until a team shares its blocks evenly.
+    After an uneven team, the next small calls use one thread, because they would wait for a late thread longer than they take:
+    other processes may use the processors, or the system may run two threads on one.  A team is uneven if the calling thread
+    ran more than 3/4 of all blocks, or less than 1/4 of an equal share.  The first uneven team is followed by 1 such call, the
+    next one by 2, then 4, ..., until a team shares its blocks evenly.
     """
-    global threads_in_use, single_jobs, single_jobs_left
+    global threads_in_use, single_calls, single_calls_left
     cdef tally_t tallies[MAX_THREADS]
     cdef bytes memory = allocate(<double>threads * run.bytes, purpose) if run.bytes else b""
     cdef int i, reserved = 1, team = 1
-    cdef ptrdiff_t by_caller = 0
+    cdef ptrdiff_t by_caller = -1       # unknown if an exception ends the call
     cdef bint uneven
     run.kernel = active
     run.memory = on_cache_line(<char *>memory)
@@ -157,10 +159,10 @@ cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str 
         with cython.critical_section(lock):
             if threads > 1:
                 threads_in_use -= reserved
-            if team > 1:
+            if team > 1 and by_caller >= 0:
                 uneven = 4 * by_caller > 3 * blocks or 4 * team * by_caller < blocks
-                single_jobs = min(max(1, 2 * single_jobs), LONGEST_PAUSE) if uneven else 0
-                single_jobs_left = single_jobs
+                single_calls = min(max(1, 2 * single_calls), MOST_SINGLE_CALLS) if uneven else 0
+                single_calls_left = single_calls
             for i in range(threads):
                 counted.uncertain += tallies[i].uncertain
                 counted.exact += tallies[i].exact
@@ -184,7 +186,8 @@ cdef char *on_cache_line(char *memory) noexcept nogil:
 def counters():
     """Return two counts since the last call: uncertain groups of values, and values that were evaluated exactly.
 
-    A group is a row of a tile or, in a rotation, a bunch of pairs: see `tally_t` in kernel.h.
+    A group is a row of a tile or, in a rotation, a bunch of pairs.  Most of its values need no exact evaluation: see `tally_t`
+    in kernel.h.
     """
     with cython.critical_section(lock):
         result = {"uncertain": counted.uncertain, "exact": counted.exact}
@@ -208,14 +211,14 @@ cdef bint is_serial() noexcept nogil:
 cdef int thread_count(const plan_t *plan, int requested) except -1:
     """Return the largest number of threads for a plan; docs/reliability.md, "Threads", states the rule.
 
-    `requested` is the argument of the call, 0 for the default.
+    `requested` is the argument of the call, at most MAX_THREADS, or 0 for the default.
     """
-    global single_jobs_left
-    if plan.most_threads <= 1 or requested == 1 or requested == 0 and plan.values < 2 * plan.per_thread or is_serial():
+    global single_calls_left
+    if plan.most_threads <= 1 or requested == 1 or (requested == 0 and plan.values < 2 * plan.per_thread) or is_serial():
         return 1
-    if single_jobs_left > 0 and plan.values < SMALL * plan.per_thread:
+    if single_calls_left > 0 and plan.values < SMALL * plan.per_thread:
         with cython.critical_section(lock):
-            single_jobs_left -= 1
+            single_calls_left -= 1
         return 1
     if requested == 0:
         requested = <int>min(<ptrdiff_t>allowed_threads(), plan.values // plan.per_thread)
