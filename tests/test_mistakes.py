@@ -235,7 +235,7 @@ def test_every_function_is_tried():
     ("preset('vaswani', 64, layuot='halves')", "'layout'"), ("add_to(x, padding=0)", "'padding_idx'"),
     ("Encoding(64).replace(theta=5)", "'base'"), ("Rotary.preset('pixtral', 64, rope_theta=5)", "'base'"),
     ("encode(12, 64, flip_sin_to_cos=True)", "'order'"), ("Encoding(8, theta=5)", "'base'"), ("Rotary(8, rope_theta=5)", "'base'"),
-    ("Rotary(8, rope_scaling={})", "'scaling'"),
+    ("Rotary(8, rope_scaling={})", "'scaling'"), ("add_to(x, xscale=2)", "'x_scale'"), ("encode(3, 8, thread=1)", "'threads'"),
 ])
 def test_other_names_of_keywords_lead_to_the_right_one(call, keyword):
     with pytest.raises(TypeError, match=f"did you mean {keyword}"):

@@ -25,6 +25,8 @@ SYNONYMS = {        # frequent names of keywords in other libraries
     **dict.fromkeys(("offset", "start"), "position_offset"), "flip_sin_to_cos": "order", "downscale_freq_shift": "shift",
     "pad_token_id": "padding_idx", "rope_scaling": "scaling",
 }
+PARAMETERS = ("positions", "dtype", "threads", "out", "x_scale", "chunk_rows", "encoding", "coordinates", "include_input",
+              "batch_first", "dropout", "max_len", "max_sequence_length")         # those of functions that take keywords
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
 
@@ -33,7 +35,8 @@ def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
     """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
     for name in names:
         if name not in valid_names:
-            matches = [SYNONYMS[name]] if SYNONYMS.get(name) in valid_names else get_close_matches(name, valid_names, 1)
+            similar = get_close_matches(name, (*valid_names, *PARAMETERS), 1)
+            matches = [SYNONYMS[name]] if SYNONYMS.get(name) in valid_names else [x for x in similar if x != name]
             hint = f"did you mean {matches[0]!r}?" if matches else f"expected a parameter, or one of {', '.join(valid_names)}"
             raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
 

@@ -341,8 +341,9 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
     elif np.shape(coordinates) != (2,):
         raise TypeError(f"coordinates is {coordinates!r}, expected one of {COORDINATES} or (low, high)")
     if not isinstance(extent, int):
-        if number:
-            raise ValueError(f"start is {number}, expected 0, because shape has the coordinates of an axis")
+        if number or np.any(coordinates != "index"):
+            raise ValueError(f"start is {number} and coordinates is {coordinates!r}, expected 0 and 'index', because shape has "
+                             "the coordinates of an axis")
         return checks.positions_of(extent, offset, name)
     name = f"{name} with start and coordinates"
     if coordinates == "index" and number == int(number):

@@ -109,7 +109,8 @@ class Encoding(Specification):
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or value, or if two arguments exclude each other.
+        If an argument has a wrong type or value, if two arguments exclude each other, or if a frequency other than 0 is outside
+        2**-3400 to 2**2200 turns per position.
 
     See Also
     --------
@@ -257,6 +258,8 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
 
 def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Encoding:
     """Return `encoding` if it fits x.  If `encoding` is None, return one with as many columns as x."""
+    if "d_model" in convention:
+        raise TypeError("unexpected keyword argument 'd_model'; the last axis of x has this length")
     if encoding is None:
         return cached_encoding(x.shape[-1], convention)
     check_encoding(encoding)
@@ -438,7 +441,8 @@ def stream(
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or value; raised by the call, before the first chunk.
+        If an argument has a wrong type or value; raised by the call, before the first chunk.  A chunk that is too large for
+        the memory raises ValueError or MemoryError when it is computed.
 
     See Also
     --------

@@ -27,8 +27,8 @@ def name_of(path: Any, argument: str = "path") -> str:
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise checks.wrong_type(argument, path, "a path such as 'pe.npy'")
     name = os.fsdecode(path)
-    if "\0" in name:
-        raise ValueError(f"{argument} is {name!r}, expected a path without a null character")
+    if "\0" in name or not name:
+        raise ValueError(f"{argument} is {name!r}, expected a path that is not empty and has no null character")
     return name
 
 

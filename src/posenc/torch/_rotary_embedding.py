@@ -172,7 +172,7 @@ class RotaryEmbedding(TableModule):
         """
         if not isinstance(x, Tensor):
             raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
-        tensors.check_positions(position_ids, x.device)
+        tensors.check_positions(position_ids, x.device, "position_ids")
         # hidden states of another width show that the model has another configuration
         if x.ndim == 3 and self._hidden_size not in (None, x.shape[-1]):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self._hidden_size}), the hidden_size of config")

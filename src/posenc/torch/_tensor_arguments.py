@@ -166,20 +166,20 @@ def check_on_cpu(x: Tensor, instead: str) -> None:
         raise ValueError(f"x is on {x.device}, expected the CPU; {instead} supports every device")
 
 
-def check_positions(positions: Tensor, device: torch.device) -> None:
+def check_positions(positions: Tensor, device: torch.device, name: str = "positions") -> None:
     """Check positions for encodings on `device`."""
     if not isinstance(positions, Tensor):
-        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
+        raise TypeError(f"{name} is of type {type(positions).__name__}, expected a torch.Tensor")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
-        raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
+        raise TypeError(f"{name} has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
     if positions.is_nested:
-        raise TypeError("positions is a nested tensor, expected a dense one")
+        raise TypeError(f"{name} is a nested tensor, expected a dense one")
     if positions.is_meta and device.type != "meta":
-        raise ValueError(f"positions is on the meta device, expected a tensor with values for a result on {device}")
+        raise ValueError(f"{name} is on the meta device, expected a tensor with values for a result on {device}")
     has_gradient = positions.requires_grad and torch.is_grad_enabled()
     if has_gradient or not torch.compiler.is_compiling() and is_dual(positions):
-        raise RuntimeError("positions requires grad or has a tangent, but encodings are not differentiable; "
-                           "pass positions.detach()")
+        raise RuntimeError(f"{name} requires grad or has a tangent, but encodings are not differentiable; "
+                           f"pass {name}.detach()")
 
 
 def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
