@@ -341,11 +341,10 @@ def test_every_dtype_is_accepted(dtype):
 
 @pytest.mark.parametrize(
     "positions",
-    [range(1), range(5, 6), range(5, 7), range(5, 26, 7), range(0, 2000, 10), range(300, 0, -1), range(-20, 21), range(50, 450),
-     *(pytest.param(range(first, first + 40), marks=pytest.mark.long) for first in (1_000_000, 2**20, -(2**20)))],
+    [range(1), range(5, 6), range(5, 7), range(-20, 21), range(50, 450), *(range(k, k + 40) for k in (-4096, 4000, 4096))],
     ids=str,
 )
-def test_the_first_position_and_the_step_are_identified(positions):
+def test_the_first_position_is_identified(positions):
     table = posenc.encode(positions, 64)
     assert any(m.positions == positions and "vaswani" in m.presets and m.difference == 0 for m in identify(table))
     if len(positions) > 1:

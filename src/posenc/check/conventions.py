@@ -77,8 +77,8 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         Table of dtype float16, float32, float64, bfloat16 or uint16 (the bits of bfloat16).  A single row of zeros is
         interpreted as the row of `padding_idx`.
     positions : int, range or array_like, optional
-        Positions of the rows, as in `posenc.encode`.  The default is to search for evenly spaced integers with a start in
-        [-2**20, 2**20].
+        Positions of the rows, as in `posenc.encode`.  The default is to search for consecutive integers with a start in
+        [-4096, 4096].
     nearest : bool, optional
         If no known convention gives the table, return the nearest one, provided that it gives most of the columns.  Its
         `reason` begins with "no match" and names the other columns.
@@ -154,26 +154,22 @@ def _explanations(rows: Rows) -> list[Explanation]:
 def _groups(rows: Rows) -> Iterator[Iterator[Explanation]]:
     """Yield the explanations by presets and by fits, in an arithmetic of increasing errors."""
     plain = match.plain(rows.stored)
-    presets = _placed(_presets(rows), rows, match.NEAR)
+    presets = _placed(_presets(rows), rows)
     yield match.explanations(presets, plain)
-    fits = _placed(_fits(rows), rows, match.NEAR)
+    fits = _placed(_fits(rows), rows)
     # with fewer digits, fits may explain most rows
     yield match.explanations([fit._replace(sample=fit.sample._replace(other_rows=0.0)) for fit in fits], plain)
     yield match.explanations(fits, plain)
     yield match.explanations(presets, [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else [])
     yield (result for candidate in presets + fits for result in match.explanations([candidate], _noise(candidate)))
-    for kind in (_presets, _fits) if rows.positions is None else ():
-        # far away, large errors of angles would allow for wrong parameters
-        yield match.explanations(_placed(kind(rows), rows, match.REACH), plain[:1])
 
 
-def _placed(candidates: Iterable[Candidate], rows: Rows, reach: int) -> list[Candidate]:
+def _placed(candidates: Iterable[Candidate], rows: Rows) -> list[Candidate]:
     """Return the candidates with the sample at the positions where they are nearest to it."""
     result = []
     for candidate in candidates:
-        positions, encodings = rows.positions, candidate.conventions
-        for encoding in (encodings[0], encodings[-1])[: 1 if reach == match.REACH else 2]:
-            positions = placed(encoding, rows, reach) if positions is None else positions
+        ranges = (placed(encoding, rows) for encoding in candidate.conventions)
+        positions = next(filter(None, ranges), None) if rows.positions is None else rows.positions
         result += [] if positions is None else [_sampled(candidate, rows, positions)]
     return result
 
@@ -203,7 +199,7 @@ def _cost(rows: Rows, candidate: Candidate, encoding: Encoding, how: Arithmetic)
     sample, (names, positions) = candidate.sample, candidate.source
     cost = cost_of(encoding, names)
     if rows.positions is None and isinstance(positions, range):
-        cost += math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
+        cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
     curve = table_curve(encoding, sample.positions, how)
     bits = -np.log2(np.minimum(curve.error + match.MOST_NOISE * how.noise, 1)).sum()
     # a table of arbitrary angles has such sines and cosines, too, so those of an angle are evidence only once
@@ -446,54 +442,19 @@ def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) ->
     return Curve(encoding.encode(positions, dtype="float64"), error, abs(rough.scale), slack=0)
 
 
-def placed(encoding: Encoding, rows: Rows, reach: int) -> range | None:
-    """Return the range of positions at which an encoding is nearest to the table, or None if no range is near enough."""
-    rough = approximation_of(encoding)
+def placed(encoding: Encoding, rows: Rows) -> range | None:
+    """Return the consecutive positions at which an encoding is nearest to the table, or None if no positions are near."""
+    rough, scale = approximation_of(encoding), abs(encoding.scale)
     # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve the ambiguity
     fastest = np.argsort(-np.abs(rough.frequency), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
-    at, values = rows.rows[:16] - rows.rows[0], rows.values[:16][:, order]
-    scale = abs(rough.scale)
-
-    def nearest(starts: Array, steps: Array) -> tuple[int, int] | None:
-        """Return the (start, step) with the least squared error, preferring small numbers, or None if all errors are large."""
-        if not len(starts):
-            return None
-        few = slice(None) if len(starts) * values.size < 2**20 else slice(2)
-        given = rough.values(starts[:, None] + steps[:, None] * at[few], order)
-        errors = np.sqrt(np.mean((given - values[few]) ** 2, axis=(1, 2)))
-        bits = values[few].size * np.log2(np.maximum(errors, scale * 2.0 ** -match.PRECISION[rows.stored]))
-        index = np.argmin(bits + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps)))
-        return (int(starts[index]), int(steps[index])) if errors[index] < match.PLACED * scale else None
-
-    starts = _matching(rough, rows.values[0], order, reach)
-    place = nearest(starts, np.ones_like(starts))
-    if place is None and len(at) > 1 and len(starts):
-        nexts = _matching(rough, rows.values[1], order, reach)
-        steps, remainders = np.divmod(nexts[:64, None] - starts[:64], at[1])
-        later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= match.NEAR))
-        place = nearest(starts[earlier], steps[later, earlier])
-    if place is None:
+    starts = np.arange(-match.REACH, match.REACH + 1)
+    for column in order:
+        starts = starts[np.abs(rough.values(starts, [column])[:, 0] - rows.values[0, column]) < match.PLACED * scale]
+    at, values = rows.rows[:4] - rows.rows[0], rows.values[:4][:, order]
+    errors = np.sqrt(np.mean((rough.values(starts[:, None] + at, order) - values) ** 2, axis=(1, 2)))
+    if errors.min(initial=math.inf) >= match.PLACED * scale:
         return None
-    start, step = place
-    start -= step * int(rows.rows[0])
-    return range(start, start + step * rows.total, step)
-
-
-@functools.lru_cache(maxsize=3)
-def _values_of_column(frequency: float, phase: float, scale: float, offset: float, reach: int) -> Reals:
-    """Return the values of a column at 0, 1, -1, 2, ... up to `reach`; most candidates have the same fastest column."""
-    p = np.arange(1, 2 * reach + 2) // 2
-    p[::2] *= -1
-    return Approximation(np.array([frequency]), np.array([phase]), scale, offset).values(p, [0])[:, 0]
-
-
-def _matching(rough: Approximation, row: Reals, order: Array, reach: int) -> Array:
-    """Return up to 8192 integers at which the encoding is near a row of the table, smallest magnitudes first."""
-    column, largest = order[0], match.PLACED * abs(rough.scale)
-    values = _values_of_column(float(rough.frequency[column]), float(rough.phase[column]), rough.scale, rough.offset, reach)
-    number = np.flatnonzero(np.abs(values - row[column]) < largest)
-    p = (number + 1) // 2 * np.where(number % 2, 1, -1)
-    for column in order[1:]:
-        p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < largest]
-    return p[:8192]
+    bits = values.size * np.log2(np.maximum(errors, scale * 2.0 ** -match.PRECISION[rows.stored]))
+    start = int(starts[np.argmin(bits + np.log2(1.0 + np.abs(starts)))]) - int(rows.rows[0])
+    return range(start, start + rows.total)
