@@ -344,36 +344,22 @@ def _fits(rows: Rows) -> Iterator[Candidate]:
         radius = np.abs(z)
         scale = float(np.median(radius)) if half else 0.0
         noise = float(np.sqrt(np.mean((radius / scale - 1) ** 2))) if scale else math.inf
-        line = _line(at, z, rows.stored, noise * scale) if noise < match.NOISE else None
-        if line is None:
-            continue
-        error = max(noise, 2.0 ** -match.PRECISION[rows.stored]) / math.sqrt(z.size)
-        structure = {"layout": layout, "odd": odd}
-        for order in ("sin", "cos"):
-            namings = _namings(line, scale, error, half, d_model, structure | {"order": order})
-            encodings = [Encoding(d_model, **convention) for convention in namings]
-            encodings.sort(key=lambda encoding: (cost_of(encoding), encoding.base))
-            if encodings:
-                yield Candidate(match.FIT_BITS, encodings, ())
-
-
-def _line(at: Array, z: Waves, stored: str, noise: float) -> Line | None:
-    """Fit the line of the frequencies, first to the slow half, because fast pairs may turn by more than half a turn per row."""
-    guess = None
-    numbers = np.arange(z.shape[1])
-    pairs = numbers[len(numbers) // 2 if len(numbers) > 3 else 0 :]
-    for _ in range(2):
-        phases = phases_of(at, z, match.PRECISION[stored], max(noise, 2.0 ** match.FORMATS[stored][1]), guess)
+        smallest = max(noise * scale, 2.0 ** match.FORMATS[rows.stored][1])
+        phases = phases_of(at, z, match.PRECISION[rows.stored], smallest) if noise < match.NOISE else None
         if phases is None:
-            return None
-        sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[pairs])))
+            continue
+        sign = math.copysign(1.0, np.sum(np.sign(phases.frequency)))
         w = sign * phases.frequency
-        fitted = pairs[(w[pairs] > 0) & (phases.error[pairs] < match.KNOWN * w[pairs])]
+        fitted = np.flatnonzero((w > 0) & (phases.error < match.KNOWN * w))
         if not len(fitted):
-            return None
+            continue
         line = line_through(fitted, w[fitted], phases.error[fitted] / w[fitted])
-        guess, pairs = sign * np.exp(line.intercept - line.slope * numbers), numbers
-    return line
+        error = max(noise, 2.0 ** -match.PRECISION[rows.stored]) / math.sqrt(z.size)
+        structure = {"layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin"}
+        encodings = [Encoding(d_model, **keywords) for keywords in _namings(line, scale, error, half, d_model, structure)]
+        encodings.sort(key=lambda encoding: (cost_of(encoding), encoding.base))
+        if encodings:
+            yield Candidate(match.FIT_BITS, encodings, ())
 
 
 def _namings(
