@@ -227,12 +227,11 @@ def _compared(table: Array, dtype: str, candidate: Candidate, encoding: Encoding
         values = match.float64_of(table[rows], dtype)
         out = np.empty(values.shape, np.uint16 if dtype == "bfloat16" else dtype)
         expected = match.float64_of(encoding.encode(positions[rows], dtype=dtype, out=out), dtype)
-        difference = np.where(np.isnan(values) & np.isnan(expected), 0.0, np.abs(values - expected))
         curve = table_curve(encoding, np.asarray(positions[rows]), how)
         differs = curve._replace(error=2 * curve.error).differs(values, how)
-        columns.append((np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1), ~values.any(axis=1),
-                        (np.signbit(values) == np.signbit(expected)).all(axis=1),         # distinguishes 0 from -0
-                        differs.any(axis=1)))
+        difference = np.nan_to_num(np.abs(values - expected), nan=math.inf, posinf=math.inf).max(axis=1)
+        has_signs = (np.signbit(values) == np.signbit(expected)).all(axis=1)            # distinguishes 0 from -0
+        columns.append((difference, ~values.any(axis=1), has_signs, differs.any(axis=1)))
     differences, zero, has_signs, differs = map(np.concatenate, zip(*columns, strict=True))
     zero &= differences > 0
     differences[zero] = 0
@@ -255,11 +254,11 @@ def _compared(table: Array, dtype: str, candidate: Candidate, encoding: Encoding
 def _nearest(rows: Rows) -> list[Match]:
     """Return the nearest convention as a match whose reason names the other columns; nothing if most columns differ.
 
-    If the positions are unknown, ranges from 0 and from 1 are tried.
+    If the positions are unknown, they are assumed to start at 0.
     """
-    starts = (range(rows.total), range(1, rows.total + 1)) if rows.positions is None else (rows.positions,)
-    result = match.nearest((_sampled(candidate, rows, positions) for candidate in [*_presets(rows), *_fits(rows)]
-                            for positions in starts), match.MOST_COLUMNS)
+    positions = range(rows.total) if rows.positions is None else rows.positions
+    candidates = (_sampled(candidate, rows, positions) for candidate in (*_presets(rows), *_fits(rows)))
+    result = match.nearest(candidates, match.MOST_COLUMNS)
     if result is None:
         return []
     candidate, encoding, columns, error = result
@@ -271,7 +270,6 @@ def _nearest(rows: Rows) -> list[Match]:
 # ---- candidates -----------------------------------------------------------------------------------------------------
 
 
-VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
 PROBES = np.array([1.0, 777.0])
 Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
 DEFAULTS = {name: p.default for name, p in inspect.signature(Encoding).parameters.items() if name != "d_model"}
@@ -309,18 +307,18 @@ def key_of(encoding: Encoding) -> tuple[bytes, float]:
 def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, Names]]:
     """Return, for each key, the shortest encoding and the (name, padding_idx) of every preset with this key."""
     by_key: dict[tuple[bytes, float], tuple[Encoding, Names]] = {}
-    for name, changes in (*((preset.name, {}) for preset in posenc.presets()), *VARIANTS):
+    for preset in posenc.presets():
         try:
-            encoding = posenc.preset(name, d_model, **changes)
+            encoding = posenc.preset(preset.name, d_model)
         except ValueError:                      # the preset does not support this d_model
             continue
         ignored = {"padding_idx", "odd"} if d_model % 2 == 0 else {"padding_idx"}
         short_form = Encoding(d_model, **{
             k: v for k, v in changes_of(encoding).items() if k not in ignored and (k, v) != ("shift", 0.0)})
-        label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
         if np.isfinite(encoding.frequencies).all():
             shortest, names = by_key.get(key := key_of(short_form), (short_form, ()))
-            by_key[key] = min(shortest, short_form, key=lambda e: len(changes_of(e))), (*names, (label, encoding.padding_idx))
+            names = *names, (preset.name, encoding.padding_idx)
+            by_key[key] = min(shortest, short_form, key=lambda e: len(changes_of(e))), names
     return by_key
 
 

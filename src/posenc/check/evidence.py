@@ -164,19 +164,10 @@ class Evidence(NamedTuple):
     sample: Sample                      # its positions include the shift
     phases: Phases
     turned: Callable[[Waves], Waves]    # converts the given values to cos + i sin, and cos + i sin to the given values
-    offset: float                       # the values are those at the given positions plus this offset
     scales: tuple[float, ...]           # possible scales, simple ones first
     scale_error: float
     faults: tuple[str, ...]
-    shift: float | int = 0              # the number that was added to the given positions
-
-    def shifted(self) -> Evidence:
-        """Return this evidence with the offset added to the positions."""
-        offset = int(self.offset) if float(self.offset).is_integer() else self.offset
-        first = float(np.min(self.sample.positions))
-        fault = f"positions start at {number(first + offset)}, expected {number(first)}"
-        sample = self.sample._replace(positions=self.sample.positions + offset)
-        return self._replace(sample=sample, shift=offset, faults=(*self.faults, fault))
+    shift: int                          # the values are those at the given positions plus this number
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
         """Yield a rotation with its scale, if the values agree with this scale, then with each possible scale."""
@@ -211,17 +202,19 @@ def evidence_of(
         phases = phases_of(positions, turn(values), PRECISION[stored], smallest, guess)
         assert phases is not None
         offset = _offset(phases, sign)
-        views.append((2 if offset is None else min(1, abs(offset)), index, offset or 0.0, phases))
-    _, index, offset, phases = min(views, key=lambda view: view[:2])
+        views.append((2 if offset is None else min(1, abs(offset)), index, offset or 0, phases))
+    _, index, shift, phases = min(views, key=lambda view: view[:2])
     sentence, turn = orientations[index]
     scales, error = _scales(values, phases, stored, target)
     zero = np.flatnonzero(phases.amplitude == 0)
-    faults = [sentence, f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0" if len(zero) else ""]
-    sample = Sample(positions, turn(values), stored, match.rotation_curve, phases.amplitude > 0)
-    return Evidence(sample, phases, turn, offset, scales, error, tuple(filter(None, faults)))
+    first = float(np.min(positions))
+    faults = [sentence, f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0" if len(zero) else "",
+              f"positions start at {number(first + shift)}, expected {number(first)}" if shift else ""]
+    sample = Sample(positions + shift, turn(values), stored, match.rotation_curve, phases.amplitude > 0)
+    return Evidence(sample, phases, turn, scales, error, tuple(filter(None, faults)), shift)
 
 
-def _offset(phases: Phases, sign: int) -> float | None:
+def _offset(phases: Phases, sign: int) -> int | None:
     """Return the first of `OFFSETS` that explains most phases.
 
     Return None if no offset explains them, or if the angles do not have the given sign.
@@ -236,7 +229,7 @@ def _offset(phases: Phases, sign: int) -> float | None:
         residual = np.abs(wrapped(phase - w * offset))
         bound = match.SIGMAS * phase_error + 1e-6 + 64 * match.FLOAT32 * np.abs(w * offset)
         if (residual <= bound).mean() > match.MOST_PHASES:
-            return float(offset)
+            return offset
     return None
 
 

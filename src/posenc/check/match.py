@@ -38,7 +38,7 @@ REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # po
 PROBES = 6                  # positions at which all unit vectors are rotated: 6 * 256**2 values at most
 TABLE_SAMPLE = 2**20        # values in the first rows of a table's sample, 8 MiB as float64; 16 to 256 rows
 REACH = 2**12               # largest |start| of a table
-OFFSETS = (0, 1, -1, 0.5, -0.5, *range(2, 33), *range(-2, -33, -1))   # of the positions of a rotation, the usual ones first
+OFFSETS = 0, 1, -1, *range(2, 33), *range(-2, -33, -1)      # of the positions of a rotation, the usual ones first
 WIDEST = 2**16              # columns of a table; wider ones take minutes
 CHUNK = 2**18               # values that are compared at a time: 2 MiB
 
@@ -145,16 +145,10 @@ def difference(x: Waves, y: Waves) -> Reals:
     return np.maximum(np.abs(x.real - y.real), np.abs(x.imag - y.imag))
 
 
-def axis_positions(rotary: Rotary, positions: Array) -> Reals:
-    """Return positions as an array that broadcasts to (n, pairs); each pair has the positions of its axis."""
-    real = positions.astype(np.float64)
-    return real[:, None] if rotary.axes is None else real[np.array(rotary.axes)].T
-
-
 def computed(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Waves:
     """Return cos + i sin, computed with an arithmetic."""
     w = rounded(rotary.frequencies, arithmetic.frequencies)
-    angles = rounded(rounded(axis_positions(rotary, positions), arithmetic.positions) * w, arithmetic.angles)
+    angles = rounded(rounded(positions.astype(np.float64), arithmetic.positions)[:, None] * w, arithmetic.angles)
     return both_rounded(size_of(rotary) * np.exp(1j * angles), arithmetic.table)
 
 
@@ -162,14 +156,13 @@ def rotation_curve(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> 
     """Return the curve of a rotation; roundings to 16 bits are simulated, and others bounded."""
     unit = {"": 0.0, "float64": 2.0**-53}.get(arithmetic.angles, FLOAT32)
     values = computed(rotary, positions, arithmetic) if arithmetic.is_narrow else exact(rotary, positions)
-    angles = axis_positions(rotary, positions) * rotary.frequencies
+    angles = positions.astype(np.float64)[:, None] * rotary.frequencies
     return Curve(values, unit * errors_of_angles(rotary.frequencies, angles), abs(size_of(rotary)))
 
 
-def positions_near(position: int, axes: int = 1) -> Array:
-    """Return a position and the seven before it, because 16 bits may hold an even position exactly; equal on all axes."""
-    at = position - np.arange(min(position, 7), -1, -1)
-    return at if axes == 1 else np.tile(at, (axes, 1))
+def positions_near(position: int) -> Array:
+    """Return a position and the seven before it, because 16 bits may hold an even position exactly."""
+    return position - np.arange(min(position, 7), -1, -1)
 
 
 def axes_of(rotary: Rotary | None) -> int:

@@ -60,16 +60,15 @@ def array_of(name: str, value: Any) -> tuple[Array, str]:
     return array, dtype
 
 
-def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> Array:
-    """Return finite positions as an array of int64 or float64 of shape (n,), or (axes, n) if there are several axes."""
+def positions_of(positions: Any, rows: int | None = None) -> Array:
+    """Return finite positions as an array of int64 or float64 with one dimension."""
     if hasattr(positions, "detach"):
         positions, _ = array_of("positions", positions.double())
     array = np.asarray(Rotary(2).at(positions).positions)
     n = rows if rows is not None else max(1, array.shape[-1])
-    if array.shape not in ((n,), (axes, n)[-axes:]):
-        expected = f"({n},)" if axes == 1 else f"({n},) or ({axes}, {n})"
-        which = "one for each row of the tables" if rows is not None else "at least one position for each axis"
-        raise ValueError(f"positions has shape {array.shape}, expected {expected}, {which}")
+    if array.shape != (n,):
+        which = "one for each row of the tables" if rows is not None else "at least one position"
+        raise ValueError(f"positions has shape {array.shape}, expected ({n},), {which}")
     if not np.isfinite(array).all():
         raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
     return array
@@ -132,7 +131,7 @@ class Reading(NamedTuple):
     """The values of a rotation: its frequencies, or its cosines and sines at some positions."""
 
     dtype: str                                  # the dtype of the given values
-    positions: Array = np.empty(0)       # the positions of all rows, shape (n,) or (axes, n)
+    positions: Array = np.empty(0)       # the positions of all rows
     read: Callable[[Any], Waves] = lambda rows: np.zeros((0, 0), complex)      # cos + i sin of some rows
     call: Callable[[Array], Waves] | None = None        # cos + i sin at other positions
     repeated: Layout | None = None              # the column order of tables that have each column twice
@@ -144,7 +143,7 @@ class Reading(NamedTuple):
     @property
     def rows(self) -> Array:
         """The rows of the sample: the first ones, those near powers of two, and evenly spaced ones."""
-        total = self.positions.shape[-1]
+        total = len(self.positions)
         return np.arange(total) if self.call else spread(total, match.FIRST, match.SPREAD)
 
 
@@ -168,28 +167,28 @@ def is_pair(rotation: Any) -> bool:
     return isinstance(rotation, (tuple, list)) and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
 
 
-def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = None, axes: int = 1) -> Reading:
+def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = None) -> Reading:
     """Read tables or frequencies."""
     if is_pair(rotation):
         (cos, dtype), (sin, sin_dtype) = array_of("cos", rotation[0]), array_of("sin", rotation[1])
         if cos.shape != sin.shape or dtype != sin_dtype:
             of_cos = f"the shape and dtype of cos, {cos.shape} and {dtype}"
             raise ValueError(f"sin has shape {sin.shape} and dtype {sin_dtype}, expected {of_cos}")
-        return _read_tables(cos, sin, dtype, positions, expected, axes)
+        return _read_tables(cos, sin, dtype, positions, expected)
     if isinstance(rotation, tuple):
         raise ValueError(f"rotation is a tuple of length {len(rotation)}, expected the pair (cos, sin)")
     array, dtype = array_of("rotation", rotation)
     half = array.shape[-1] // 2 if array.ndim else 0
     if np.iscomplexobj(array):
-        return _read_tables(array.real, array.imag, dtype, positions, expected, axes)
+        return _read_tables(array.real, array.imag, dtype, positions, expected)
     if array.ndim == 1 and array.size:
         if positions is not None:
             raise TypeError("positions is given with frequencies, expected tables or a function; omit positions")
         return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
     if array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:          # torch.view_as_real of a complex table
-        return _read_tables(array[..., 0], array[..., 1], dtype, positions, expected, axes)
+        return _read_tables(array[..., 0], array[..., 1], dtype, positions, expected)
     if array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
-        return _read_tables(array[..., :half], array[..., half:], dtype, positions, expected, axes)
+        return _read_tables(array[..., :half], array[..., half:], dtype, positions, expected)
     raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
 
 
@@ -208,9 +207,9 @@ def _read_frequencies(w: Reals, size: float) -> Reading:
     return Reading("float64", positions=at, read=lambda rows: call(at[rows]), call=call)
 
 
-def _read_tables(cos: Array, sin: Array, dtype: str, positions: Any, expected: Rotary | None, axes: int) -> Reading:
+def _read_tables(cos: Array, sin: Array, dtype: str, positions: Any, expected: Rotary | None) -> Reading:
     cos, sin = _rows("cos", cos), _rows("sin", sin)
-    at = positions_of(len(cos) if positions is None else positions, axes, len(cos))
+    at = positions_of(len(cos) if positions is None else positions, len(cos))
     half = cos.shape[1] // 2
     repeated: Layout | None = None
     forms: tuple[tuple[Layout, Any, Any], ...] = (
@@ -263,8 +262,7 @@ class Called(NamedTuple):
     def __call__(self, x: Array, positions: Array) -> list[Array]:
         """Return one or two arrays: rotated vectors, in the shape of x, or tables."""
         vectors = x.reshape(self.form(*x.shape))
-        if self.axes > 1 and positions.ndim == 1:
-            positions = np.tile(positions, (self.axes, 1))
+        positions = np.tile(positions, (self.axes, 1)) if self.axes > 1 and positions.ndim == 1 else positions
         at = np.ascontiguousarray(positions if vectors.ndim == 2 else positions[..., None, :])
         result = self.function(vectors, at)
         parts = list(result) if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
@@ -294,36 +292,35 @@ def read_function(
     head_dim = head_dim if expected is None else expected.head_dim
     if head_dim is None:
         raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
-    axes = axes_of(expected)
     most = match.REACHES[0] if expected is None else valid_positions(expected) or match.REACHES[0]
     choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in match.REACHES)]
     if positions is not None:
-        choices = [positions_of(positions, axes)]
-    call = _in_a_form(function, choices[-1], head_dim, axes)
+        choices = [positions_of(positions)]
+    call = _in_a_form(function, choices[-1], head_dim, axes_of(expected))
     ends: tuple[str, ...] = ()
     for at in choices:
         try:
-            at_zero = call.values(np.zeros((at.shape[-1], head_dim), np.float32), at)
+            at_zero = call.values(np.zeros((len(at), head_dim), np.float32), at)
             break
         except Exception as error:  # the function's table may end before these positions
             ends = (f"a call with positions up to {int(at.max()):,} raises {type(error).__name__}: {error}",)
             if at is choices[-1]:
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
                 raise ValueError(f"{ends[0]}; {hint}") from error
-    fault = _fault_of_positions(call, at[..., np.isfinite(at_zero[0].reshape(at.shape[-1], -1)).all(axis=1)], head_dim)
+    fault = _fault_of_positions(call, at[np.isfinite(at_zero[0].reshape(len(at), -1)).all(axis=1)], head_dim)
     if fault:
         return [Reading("float32", faults=(fault,))]
     nonzero = [np.abs(part[np.isfinite(part)]).max(initial=0.0) > match.SMALL for part in at_zero]
     if nonzero[0] and (len(at_zero) == 2 or np.iscomplexobj(at_zero[0])):
         def tables(positions: Array) -> Reading:
-            result = call(np.zeros((positions.shape[-1], head_dim), np.float32), positions)
-            return read_arrays(tuple(result) if len(result) == 2 else result[0], positions, expected, axes)
+            result = call(np.zeros((len(positions), head_dim), np.float32), positions)
+            return read_arrays(tuple(result) if len(result) == 2 else result[0], positions, expected)
 
         return [tables(at)._replace(call=lambda positions: tables(positions).read(slice(None)), remarks=ends)]
     if any(nonzero):
         of_keys = "" if nonzero[0] else "keys: "
         return [Reading("float32", faults=(f"{of_keys}the function returns values other than 0 if x is 0",))]
-    x = np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (at.shape[-1], 1))
+    x = np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (len(at), 1))
     rotated = call(x, at)
     count = 2 if len(rotated) == 2 and not np.array_equal(rotated[0], rotated[1], equal_nan=True) else 1
     readings = [_read_rotated(call, index, at, head_dim, expected, any_order) for index in range(count)]
@@ -340,19 +337,19 @@ def valid_positions(expected: Rotary) -> int | None:
 
 def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, axes: int) -> Called:
     """Find the form of the arguments with which a call at the smallest position succeeds."""
-    at = np.broadcast_to(positions.min(axis=-1, keepdims=True), positions.shape)
+    at = np.full_like(positions, positions.min())
     errors: dict[str, Exception] = {}
     for variant in _variants(function):
         for form in CALL_FORMS:
             call = Called(variant, form, axes)
             try:
-                call(np.zeros((at.shape[-1], head_dim), np.float32), at)
+                call(np.zeros((len(at), head_dim), np.float32), at)
                 return call
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.setdefault(f"{type(error).__name__}: {error}", error)
     of_result = next((error for error in errors.values() if isinstance(error, ResultError)), None)
     raise of_result or ValueError(
-        f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
+        f"rotation cannot be called with x of shape ({len(positions)}, {head_dim}) and positions of shape "
         f"{positions.shape}, nor with axes for the batch and the heads, nor with tensors: {'; '.join(errors)}")
 
 
@@ -372,14 +369,14 @@ def _fault_of_positions(call: Called, positions: Array, head_dim: int) -> str:
     """
     if not positions.size:
         return ""
-    some_positions = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
+    some_positions = positions[np.linspace(0, len(positions) - 1, 16).astype(int)]
 
     def values(at: Array) -> Array:
         parts = call.values(np.ones((16, head_dim), np.float32), at)
         stacked = np.stack(np.broadcast_arrays(*parts))
         return stacked.reshape(-1, 16, stacked.shape[-1])
 
-    mixed, at_last = values(some_positions), values(np.broadcast_to(some_positions[..., -1:], some_positions.shape))
+    mixed, at_last = values(some_positions), values(np.full_like(some_positions, some_positions[-1]))
     if np.array_equal(mixed, at_last, equal_nan=True):
         return "" if _agree(mixed, mixed[:, :1]) else "the values depend on the row, not on its position"
     if _agree(at_last, mixed[:, -1:]):
@@ -401,9 +398,9 @@ def _agree(x: Array, y: Array) -> bool:
 
 def _read_rotated(call: Called, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool) -> Reading:
     """Read the rotation of queries (index 0) or of keys (index 1) by rotating unit vectors."""
-    few = np.unique(np.linspace(min(1, at.shape[-1] - 1), at.shape[-1] - 1, match.PROBES).astype(int))
+    few = np.unique(np.linspace(min(1, len(at) - 1), len(at) - 1, match.PROBES).astype(int))
     unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
-    rotated, dtype = array_of("the result", call(unit, np.repeat(at[..., few], head_dim, axis=-1))[index])
+    rotated, dtype = array_of("the result", call(unit, np.repeat(at[few], head_dim))[index])
     matrices = float64_of(rotated, dtype).reshape(len(few), head_dim, head_dim)     # (position, column of x, column)
     matrices = matrices[np.isfinite(matrices).all(axis=(1, 2))]         # large angles overflow in float16
     if not len(matrices):

@@ -197,8 +197,8 @@ def assert_rotary(
         raise AssertionError("; ".join(result.faults))
     for reading in readings:
         if reading.call is not None:
-            at = match.positions_near(last_position, axes_of(expected))
-            error = float(difference(reading.call(at), exact(expected, at)).max(initial=0))
+            at = match.positions_near(last_position)
+            error = float(difference(reading.call(at), exact(expected.replace(axes=None), at)).max(initial=0))
             if error > largest_error:
                 raise AssertionError(f"{result.reason}; near position {last_position:,}, the error is {error:.2g}, "
                                      f"more than largest_error, {largest_error:g}")
@@ -254,7 +254,7 @@ def matched(
             width = head_dim or getattr(rotation, "head_dim", None)
             readings = read_function(rotation, positions, expected, width, any_order)
         else:
-            readings = [read_arrays(rotation, positions, expected, axes_of(expected))]
+            readings = [read_arrays(rotation, positions, expected)]
         results = [judged(reading, expected, source, head_dim, computes_in) for reading in readings]
     return _merged(results, expected), readings
 
@@ -299,7 +299,8 @@ def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None = None, computes_in: str = ""
 ) -> Result:
     """Compare a reading with the expected rotation in each possible width; return the result with the fewest faults."""
-    positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
+    axes, expected = (None, None) if expected is None else (expected.axes, expected.replace(axes=None))
+    positions, values = reading.positions[reading.rows], reading.read(reading.rows)
     faults, finite = reading.faults, np.isfinite(values).all(axis=1)
     if not values.size:
         is_unrotated = not faults and expected is not None and not expected.rotary_dim
@@ -307,8 +308,8 @@ def judged(
     if not finite.any():
         return Result(None, math.inf, (*faults, "no value is finite"))
     if not finite.all():
-        faults += (f"some values are not finite, the first at position {positions[..., ~finite].min():,}",)
-    positions, values = positions[..., finite], values[finite]
+        faults += (f"some values are not finite, the first at position {positions[~finite].min():,}",)
+    positions, values = positions[finite], values[finite]
     if not np.median(np.abs(values), axis=0).any():
         return Result(None, math.inf, (*faults, f"{'most' if values.any() else 'all'} values are 0"))
     least = 2 * values.shape[1]
@@ -318,10 +319,18 @@ def judged(
     results = []
     for target, of_width in _targets(expected, values.shape[1], source):
         question = Question(reading, target, source, size, computes_in)
-        result = _directly(question, positions, values) or _answer(question, positions, values)
+        result = _answer(question, positions, values) if np.ptp(positions) else _at_a_position(question, positions, values)
         results.append(result._replace(
             faults=(*faults, *of_width, *result.faults), remarks=(*result.remarks, *reading.remarks)))
-    return min(results, key=lambda result: (result.rotary is None, len(result.faults)))
+    result = min(results, key=lambda result: (result.rotary is None, len(result.faults)))
+    rotary = None if axes is None or result.rotary is None else changed(result.rotary, axes=axes)
+    if axes is None or rotary is None:
+        return result
+    mixed = np.arange(16) * np.arange(1, 1 + max(axes) + 1)[:, None] % 61
+    call = reading.call
+    is_right = call is None or difference(call(mixed), exact(rotary, mixed)).max() <= match.ALIKE * abs(size_of(rotary))
+    axes_fault = () if is_right or result.faults else ("the pairs have the positions of other axes than expected",)
+    return result._replace(rotary=rotary, faults=(*result.faults, *axes_fault))
 
 
 def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
@@ -332,44 +341,37 @@ def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple
     if expected is None or expected.rotary_dim == 2 * count:
         yield expected, ()
         return
-    changes: dict[str, Any] = {"rotary_dim": 2 * count, "head_dim": max(expected.head_dim, 2 * count), "axes": None}
+    changes: dict[str, Any] = {"rotary_dim": 2 * count, "head_dim": max(expected.head_dim, 2 * count)}
     widths = (changed(expected, **changes, **more) for more in ({}, {"scaling": None}, {"frequencies": None}))
     if (rotary := next(filter(None, widths), None)) is not None:
         yield rotary, (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
     if count < (pair_count := expected.rotary_dim // 2):
-        changes["axes"] = expected.axes and expected.axes[:count]
         rotary = expected.replace(**changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
         yield rotary, (mistakes.not_rotated(range(count, pair_count)),)
 
 
-def _directly(question: Question, positions: Array, values: Waves) -> Result | None:
-    """Compare values with the expected rotation only, if the positions differ on several axes, or are all equal."""
+def _at_a_position(question: Question, positions: Array, values: Waves) -> Result:
+    """Compare values at a single position with the expected rotation only."""
+    remarks = ("a single position does not determine the rotation",)
     target = question.target
-    if positions.ndim == 1 and np.ptp(positions):
-        return None
-    remark = "a single position does not determine the rotation" if positions.ndim == 1 else "the positions have several axes"
-    if target is None or axes_of(target) != (1 if positions.ndim == 1 else len(positions)):
-        return Result(None, math.inf, (), (remark,))
+    if target is None:
+        return Result(None, math.inf, (), remarks)
     distance = float(difference(values, exact(target, positions)).max())
     sample = Sample(positions, values, question.reading.dtype, rotation_curve)
     if any(sample.agrees(target, how) for how in match.plain(sample.dtype)):
-        return Result(target, distance, (), (remark,))
-    return Result(None, distance, (f"the values differ from the expected ones by {distance:.2g}",), (remark,))
+        return Result(target, distance, (), remarks)
+    return Result(None, distance, (f"the values differ from the expected ones by {distance:.2g}",), remarks)
 
 
 # ---- the rule -------------------------------------------------------------------------------------------------------
 
 
 def _explanations(question: Question, evidence: Evidence, first_rows: bool = False) -> Iterator[match.Explanation]:
-    """Yield the explanations in plain arithmetic, then in arithmetic of 16 bits, then by frequencies without a formula.
-
-    In each of these, it costs most to believe an offset of the positions.
-    """
+    """Yield the explanations in plain arithmetic, then in arithmetic of 16 bits, then by frequencies without a formula."""
     def candidates(is_narrow: bool) -> Iterator[Candidate]:
-        for view in [evidence, evidence.shifted()] if evidence.offset else [evidence]:
-            phases = view.phases.loose() if is_narrow else view.phases
-            for candidate in mistakes.candidates(phases, question.target, question.size):
-                yield _sized(candidate, view)._replace(is_fitted=candidate.is_fitted and not is_narrow)
+        phases = evidence.phases.loose() if is_narrow else evidence.phases
+        for candidate in mistakes.candidates(phases, question.target, question.size):
+            yield _sized(candidate, evidence)._replace(is_fitted=candidate.is_fitted and not is_narrow)
 
     yield from match.explanations(candidates(False), match.plain(evidence.sample.dtype))
     if not first_rows:
@@ -385,31 +387,21 @@ def _sized(candidate: Candidate, evidence: Evidence) -> Candidate:
 
 
 def _answer(question: Question, positions: Array, values: Waves) -> Result:
-    """Return the result for values at positions of one axis."""
+    """Return the result for values at several positions."""
     target = question.target
-    axes = None if target is None else target.axes
-    one_axis = question if target is None else question._replace(target=target.replace(axes=None))
     # the last orientation multiplies by -1, which is right if the expected scale is negative
-    orientations = ORIENTATIONS if one_axis.target is None or size_of(one_axis.target) > 0 else ORIENTATIONS[:3]
-    evidence = evidence_of(positions, values, question.reading.dtype, one_axis.target, orientations)
-    explanation, is_whole = next(_explanations(one_axis, evidence), None), True
+    orientations = ORIENTATIONS if target is None or size_of(target) > 0 else ORIENTATIONS[:3]
+    evidence = evidence_of(positions, values, question.reading.dtype, target, orientations)
+    explanation, is_whole = next(_explanations(question, evidence), None), True
     reach = min(float(np.abs(positions).max()) / 2, float(evidence.phases.reach.max()))
     while explanation is None and reach >= 8:          # perhaps only the first rows follow a rotation
         is_whole, within = False, np.abs(positions) <= reach
-        sample = evidence.sample._replace(positions=positions[within], values=evidence.sample.values[within])
-        explanation = next(_explanations(one_axis, evidence._replace(sample=sample), first_rows=True), None)
+        sample = evidence.sample._replace(positions=evidence.sample.positions[within], values=evidence.sample.values[within])
+        explanation = next(_explanations(question, evidence._replace(sample=sample), first_rows=True), None)
         reach /= 2
     if explanation is None:
-        return _nearest(one_axis, evidence)
-    result = _described(one_axis, *explanation, is_whole)
-    if axes is None or result.rotary is None:
-        return result
-    rotary = result.rotary.replace(axes=axes)
-    mixed = np.arange(16) * np.arange(1, 1 + max(axes) + 1)[:, None] % 61
-    call = question.reading.call
-    is_right = call is None or difference(call(mixed), exact(rotary, mixed)).max() <= match.ALIKE * abs(size_of(rotary))
-    faults = () if is_right or result.faults else ("the pairs have the positions of other axes than expected",)
-    return result._replace(rotary=rotary, faults=(*result.faults, *faults))
+        return _nearest(question, evidence)
+    return _described(question, *explanation, is_whole)
 
 
 def _described(question: Question, candidate: Candidate, rotary: Rotary, how: Arithmetic, is_whole: bool) -> Result:
