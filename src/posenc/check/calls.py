@@ -154,14 +154,21 @@ def once(table: Tensor) -> Tensor:
     return next((a for a, b in (halves, alternate) if torch.equal(a, b)), table)
 
 
-def composed(function: Callable[..., Any], read: Rotate, setting: Setting, columns: int, order: int) -> Rotate:
-    """Return the rotation of the first columns by a function that takes tables.
+def tables(read: Rotate) -> Rotate:
+    """Return a function that returns cosines and sines in the result of another one, without repeated columns."""
+    return lambda x, positions: [once(table) for table in tables_of(read(x, positions))]
 
-    `order` is -1 if the module returns the sines first, or else 1.
-    """
+
+def exchanged(read: Rotate) -> Rotate:
+    """Return a function that returns the tables of another one in the other order."""
+    return lambda x, positions: tables_of(read(x, positions))[::-1]
+
+
+def composed(function: Callable[..., Any], read: Rotate, setting: Setting, columns: int) -> Rotate:
+    """Return the rotation of the first columns by a function that takes tables."""
     def rotate(x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         table = read(x, positions)
-        cos, sin = tables_of(table)[::order]
+        cos, sin = tables_of(table)
         vectors = x[..., :columns].to(setting.device, setting.dtype)
         constant = torch.full_like(vectors, 0.37)           # for the argument whose result is not used
         rows = torch.arange(positions.shape[-1], device=setting.device)[None]

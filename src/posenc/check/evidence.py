@@ -171,13 +171,11 @@ class Evidence(NamedTuple):
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
         """Yield a rotation with its scale, if the values agree with this scale, then with each possible scale."""
-        size, scaling = size_of(rotary), rotary.scaling or {}
+        size = size_of(rotary)
         as_given = [size] if abs(abs(size) - self.scales[0]) <= 2 * self.scale_error else []
         for scale in dict.fromkeys((*as_given, *self.scales)):
             if scale == size:
                 yield rotary
-            elif scaling.get("rope_type") in ("yarn", "longrope") and "short_mscale" not in scaling:
-                yield rotary.replace(scale=1.0, scaling=scaling | {"attention_factor": scale})
             else:
                 yield rotary.replace(scale=scale / rotary.attention_scaling)
 
@@ -192,13 +190,11 @@ def evidence_of(
     """
     stored = narrowest(np.stack([values.real, values.imag]), dtype)
     smallest = 2.0 ** max(FORMATS[stored][1], FORMATS[dtype][1])
-    gaps = np.diff(np.unique(positions))
-    # the estimates of frequencies are ambiguous if a pair may turn by more than half a turn between two positions
-    fastest = 0.0 if target is None or not len(gaps) else float(gaps.min() * np.abs(target.frequencies).max(initial=0))
     sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
     views = []
     for index, (_, turn) in enumerate(orientations):
-        guess = target.frequencies if target is not None and fastest >= math.pi else None
+        # estimates are ambiguous if a pair turns by more than half a turn between two positions
+        guess = None if target is None else target.frequencies
         phases = phases_of(positions, turn(values), PRECISION[stored], smallest, guess)
         assert phases is not None
         offset = _offset(phases, sign)

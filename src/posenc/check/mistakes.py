@@ -208,7 +208,7 @@ def _formulas(estimate: Phases, head_dim: int, expected: Rotary | None) -> Itera
 
 def explicit(estimate: Phases, head_dim: int) -> Candidate:
     """Return the rotation with the estimated frequencies."""
-    values = np.where(np.abs(estimate.frequency) > estimate.error, estimate.frequency, 0.0)
+    values = np.where(np.abs(estimate.frequency) > estimate.error + 2.0**-50, estimate.frequency, 0.0)
     return Candidate(EVERY_FREQUENCY, [Rotary(head_dim, rotary_dim=2 * len(values), frequencies=values)], None)
 
 
@@ -314,11 +314,11 @@ def of_rows(reading: Reading, evidence: Evidence, rotary: Rotary, how: Arithmeti
     total = len(reading.positions)
     if is_whole and (len(reading.rows) == total or how.is_narrow):
         return "", math.inf
-    ways = [how, how._replace(angles="float32")] if is_whole else [how]       # perhaps only other rows show float32 angles
+    how = how._replace(angles="float32") if is_whole else how           # perhaps only other rows show float32 angles
 
     def differs(positions: Array, values: Waves) -> Mask:
         at, values = positions + evidence.shift, evidence.turned(values)
-        is_wrong = np.all([rotation_curve(rotary, at, way).differs(values, way) for way in ways], axis=0)
+        is_wrong = rotation_curve(rotary, at, how).differs(values, how)
         return np.asarray((is_wrong | ~np.isfinite(values))[:, evidence.sample.columns].any(axis=1))
 
     parts = chunks(total, len(rotary.frequencies))

@@ -115,7 +115,8 @@ def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[...
                 groups.setdefault(key, []).append(place)
         for places in groups.values():
             rows += _rows(model, places, _expectations(places[0]))
-    return RotaryReport(rows or [unchecked_row("model", None, _next_step(model))])
+    reason = f"no rotary embedding was found; {HOW.format('rotates queries or keys')}"
+    return RotaryReport(rows or [unchecked_row("model", None, reason)])
 
 
 def _place(model: Any, name: str, module: Any, config: Any, apply: Callable[..., Any] | None) -> Place:
@@ -126,14 +127,6 @@ def _place(model: Any, name: str, module: Any, config: Any, apply: Callable[...,
         # those of diffusers do not describe the rotation
         config = configs[0] if configs and not type(configs[0]).__module__.startswith("diffusers.") else None
     return Place(name, module, config, functions_of(module, owners) if apply is None else [apply])
-
-
-def _next_step(model: Any) -> str:
-    """Return the reason why no rotation was found, with the methods that may rotate."""
-    named = [f"{name}.{attribute}".lstrip(".") for name, module in model.named_modules() for attribute in vars(type(module))
-             if CLASS.search(attribute) and callable(getattr(module, attribute, None))]
-    methods = f"the model has {', '.join(named[:3])}; " if named else ""
-    return f"no rotary embedding was found; {methods}{HOW.format('rotates queries or keys')}"
 
 
 # ---- expected rotations ---------------------------------------------------------------------------------------------
@@ -330,18 +323,15 @@ def _compared(place: Place, setting: calls.Setting, rotary: Rotary, judge: Calla
     if is_rotated:
         return _with_parts(judge(read, "the module's rotation"), rows)
 
-    def judge_tables(order: int) -> RotaryRow:
-        label = "tables" if order == 1 else "tables, which the module returns as (sin, cos),"
-        return judge(lambda x, positions: [*map(calls.once, calls.tables_of(read(x, positions)))][::order], label)
-
-    tables, order = judge_tables(1), 1
+    tables = judge(calls.tables(read), "tables")
     if "cos and sin are exchanged" in tables.faults:            # an attention may unpack them in this order
-        tables, order = judge_tables(-1), -1
+        read = calls.exchanged(read)
+        tables = judge(calls.tables(read), "tables, which the module returns as (sin, cos),")
     applied: dict[str, RotaryRow] = {}
     for function in place.functions:
         label = calls.label_of(function)
         for columns in dict.fromkeys((rotary.head_dim, rotary.rotary_dim)):
-            row = judge(calls.composed(function, read, setting, columns, order), f"{tables.compared} and the function {label}")
+            row = judge(calls.composed(function, read, setting, columns), f"{tables.compared} and the function {label}")
             if row.verdict != "not checked":
                 applied[label] = row
                 break

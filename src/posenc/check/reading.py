@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -212,13 +213,14 @@ def _read_tables(cos: Array, sin: Array, dtype: str, positions: Any, expected: R
     at = positions_of(len(cos) if positions is None else positions, len(cos))
     half = cos.shape[1] // 2
     repeated: Layout | None = None
+    same = functools.partial(np.array_equal, equal_nan=True)
     forms: tuple[tuple[Layout, Any, Any], ...] = (
         ("halves", np.s_[:, :half], np.s_[:, half:]), ("interleaved", np.s_[:, ::2], np.s_[:, 1::2]))
     if expected is not None and cos.shape[1] == expected.rotary_dim // 2 or cos.shape[1] % 2:
         forms = ()
     for form, one, two in forms:
         # in some tables, the two sines of a pair have opposite signs
-        if _equal(cos[one], cos[two]) and (_equal(sin[one], sin[two]) or _equal(sin[one], -sin[two])):
+        if same(cos[one], cos[two]) and (same(sin[one], sin[two]) or same(sin[one], -sin[two])):
             cos, sin, repeated = cos[one], sin[two], form
             break
 
@@ -226,10 +228,6 @@ def _read_tables(cos: Array, sin: Array, dtype: str, positions: Any, expected: R
         return np.asarray(float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype))
 
     return Reading(dtype, positions=at, read=read, repeated=repeated)
-
-
-def _equal(x: Array, y: Array) -> bool:
-    return bool(((x == y) | (x != x) & (y != y)).all())
 
 
 def _rows(name: str, table: Array) -> Array:
@@ -248,10 +246,6 @@ CALL_FORMS: tuple[Callable[[int, int], tuple[int, ...]], ...] = (
     lambda n, d: (n, d), lambda n, d: (1, 1, n, d), lambda n, d: (1, n, 1, d))
 
 
-class ResultError(ValueError):
-    """The result of a call is neither rotated vectors nor tables."""
-
-
 class Called(NamedTuple):
     """A function with the form of its arguments, and the number of axes of its positions."""
 
@@ -268,13 +262,13 @@ class Called(NamedTuple):
         parts = list(result) if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
         expected = f"expected an array of shape {vectors.shape}, two of them, or tables (cos, sin)"
         if not all(hasattr(part, "shape") for part in parts):
-            raise ResultError(f"the function returned a value of type {type(parts[0]).__name__}, {expected}")
+            raise ValueError(f"the function returned a value of type {type(parts[0]).__name__}, {expected}")
         arrays = [array_of("the result of rotation", part)[0] for part in parts]
         if any(np.iscomplexobj(array) for array in arrays):
             return arrays
         is_rotated = all([n for n in array.shape if n != 1] == [n for n in x.shape if n != 1] for array in arrays)
         if len(parts) == 1 and not is_rotated:
-            raise ResultError(f"the function returned an array of shape {arrays[0].shape}, {expected}")
+            raise ValueError(f"the function returned an array of shape {arrays[0].shape}, {expected}")
         return [array.reshape(x.shape) for array in arrays] if is_rotated else arrays
 
     def values(self, x: Array, positions: Array) -> list[Array]:
@@ -338,7 +332,7 @@ def valid_positions(expected: Rotary) -> int | None:
 def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, axes: int) -> Called:
     """Find the form of the arguments with which a call at the smallest position succeeds."""
     at = np.full_like(positions, positions.min())
-    errors: dict[str, Exception] = {}
+    errors = []
     for variant in _variants(function):
         for form in CALL_FORMS:
             call = Called(variant, form, axes)
@@ -346,11 +340,9 @@ def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, ax
                 call(np.zeros((len(at), head_dim), np.float32), at)
                 return call
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
-                errors.setdefault(f"{type(error).__name__}: {error}", error)
-    of_result = next((error for error in errors.values() if isinstance(error, ResultError)), None)
-    raise of_result or ValueError(
-        f"rotation cannot be called with x of shape ({len(positions)}, {head_dim}) and positions of shape "
-        f"{positions.shape}, nor with axes for the batch and the heads, nor with tensors: {'; '.join(errors)}")
+                errors.append(f"{type(error).__name__}: {error}")
+    raise ValueError(f"rotation cannot be called with x of shape ({len(positions)}, {head_dim}) and positions of shape "
+                     f"{positions.shape}, nor with axes for the batch and the heads, nor with tensors: {'; '.join(dict.fromkeys(errors))}")
 
 
 def _variants(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
