@@ -259,13 +259,6 @@ def test_double_exponents_are_identified():
     assert best.presets == ("double-exponents",) and best.reason == "float64 angles" and best.difference < 1e-12
 
 
-def test_the_sign_of_zero_is_a_rounding_difference():
-    table = posenc.encode(200, 16)
-    table[0, 0] = -0.0
-    best = identify(table)[0]
-    assert (best.encoding, best.difference, best.reason) == (posenc.Encoding(16), 0, "rounding")
-
-
 def test_rows_that_do_not_determine_a_frequency_have_no_match():
     """All rows are at one position, or most of the first rows are NaN."""
     table = posenc.encode(np.full(30, 12.0), 8, base=77)

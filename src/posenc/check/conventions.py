@@ -230,16 +230,15 @@ def _compared(table: Array, dtype: str, candidate: Candidate, encoding: Encoding
         curve = table_curve(encoding, np.asarray(positions[rows]), how)
         differs = curve._replace(error=2 * curve.error).differs(values, how)
         difference = np.nan_to_num(np.abs(values - expected), nan=math.inf, posinf=math.inf).max(axis=1)
-        has_signs = (np.signbit(values) == np.signbit(expected)).all(axis=1)            # distinguishes 0 from -0
-        columns.append((difference, ~values.any(axis=1), has_signs, differs.any(axis=1)))
-    differences, zero, has_signs, differs = map(np.concatenate, zip(*columns, strict=True))
+        columns.append((difference, ~values.any(axis=1), differs.any(axis=1)))
+    differences, zero, differs = map(np.concatenate, zip(*columns, strict=True))
     zero &= differences > 0
     differences[zero] = 0
     differing = np.flatnonzero(differs & (differences > 0))
     if len(differing) > match.MOST_OTHER_ROWS * (len(table) - zero.sum()):
         return None
     reason = "every value correctly rounded"
-    if differences.any() or not has_signs[~zero].all():
+    if differences.any():
         kind = "arithmetic" if how.is_narrow else "angles"
         reason = f"noise of {how.noise * abs(encoding.scale):.1g}" if how.noise else f"{how.angles} {kind}"
         reason = reason if how.noise or how.angles else "rounding"
@@ -387,22 +386,12 @@ def _namings(
 # ---- positions ------------------------------------------------------------------------------------------------------
 
 
-class Approximation(NamedTuple):
-    """An encoding evaluated in float64, accurate enough for searches at positions below 2**21."""
-
-    frequency: Reals      # of each column
-    phase: Reals          # pi / 2 for a cosine
-    scale: float
-    offset: float
-
-    def values(self, positions: Array, which: Any) -> Reals:
-        angles = np.asarray(positions[..., None] + self.offset) * self.frequency[which]
-        return np.asarray(self.scale * np.sin(angles + self.phase[which]))
-
-
 @functools.lru_cache(maxsize=64)
-def approximation_of(encoding: Encoding) -> Approximation:
-    """Approximate an encoding; its values at one position show the columns, if its frequencies are 1, 2, 3 ... units."""
+def waves_of(encoding: Encoding) -> tuple[Reals, Reals]:
+    """Return the frequency and the phase (pi / 2 for a cosine) of each column.
+
+    The values of an encoding at one position show its columns, if its frequencies are 1, 2, 3 ... units.
+    """
     count = len(encoding.frequencies)
     unit = 0.5 / max(1, count)
     probe = Encoding(encoding.d_model, frequencies=np.arange(1, count + 1) * unit, odd=encoding.odd, layout=encoding.layout,
@@ -411,32 +400,36 @@ def approximation_of(encoding: Encoding) -> Approximation:
     cosine = values > 0.6               # the angles are at most 0.5: sines are below 0.48, cosines above 0.87
     angles = np.where(cosine, np.arccos(np.minimum(values, 1)), np.arcsin(np.minimum(values, 0.5)))
     frequencies = np.append(encoding.frequencies * encoding.position_scale, 0.0)        # 0 for a column of zeros
-    return Approximation(frequencies[np.rint(angles / unit).astype(np.intp) - 1], cosine * (math.pi / 2), encoding.scale,
-                         encoding.position_offset)
+    return frequencies[np.rint(angles / unit).astype(np.intp) - 1], cosine * (math.pi / 2)
 
 
 def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) -> Curve:
     """Return the curve of an encoding; the errors of all roundings of angles are bounded."""
-    rough = approximation_of(encoding)
+    frequencies, _ = waves_of(encoding)
     unit = 2.0 ** -match.PRECISION[arithmetic.angles] if arithmetic.angles else 0.0
-    angles = (positions.astype(np.float64) + rough.offset)[:, None] * rough.frequency
+    angles = (positions.astype(np.float64) + encoding.position_offset)[:, None] * frequencies
     # values may also be rounded before they are multiplied by the scale
-    rounding = (1 if abs(rough.scale) == 1 else 2) * 2.0 ** -match.PRECISION[arithmetic.table]
-    error = unit * match.errors_of_angles(rough.frequency, angles) + rounding
-    return Curve(encoding.encode(positions, dtype="float64"), error, abs(rough.scale), slack=0)
+    rounding = (1 if abs(encoding.scale) == 1 else 2) * 2.0 ** -match.PRECISION[arithmetic.table]
+    error = unit * match.errors_of_angles(frequencies, angles) + rounding
+    return Curve(encoding.encode(positions, dtype="float64"), error, abs(encoding.scale), slack=0)
 
 
 def placed(encoding: Encoding, rows: Rows) -> range | None:
     """Return the consecutive positions at which an encoding is nearest to the table, or None if no positions are near."""
-    rough, scale = approximation_of(encoding), abs(encoding.scale)
+    (frequencies, phases), scale = waves_of(encoding), abs(encoding.scale)
+
+    def values_at(positions: Array, columns: Any) -> Reals:
+        angles = np.asarray(positions[..., None] + encoding.position_offset) * frequencies[columns]
+        return np.asarray(encoding.scale * np.sin(angles + phases[columns]))
+
     # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve the ambiguity
-    fastest = np.argsort(-np.abs(rough.frequency), kind="stable")
+    fastest = np.argsort(-np.abs(frequencies), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = np.arange(-match.REACH, match.REACH + 1)
     for column in order:
-        starts = starts[np.abs(rough.values(starts, [column])[:, 0] - rows.values[0, column]) < match.PLACED * scale]
+        starts = starts[np.abs(values_at(starts, [column])[:, 0] - rows.values[0, column]) < match.PLACED * scale]
     at, values = rows.rows[:4] - rows.rows[0], rows.values[:4][:, order]
-    errors = np.sqrt(np.mean((rough.values(starts[:, None] + at, order) - values) ** 2, axis=(1, 2)))
+    errors = np.sqrt(np.mean((values_at(starts[:, None] + at, order) - values) ** 2, axis=(1, 2)))
     if errors.min(initial=math.inf) >= match.PLACED * scale:
         return None
     bits = values.size * np.log2(np.maximum(errors, scale * 2.0 ** -match.PRECISION[rows.stored]))

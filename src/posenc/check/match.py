@@ -64,7 +64,6 @@ GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of 
 MOST_COLUMNS = 0.5          # share of the columns, or pairs, that the nearest candidate must explain
 WIDEST_RATIO = math.log(1e20)       # of two frequencies in a fit: beyond it, one of them does not turn
 EXTREME_BASE = 30           # logarithm of a base of e**30 or more: the fit went wrong
-NOT_KNOWN = 0.1             # relative error of a frequency beyond which the report says that it is not determined
 NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves no correct digit of a cosine
 ERRORS_AT = (1_000, 100_000, 1_000_000)     # positions of a report; each stands for itself and the seven positions before it
 

@@ -174,7 +174,7 @@ ORIENTATIONS: tuple[Orientation, ...] = (
 
 def candidates(estimate: Phases, expected: Rotary | None, head_dim: int, least: float = 1.0) -> list[Candidate]:
     """Return the candidates in the order of their cost; at least this share of the frequencies is near the estimates."""
-    proposed: list[tuple[int, Any, Any]] = [(FORMULA, rotary, None) for rotary in _formulas(estimate, head_dim, expected)]
+    proposed: list[tuple[int, Any, Any]] = [(FORMULA, rotary, None) for rotary in _formulas(estimate, head_dim)]
     if expected is not None:
         proposed.append((NOTHING, expected, ()))
         s = Situation(expected, changed(expected, scaling=None) or expected, expected.scaling or {}, estimate)
@@ -189,15 +189,13 @@ def candidates(estimate: Phases, expected: Rotary | None, head_dim: int, least: 
             if rotary is not None and (cost == NOTHING or estimate.share_near(rotary.frequencies) >= least)]
 
 
-def _formulas(estimate: Phases, head_dim: int, expected: Rotary | None) -> Iterator[Rotary | None]:
+def _formulas(estimate: Phases, head_dim: int) -> Iterator[Rotary | None]:
     """Yield rotations with geometric frequencies, whose base and scale have more and more digits."""
     w, count = estimate.frequency, len(estimate.frequency)
     turning = np.flatnonzero(estimate.is_known & (w > 0))
     if not len(turning):
         return
-    blank = Rotary(head_dim, rotary_dim=2 * count, axes=None if expected is None else expected.axes)
-    if expected is None and turning[-1] + 1 < count:
-        blank = blank.replace(scaling={"rope_type": "proportional", "partial_rotary_factor": (turning[-1] + 1) / count})
+    blank = Rotary(head_dim, rotary_dim=2 * count)
     line = line_through(turning, w[turning], estimate.error[turning] / w[turning])
     # frequencies that were computed in float32 show a usual base only approximately
     for errors, least in ((4, match.TIGHT), *((errors, 2.0**-52) for errors, _ in match.FITTED_DIGITS)):
@@ -232,10 +230,8 @@ def differences(rotary: Rotary, expected: Rotary, source: str) -> tuple[str, ...
 
     `source` is the text that precedes an expected value.
     """
-    if rotary.to_dict()["rotary"]["frequencies"] is not None:
+    if any(each.to_dict()["rotary"]["frequencies"] is not None for each in (rotary, expected)):
         return _explicit_differences(rotary.frequencies, expected.frequencies)
-    if expected.to_dict()["rotary"]["frequencies"] is not None:
-        return (f"the frequencies are those of base {number(rotary.base)}, expected others",)
     faults = [f"{name} is {number(getattr(rotary, name))}, {source} {number(getattr(expected, name))}"
               for name in ("base", "frequency_scale") if getattr(rotary, name) != getattr(expected, name)]
     scaling, expected_scaling = rotary.scaling or {}, expected.scaling or {}
@@ -254,7 +250,7 @@ def differences(rotary: Rotary, expected: Rotary, source: str) -> tuple[str, ...
 
 
 def _explicit_differences(w: Reals, f: Reals) -> tuple[str, ...]:
-    """Return sentences for the differences of frequencies w, which follow no formula, from the expected f."""
+    """Return sentences for the differences of frequencies w from the expected f, one of which follows no formula."""
     differ = np.flatnonzero(np.abs(w - f) > 1e-3 * np.abs(f))
     if not len(differ):
         return ("the frequencies differ slightly from the expected ones",)
@@ -262,8 +258,7 @@ def _explicit_differences(w: Reals, f: Reals) -> tuple[str, ...]:
     faults = [not_rotated(unrotated)] if len(unrotated) else []
     if len(turned):
         k, which = turned[0], pairs(turned)
-        formula = "follow no known formula" if len(turned) > len(f) / 2 else "differ"
-        sentence = f"the frequencies of {which} {formula}: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}"
+        sentence = f"the frequencies of {which} differ: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}"
         faults.append(sentence if len(turned) > 1 else f"the frequency of {which} is {w[k]:.6g}, expected {f[k]:.6g}")
     return tuple(faults)
 

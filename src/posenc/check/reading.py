@@ -53,8 +53,6 @@ def array_of(name: str, value: Any) -> tuple[Array, str]:
             raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
     if array.dtype.kind == "c":
         return array, "float32" if array.dtype.itemsize == 8 else "float64"
-    if array.dtype.kind in "iu" and isinstance(value, list):            # such as [1]
-        array = array.astype(np.float64)
     dtype = "bfloat16" if array.dtype == np.uint16 else array.dtype.newbyteorder("=").name
     if dtype not in match.FORMATS:
         raise TypeError(f"{name} has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
@@ -68,8 +66,7 @@ def positions_of(positions: Any, rows: int | None = None) -> Array:
     array = np.asarray(Rotary(2).at(positions).positions)
     n = rows if rows is not None else max(1, array.shape[-1])
     if array.shape != (n,):
-        which = "one for each row of the tables" if rows is not None else "at least one position"
-        raise ValueError(f"positions has shape {array.shape}, expected ({n},), {which}")
+        raise ValueError(f"positions has shape {array.shape}, expected ({n},)")
     if not np.isfinite(array).all():
         raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
     return array
@@ -113,12 +110,8 @@ def rows_of(table: Array, dtype: str, positions: range | Array | None) -> Rows |
     first = max(16, min(match.FIRST, match.TABLE_SAMPLE // d_model))
     rows = spread(total, first, first // 4)
     values = float64_of(table[rows], dtype)
-    finite = np.isfinite(values).all(axis=1)
-    if not finite.any():
-        return None
-    sizes = np.abs(values).max(axis=1)
-    zero = sizes <= 0.02 * np.median(sizes[finite])     # a row of zeros may have noise
-    usable = finite & ~zero
+    zero = ~values.any(axis=1)
+    usable = np.isfinite(values).all(axis=1) & ~zero
     if not usable.any():
         return None
     values = values[usable]

@@ -58,8 +58,8 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     rotary: Rotary | None
     difference: float
     reason: str
-    faults: tuple[str, ...]
-    errors: Mapping[int, float]
+    faults: tuple[str, ...] = ()
+    errors: Mapping[int, float] = MappingProxyType({})
 
     def __str__(self) -> str:
         return f"{self.rotary!r}; largest difference {self.difference:.2g}: {self.reason}"
@@ -186,8 +186,6 @@ def assert_rotary(
         raise ValueError(f"largest_error is {largest_error!r}, expected a positive number")
     if up_to is not None:
         last_position = _integer("up_to", up_to, 1)
-        if last_position >= 2**63:
-            raise ValueError(f"up_to is {last_position}, expected at most 2**63 - 1")
     else:
         lengths = valid_positions(expected), longest(expect) if source == SOURCE else None
         last_position = min(filter(None, lengths), default=LAST + 1) - 1
@@ -208,8 +206,8 @@ def _integer(name: str, value: SupportsIndex, lowest: int) -> int:
     """Return an integer argument, or raise an error that names the argument."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected an integer")
-    if value.__index__() < lowest:
-        raise ValueError(f"{name} is {value}, expected at least {lowest}")
+    if not lowest <= value.__index__() < 2**63:
+        raise ValueError(f"{name} is {value}, expected at least {lowest}, and at most 2**63 - 1")
     return value.__index__()
 
 
@@ -230,10 +228,7 @@ def expectation(expect: Any) -> tuple[Rotary | None, str]:
     if expect is None or isinstance(expect, Rotary):
         return expect, "expected"
     if isinstance(expect, Mapping) and not expect.keys() & OF_CONFIGURATIONS:
-        if "head_dim" in expect:
-            return Rotary(**expect), "expected"         # raises an error for a keyword that Rotary does not have
-        if expect.keys() <= Rotary(2).to_dict()["rotary"].keys():
-            raise ValueError("expect is a dict of keywords of Rotary without head_dim; add head_dim")
+        return Rotary(**expect), "expected"         # raises an error for a keyword that Rotary does not have
     is_configuration = isinstance(expect, Mapping) or hasattr(expect, "to_dict") and not hasattr(expect, "d_model")
     if not is_configuration or isinstance(expect, type):
         raise TypeError(f"expect is {expect!r} of type {type(expect).__name__}, expected {EXPECTED}")
@@ -259,14 +254,14 @@ def matched(
     return _merged(results, expected), readings
 
 
-def _merged(results: list[Result], expected: Rotary | None) -> RotaryMatch:
+def _merged(results: list[RotaryMatch], expected: Rotary | None) -> RotaryMatch:
     """Return the match for the results for queries and keys."""
     queries, *keys = results
     faults = dict.fromkeys(queries.faults)
     for result in keys:
         faults |= dict.fromkeys(f"keys: {fault}" for fault in result.faults if fault not in queries.faults)
     errors = {p: max(result.errors.get(p, 0.0) for result in results) for p in queries.errors}
-    reason = "; ".join((*faults, *queries.remarks)) or NO_ROTATION
+    reason = "; ".join(filter(None, (*faults, queries.reason))) or NO_ROTATION
     return RotaryMatch(queries.rotary, max(result.difference for result in results), reason,
                        () if expected is None else tuple(faults), MappingProxyType(errors))
 
@@ -275,14 +270,6 @@ def _merged(results: list[Result], expected: Rotary | None) -> RotaryMatch:
 
 
 NO_ROTATION = "no known rotation gives these values"
-
-
-class Result(NamedTuple):
-    rotary: Rotary | None
-    difference: float
-    faults: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-    errors: Mapping[int, float] = MappingProxyType({})
 
 
 class Question(NamedTuple):
@@ -297,21 +284,25 @@ class Question(NamedTuple):
 
 def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None = None, computes_in: str = ""
-) -> Result:
-    """Compare a reading with the expected rotation in each possible width; return the result with the fewest faults."""
+) -> RotaryMatch:
+    """Compare a reading with the expected rotation in each possible width; return the match with the fewest faults.
+
+    Its reason contains only the remarks.
+    """
     axes, expected = (None, None) if expected is None else (expected.axes, expected.replace(axes=None))
     positions, values = reading.positions[reading.rows], reading.read(reading.rows)
     faults, finite = reading.faults, np.isfinite(values).all(axis=1)
     if not values.size:
-        is_unrotated = not faults and expected is not None and not expected.rotary_dim
-        return Result(*((expected, 0.0) if is_unrotated else (None, math.inf)), faults, ("there are no values",))
+        return RotaryMatch(None, math.inf, "there are no values", faults)
     if not finite.any():
-        return Result(None, math.inf, (*faults, "no value is finite"))
+        return RotaryMatch(None, math.inf, "", (*faults, "no value is finite"))
     if not finite.all():
         faults += (f"some values are not finite, the first at position {positions[~finite].min():,}",)
     positions, values = positions[finite], values[finite]
+    if not np.ptp(positions):
+        raise ValueError("rotation has values at a single position, expected values at several positions")
     if not np.median(np.abs(values), axis=0).any():
-        return Result(None, math.inf, (*faults, f"{'most' if values.any() else 'all'} values are 0"))
+        return RotaryMatch(None, math.inf, "", (*faults, f"{'most' if values.any() else 'all'} values are 0"))
     least = 2 * values.shape[1]
     size = head_dim or reading.head_dim or least
     if size < least:
@@ -319,9 +310,9 @@ def judged(
     results = []
     for target, of_width in _targets(expected, values.shape[1], source):
         question = Question(reading, target, source, size, computes_in)
-        result = _answer(question, positions, values) if np.ptp(positions) else _at_a_position(question, positions, values)
-        results.append(result._replace(
-            faults=(*faults, *of_width, *result.faults), remarks=(*result.remarks, *reading.remarks)))
+        result = _answer(question, positions, values)
+        reason = "; ".join(filter(None, (result.reason, *reading.remarks)))
+        results.append(result._replace(faults=(*faults, *of_width, *result.faults), reason=reason))
     result = min(results, key=lambda result: (result.rotary is None, len(result.faults)))
     rotary = None if axes is None or result.rotary is None else changed(result.rotary, axes=axes)
     if axes is None or rotary is None:
@@ -350,19 +341,6 @@ def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple
         yield rotary, (mistakes.not_rotated(range(count, pair_count)),)
 
 
-def _at_a_position(question: Question, positions: Array, values: Waves) -> Result:
-    """Compare values at a single position with the expected rotation only."""
-    remarks = ("a single position does not determine the rotation",)
-    target = question.target
-    if target is None:
-        return Result(None, math.inf, (), remarks)
-    distance = float(difference(values, exact(target, positions)).max())
-    sample = Sample(positions, values, question.reading.dtype, rotation_curve)
-    if any(sample.agrees(target, how) for how in match.plain(sample.dtype)):
-        return Result(target, distance, (), remarks)
-    return Result(None, distance, (f"the values differ from the expected ones by {distance:.2g}",), remarks)
-
-
 # ---- the rule -------------------------------------------------------------------------------------------------------
 
 
@@ -386,7 +364,7 @@ def _sized(candidate: Candidate, evidence: Evidence) -> Candidate:
     return candidate._replace(conventions=rotations, source=(candidate.source, evidence), sample=evidence.sample)
 
 
-def _answer(question: Question, positions: Array, values: Waves) -> Result:
+def _answer(question: Question, positions: Array, values: Waves) -> RotaryMatch:
     """Return the result for values at several positions."""
     target = question.target
     # the last orientation multiplies by -1, which is right if the expected scale is negative
@@ -404,7 +382,7 @@ def _answer(question: Question, positions: Array, values: Waves) -> Result:
     return _described(question, *explanation, is_whole)
 
 
-def _described(question: Question, candidate: Candidate, rotary: Rotary, how: Arithmetic, is_whole: bool) -> Result:
+def _described(question: Question, candidate: Candidate, rotary: Rotary, how: Arithmetic, is_whole: bool) -> RotaryMatch:
     """Return the result for an explanation, with all its faults and remarks."""
     (reading, target, source, *_), (faults, evidence) = question, candidate.source
     if faults is None:
@@ -423,16 +401,10 @@ def _described(question: Question, candidate: Candidate, rotary: Rotary, how: Ar
         position, error = max(errors.items())
         remarks = (f"float32 angles: the error is {error:.1g} at position {position:,}", *remarks)
     elif not of_arithmetic:
-        exactly = not end and bool((evidence.sample.values == match.both_rounded(reference, evidence.sample.dtype)).all())
-        rounding = "every value correctly rounded" if exactly else "rounding"
-        remarks = (f"{how.angles} angles" if how.angles else rounding, *remarks)
-    unknown = np.flatnonzero(match.SIGMAS * evidence.phases.error > match.NOT_KNOWN * np.abs(rotary.frequencies))
-    unknown = unknown[rotary.frequencies[unknown] != 0]
-    if len(unknown):
-        remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
+        remarks = (f"{how.angles} angles" if how.angles else "rounding", *remarks)
     faults = (*of_layout, *faults, *mistakes.of_scale(rotary, target, source), *of_arithmetic, end)
     largest = float(np.nan_to_num(distance, nan=math.inf).max())
-    return Result(rotary, largest, tuple(filter(None, faults)), remarks, errors)
+    return RotaryMatch(rotary, largest, "; ".join(remarks), tuple(filter(None, faults)), errors)
 
 
 def _errors(evidence: Evidence, rotary: Rotary, how: Arithmetic, reference: Rotary, last_position: float) -> dict[int, float]:
@@ -448,13 +420,13 @@ def _errors(evidence: Evidence, rotary: Rotary, how: Arithmetic, reference: Rota
     return errors
 
 
-def _nearest(question: Question, evidence: Evidence) -> Result:
+def _nearest(question: Question, evidence: Evidence) -> RotaryMatch:
     """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
     proposed = mistakes.candidates(evidence.phases, question.target, question.size, match.MOST_COLUMNS)
     sized = (_sized(candidate, evidence) for candidate in proposed)
     result = match.nearest((candidate._replace(conventions=candidate.conventions[:1]) for candidate in sized), -1.0)
     if result is None:
-        return Result(None, math.inf, (NO_ROTATION,))
+        return RotaryMatch(None, math.inf, "", (NO_ROTATION,))
     _, rotary, columns, error = result
-    return Result(None, error, (
+    return RotaryMatch(None, error, "", (
         f"{NO_ROTATION}; the nearest one, {rotary!r}, differs in {pairs(columns)} by up to {error:.2g}",))
