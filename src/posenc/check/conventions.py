@@ -19,7 +19,7 @@ import posenc
 from posenc import Encoding
 from posenc.check import match
 from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
-from posenc.check.match import Arithmetic, Array, Candidate, Curve, Explanation, Reals, Sample, Waves
+from posenc.check.match import Arithmetic, Array, Candidate, Curve, Explanation, Reals, Sample
 from posenc.check.reading import Rows, chunks, numbers, positions_at, positions_of, rows_of, table_of
 
 # ---- identify -------------------------------------------------------------------------------------------------------
@@ -311,9 +311,7 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
             encoding = posenc.preset(preset.name, d_model)
         except ValueError:                      # the preset does not support this d_model
             continue
-        ignored = {"padding_idx", "odd"} if d_model % 2 == 0 else {"padding_idx"}
-        short_form = Encoding(d_model, **{
-            k: v for k, v in changes_of(encoding).items() if k not in ignored and (k, v) != ("shift", 0.0)})
+        short_form = encoding.replace(padding_idx=None, odd=encoding.odd if d_model % 2 else DEFAULTS["odd"])
         if np.isfinite(encoding.frequencies).all():
             shortest, names = by_key.get(key := key_of(short_form), (short_form, ()))
             names = *names, (preset.name, encoding.padding_idx)
@@ -341,10 +339,10 @@ def _fits(rows: Rows) -> Iterator[Candidate]:
         radius = np.abs(z)
         scale = float(np.median(radius)) if half else 0.0
         noise = float(np.sqrt(np.mean((radius / scale - 1) ** 2))) if scale else math.inf
-        smallest = max(noise * scale, 2.0 ** match.FORMATS[rows.stored][1])
-        phases = phases_of(at, z, match.PRECISION[rows.stored], smallest) if noise < match.NOISE else None
-        if phases is None:
+        if noise >= match.NOISE or not np.ptp(at):
             continue
+        smallest = max(noise * scale, 2.0 ** match.FORMATS[rows.stored][1])
+        phases = phases_of(at, z, match.PRECISION[rows.stored], smallest)
         sign = math.copysign(1.0, np.sum(np.sign(phases.frequency)))
         w = sign * phases.frequency
         fitted = np.flatnonzero((w > 0) & (phases.error < match.KNOWN * w))

@@ -108,12 +108,12 @@ def wrapped(angle: Reals) -> Reals:
     return (angle + math.pi) % math.tau - math.pi
 
 
-def phases_of(positions: Array, values: Waves, precision: int, smallest: float, guess: Reals | None = None) -> Phases | None:
+def phases_of(positions: Array, values: Waves, precision: int, smallest: float, guess: Reals | None = None) -> Phases:
     """Estimate phases from the first row and rows at doubling distances, until the phases disagree with earlier estimates.
 
     The cosines and sines are rounded to `precision` bits, or to multiples of `smallest`.  The first distance determines a
-    frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (0 if it is None).  Return None if all
-    positions are equal.
+    frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (0 if it is None).  The positions must not
+    all be equal.
     """
     order = np.argsort(positions, kind="stable")
     # subtract before the conversion, because float64 rounds large positions
@@ -134,8 +134,6 @@ def phases_of(positions: Array, values: Waves, precision: int, smallest: float, 
         going &= (np.abs(residual) <= match.SIGMAS * (angle_error + bound)) | (reach == 0)
         w = np.where(going, w + residual / distance, w)
         error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
-    if not distance:
-        return None
     residual = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
     is_used = (at[:, None] <= reach) & (np.abs(residual) < match.SIGMAS * (error * at[:, None] + errors + errors[0]))
     # all rows within the reach, by least squares
@@ -165,15 +163,13 @@ class Evidence(NamedTuple):
     phases: Phases
     turned: Callable[[Waves], Waves]    # converts the given values to cos + i sin, and cos + i sin to the given values
     scales: tuple[float, ...]           # possible scales, simple ones first
-    scale_error: float
     faults: tuple[str, ...]
     shift: int                          # the values are those at the given positions plus this number
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
-        """Yield a rotation with its scale, if the values agree with this scale, then with each possible scale."""
+        """Yield a rotation with its scale, then with each possible scale."""
         size = size_of(rotary)
-        as_given = [size] if abs(abs(size) - self.scales[0]) <= 2 * self.scale_error else []
-        for scale in dict.fromkeys((*as_given, *self.scales)):
+        for scale in dict.fromkeys((size, *self.scales)):
             if scale == size:
                 yield rotary
             else:
@@ -196,18 +192,17 @@ def evidence_of(
         # estimates are ambiguous if a pair turns by more than half a turn between two positions
         guess = None if target is None else target.frequencies
         phases = phases_of(positions, turn(values), PRECISION[stored], smallest, guess)
-        assert phases is not None
         offset = _offset(phases, sign)
         views.append((2 if offset is None else min(1, abs(offset)), index, offset or 0, phases))
     _, index, shift, phases = min(views, key=lambda view: view[:2])
     sentence, turn = orientations[index]
-    scales, error = _scales(values, phases, stored, target)
+    scales = _scales(values, phases, stored, target)
     zero = np.flatnonzero(phases.amplitude == 0)
     first = float(np.min(positions))
     faults = [sentence, f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0" if len(zero) else "",
               f"positions start at {number(first + shift)}, expected {number(first)}" if shift else ""]
     sample = Sample(positions + shift, turn(values), stored, match.rotation_curve, phases.amplitude > 0)
-    return Evidence(sample, phases, turn, scales, error, tuple(filter(None, faults)), shift)
+    return Evidence(sample, phases, turn, scales, tuple(filter(None, faults)), shift)
 
 
 def _offset(phases: Phases, sign: int) -> int | None:
@@ -229,8 +224,8 @@ def _offset(phases: Phases, sign: int) -> int | None:
     return None
 
 
-def _scales(values: Waves, phases: Phases, dtype: str, target: Rotary | None) -> tuple[tuple[float, ...], float]:
-    """Return the possible scales, and the error of the first estimate."""
+def _scales(values: Waves, phases: Phases, dtype: str, target: Rotary | None) -> tuple[float, ...]:
+    """Return the possible scales."""
     is_turned = phases.amplitude > 0
     scale = float(np.median(phases.amplitude[is_turned]))
     error = scale * 2.0 ** (1 - PRECISION[dtype])
@@ -240,4 +235,4 @@ def _scales(values: Waves, phases: Phases, dtype: str, target: Rotary | None) ->
     mean = np.abs(values[:, is_fast if is_fast.any() else is_turned])
     fine = max(match.SIGMAS / math.sqrt(mean.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
     return tuple(dict.fromkeys((*(x for x in expected if abs(x - scale) <= error), short(scale, error / scale),
-                                short(float(mean.mean()), fine), short(float(mean.mean()), fine / 8)))), error
+                                short(float(mean.mean()), fine), short(float(mean.mean()), fine / 8))))

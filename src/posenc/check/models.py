@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -234,16 +234,14 @@ def functions_of(module: calls.Module, owners: Iterable[calls.Module]) -> list[C
     return []
 
 
-def rotates(read: calls.Rotate, columns: int) -> bool | None:
-    """Return whether a function returns rotated x, which is 0 for x = 0; return None if no call succeeds."""
-    is_rotated = None
+def rotates(read: calls.Rotate, columns: int) -> Iterator[bool]:
+    """Yield whether a function returns rotated x, which is 0 for x = 0, for each form of a call that succeeds."""
     for form in CALL_FORMS:
         with contextlib.suppress(Exception):
             shape = form(3, columns)
             result = calls.with_tensors(read)(np.zeros(shape, np.float32), np.arange(3)[(None,) * (len(shape) > 2)])
             first = result[0] if isinstance(result, (tuple, list)) else result
-            is_rotated = bool(is_rotated or (first.shape == shape and not first.any()))
-    return is_rotated
+            yield first.shape == shape and not first.any()
 
 
 def reader_of(module: calls.Module, setting: calls.Setting, columns: int) -> tuple[calls.Rotate | None, bool]:
@@ -252,11 +250,11 @@ def reader_of(module: calls.Module, setting: calls.Setting, columns: int) -> tup
     The function is None if the module can neither be called nor has tables.
     """
     call = calls.forward_of(calls.copied(module), setting) if is_called(module) else None
-    is_rotated = None if call is None else rotates(call, columns)
-    if is_rotated is None:
+    is_rotated = [] if call is None else [*rotates(call, columns)]
+    if not is_rotated:
         tables = stored(module)
         return None if tables is None else tables[1], False
-    return call, is_rotated
+    return call, any(is_rotated)
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------

@@ -334,8 +334,8 @@ def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, ax
                 return call
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.append(f"{type(error).__name__}: {error}")
-    raise ValueError(f"rotation cannot be called with x of shape ({len(positions)}, {head_dim}) and positions of shape "
-                     f"{positions.shape}, nor with axes for the batch and the heads, nor with tensors: {'; '.join(dict.fromkeys(errors))}")
+    raise ValueError(f"rotation cannot be called with x of shape ({len(positions)}, {head_dim}), nor with axes for the batch "
+                     f"and the heads, nor with tensors: {'; '.join(dict.fromkeys(errors))}")
 
 
 def _variants(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:

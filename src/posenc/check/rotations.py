@@ -12,7 +12,7 @@ import numpy as np
 from posenc import Rotary
 from posenc.check import match, mistakes
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.match import Arithmetic, Array, Candidate, Sample, Waves, axes_of, difference, exact, rotation_curve, size_of
+from posenc.check.match import Arithmetic, Array, Candidate, Waves, difference, exact, size_of
 from posenc.check.mistakes import ORIENTATIONS, changed
 from posenc.check.reading import Reading, pairs, read_arrays, read_function, spread, valid_positions
 
@@ -423,8 +423,7 @@ def _errors(evidence: Evidence, rotary: Rotary, how: Arithmetic, reference: Rota
 def _nearest(question: Question, evidence: Evidence) -> RotaryMatch:
     """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
     proposed = mistakes.candidates(evidence.phases, question.target, question.size, match.MOST_COLUMNS)
-    sized = (_sized(candidate, evidence) for candidate in proposed)
-    result = match.nearest((candidate._replace(conventions=candidate.conventions[:1]) for candidate in sized), -1.0)
+    result = match.nearest((_sized(candidate, evidence) for candidate in proposed), -1.0)
     if result is None:
         return RotaryMatch(None, math.inf, "", (NO_ROTATION,))
     _, rotary, columns, error = result
