@@ -100,8 +100,8 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     Notes
     -----
     If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and order.  A fit needs at
-    least two rows, or a few hundred with noise.  At least nine rows in ten must match; `reason` states the number of the
-    other rows.
+    least two rows, or a few hundred with noise.  At least nine rows in ten of a preset must match; `reason` states the number
+    of the other rows.
 
     Examples
     --------
@@ -157,8 +157,6 @@ def _groups(rows: Rows) -> Iterator[Iterator[Explanation]]:
     presets = _placed(_presets(rows), rows)
     yield match.explanations(presets, plain)
     fits = _placed(_fits(rows), rows)
-    # with fewer digits, fits may explain most rows
-    yield match.explanations([fit._replace(sample=fit.sample._replace(other_rows=0.0)) for fit in fits], plain)
     yield match.explanations(fits, plain)
     yield match.explanations(presets, [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else [])
     yield (result for candidate in presets + fits for result in match.explanations([candidate], _noise(candidate)))
@@ -176,7 +174,9 @@ def _placed(candidates: Iterable[Candidate], rows: Rows) -> list[Candidate]:
 
 def _sampled(candidate: Candidate, rows: Rows, positions: range | Array) -> Candidate:
     at = positions_at(positions, rows.rows)
-    sample = Sample(at, rows.values, rows.stored, table_curve, other_rows=match.MOST_OTHER_ROWS)
+    # with fewer digits, fits may explain most rows, but not all
+    other_rows = 0.0 if candidate.is_fitted else match.MOST_OTHER_ROWS
+    sample = Sample(at, rows.values, rows.stored, table_curve, other_rows=other_rows)
     encodings, names = [_padded(encoding, positions, rows.zero_rows) for encoding in candidate.conventions], candidate.source
     # without a row of zeros, presets with a padding row have it at other positions
     padded = tuple(name for name in names if name[1] is not None)
@@ -188,10 +188,12 @@ def _sampled(candidate: Candidate, rows: Rows, positions: range | Array) -> Cand
 def _noise(candidate: Candidate) -> list[Arithmetic]:
     """Return an arithmetic with the noise of the values, if it is small and there are enough rows to see that it is noise."""
     sample, encoding = candidate.sample, candidate.conventions[-1]
-    error = sample.values - encoding.encode(sample.positions, dtype="float64")
-    noise = float(np.sqrt(np.mean(error**2))) / abs(encoding.scale)
-    is_seen = noise < match.NOISE and min(len(error), 5 * encoding.d_model) >= match.NOISE_ROWS
-    return [Arithmetic(sample.dtype, noise=noise)] if is_seen else []
+    values, expected = sample.values / encoding.scale, encoding.encode(sample.positions, dtype="float64") / encoding.scale
+    noise = float(np.sqrt(np.mean((values - expected) ** 2)))
+    # wrong angles change the sums of the squares of pairs not at all, and those of other columns slowly from row to row
+    sums = np.diff(np.sum(values**2 - expected**2, axis=1))
+    is_noise = np.linalg.norm(sums) > match.NOISE_SHARE * noise * math.sqrt(4 * encoding.d_model * len(sums))
+    return [Arithmetic(sample.dtype, noise=noise)] if is_noise and noise < match.NOISE and len(sums) >= match.NOISE_ROWS else []
 
 
 def _cost(rows: Rows, candidate: Candidate, encoding: Encoding, how: Arithmetic) -> tuple[tuple[int, int], float]:
@@ -285,7 +287,7 @@ def cost_of(encoding: Encoding, names: Names = ()) -> float:
         return match.PRESET_BITS
     numbers = [v for v in changes_of(encoding).values() if isinstance(v, float)]
     usual_numbers = *TURNS, *_scales(encoding.d_model)
-    digits = (1 if v in usual_numbers else len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
+    digits = (1 if v in usual_numbers else len(f"{v:.15g}".strip("0").replace(".", "")) for v in numbers)
     return match.FIT_BITS + match.DIGIT_BITS * sum(digits)
 
 

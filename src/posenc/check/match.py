@@ -59,6 +59,7 @@ MOST_OTHER_ROWS = 0.1       # rows of a table that may differ: padding, special 
 NOISE = 0.1                 # noise above this share of the scale hides the convention
 MOST_NOISE = 8              # values may differ by this multiple of the noise
 NEAR_NOISE = 2.0**-23       # added for the nearest convention, which is fitted to other columns, too
+NOISE_SHARE = 0.7           # sums of squares must have this share of the noise
 NOISE_ROWS = 32             # fewer rows may be near those of another convention, with errors that look like noise
 GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of the nearest convention
 MOST_COLUMNS = 0.5          # share of the columns, or pairs, that the nearest candidate must explain
@@ -242,7 +243,7 @@ def explanations(candidates: Iterable[Candidate], kinds: Sequence[Arithmetic]) -
 
 
 def _explanation(candidate: Candidate, kinds: Sequence[Arithmetic]) -> Iterator[Explanation]:
-    for convention, arithmetic in itertools.product(candidate.conventions, kinds):
+    for arithmetic, convention in itertools.product(kinds, candidate.conventions):
         if candidate.sample.agrees(convention, arithmetic):
             yield candidate, convention, arithmetic
             return

@@ -110,8 +110,9 @@ def rows_of(table: Array, dtype: str, positions: range | Array | None) -> Rows |
     first = max(16, min(match.FIRST, match.TABLE_SAMPLE // d_model))
     rows = spread(total, first, first // 4)
     values = float64_of(table[rows], dtype)
-    zero = ~values.any(axis=1)
-    usable = np.isfinite(values).all(axis=1) & ~zero
+    sizes = np.abs(values).max(axis=1)
+    zero = sizes <= 0.02 * np.sort(sizes)[len(sizes) // 2]          # a row of zeros may have noise
+    usable = np.isfinite(sizes) & ~zero
     if not usable.any():
         return None
     values = values[usable]
