@@ -203,7 +203,9 @@ def _cost(rows: Rows, candidate: Candidate, encoding: Encoding, how: Arithmetic)
     if rows.positions is None and isinstance(positions, range):
         cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
     curve = table_curve(encoding, sample.positions, how)
-    bits = -np.log2(np.minimum(curve.error + match.MOST_NOISE * how.noise, 1)).sum()
+    # among large errors, columns that hardly change are no evidence
+    changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
+    bits = -np.log2(np.minimum((curve.error + match.MOST_NOISE * how.noise) / changes, 1)).sum()
     # a table of arbitrary angles has such sines and cosines, too, so those of an angle are evidence only once
     is_evident = bits * len(encoding.frequencies) / encoding.d_model >= cost + match.ENOUGH
     # among large errors, the smallest show the convention
@@ -425,7 +427,7 @@ def placed(encoding: Encoding, rows: Rows) -> range | None:
     # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve the ambiguity
     fastest = np.argsort(-np.abs(frequencies), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
-    starts = np.arange(-match.REACH, match.REACH + 1)
+    starts = np.arange(-match.LARGEST_START, match.LARGEST_START + 1)
     for column in order:
         starts = starts[np.abs(values_at(starts, [column])[:, 0] - rows.values[0, column]) < match.PLACED * scale]
     at, values = rows.rows[:4] - rows.rows[0], rows.values[:4][:, order]

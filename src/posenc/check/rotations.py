@@ -412,8 +412,7 @@ def _errors(evidence: Evidence, rotary: Rotary, how: Arithmetic, reference: Rota
     if how.angles == "float32" and not how.frequencies:
         how = how._replace(frequencies="float32")
     errors = {}
-    end = [] if last_position > match.ERRORS_AT[-1] else [int(last_position)]
-    for position in [*(p for p in match.ERRORS_AT if p < last_position), *end]:
+    for position in (*(p for p in match.ERRORS_AT if p < last_position), int(min(last_position, match.ERRORS_AT[-1]))):
         at = match.positions_near(position)
         values = evidence.turned(match.computed(rotary, at + evidence.shift, how))
         errors[position] = float(difference(values, exact(reference, at)).max(initial=0))
