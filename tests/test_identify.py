@@ -75,7 +75,7 @@ def parameters(encoding):
     [
         {"base": 20000.0},
         {"base": 500.0, "layout": "halves", "order": "cos"},
-        {"base": 20.0, "spacing": "endpoint"},
+        {"base": 16.9, "spacing": "endpoint"},
         {"base": 500000.0, "scale": 0.125},
         {"frequency_scale": 0.01, "layout": "halves"},
         {"frequency_scale": math.pi / 4},
@@ -249,6 +249,12 @@ def test_moderate_noise_is_matched():
     table, noise = posenc.encode(300, 64, dtype="float64"), RNG(0).normal(size=(300, 64))
     assert [m.reason for m in identify(table + 0.05 * noise, 300)] == ["noise of 0.05"]
     assert identify(table + 0.15 * noise, 300) == []
+
+
+def test_wrong_angles_are_not_noise():
+    """The exponents belong to columns, and neither a preset nor a fit has this base."""
+    encoding = posenc.Encoding(116, base=500.0, frequency_scale=math.pi / 180, scale=0.02, exponents="column")
+    assert identify(encoding.encode(52, dtype="float64")) == []
 
 
 def test_double_exponents_are_identified():
