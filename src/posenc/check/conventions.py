@@ -384,7 +384,6 @@ def _namings(
                 yield common | {"shift": short(half - divisor, error / abs(half - divisor))}
 
 
-
 # ---- positions ------------------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # po
 PROBES = 6                  # positions at which all unit vectors are rotated: 6 * 256**2 values at most
 TABLE_SAMPLE = 2**20        # values in the first rows of a table's sample, 8 MiB as float64; 16 to 256 rows
 LARGEST_START = 2**12       # of a table, as an absolute value
-OFFSETS = 0, 1, -1, *range(2, 33), *range(-2, -33, -1)      # of the positions of a rotation, the usual ones first
+OFFSETS: tuple[int, ...] = 0, 1, -1, *range(2, 33), *range(-2, -33, -1)      # of a rotation, the usual ones first
 WIDEST = 2**16              # columns of a table; wider ones take minutes
 CHUNK = 2**18               # values that are compared at a time: 2 MiB
 
