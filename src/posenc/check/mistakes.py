@@ -2,8 +2,8 @@
 
 To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
 those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in report.py, a line to the guide in
-docs/check.md, and a model with the mistake to tests/rotary_faults.py.  Mistakes in the columns of a function are in
-reading.py, and the precisions in match.py.
+docs/check.md, and a model with the mistake to tests/rotary_faults.py.  reading.py has the sentences about calls, positions and
+the order of columns, evidence.py the one about the offset of positions, and models.py the one about the number of rows.
 """
 
 from __future__ import annotations
