@@ -467,6 +467,7 @@ def test_a_function_with_a_short_table():
     ((np.zeros((2, 9, 8)),), {}, r"cos has shape \(2, 9, 4\), expected \(n, columns\), with or without axes of length 1"),
     (((COS, SIN),), {"positions": 5}, r"positions has shape \(5,\), expected \(5000,\)"),
     ((lambda x, p: x,), {"head_dim": 8, "positions": [[5, 6]]}, r"positions has shape \(1, 2\), expected \(2,\)"),
+    ((lambda x, p: x,), {"head_dim": 7}, "head_dim is 7, expected an even number"),
     ((lambda x, p: x,), {"head_dim": 8, "positions": []}, r"positions has shape \(0,\), expected \(1,\)"),
     (((COS[:1], SIN[:1]),), {"positions": [np.nan]}, "positions has nan, expected finite numbers"),
     ((INV_FREQ,), {"positions": 5}, "positions is given with frequencies, expected tables or a function; omit positions"),

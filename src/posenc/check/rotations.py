@@ -120,6 +120,8 @@ def identify_rotary(
     """
     expected, source = expectation(expect)
     size = None if head_dim is None else _integer("head_dim", head_dim, 2)
+    if size is not None and size % 2:
+        raise ValueError(f"head_dim is {size}, expected an even number")
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; call identify_rotary without head_dim")
     result, _ = matched(rotation, expected, source, positions, size, any_order)
