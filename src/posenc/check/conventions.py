@@ -408,6 +408,7 @@ def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) ->
     """Return the curve of an encoding; the errors of all roundings of angles are bounded."""
     frequencies, _ = waves_of(encoding)
     unit = 2.0 ** -match.PRECISION[arithmetic.angles] if arithmetic.angles else 0.0
+    unit *= match.NARROW_ERROR if arithmetic.is_narrow else 1.0
     angles = (positions.astype(np.float64) + encoding.position_offset)[:, None] * frequencies
     # values may also be rounded before they are multiplied by the scale
     rounding = (1 if abs(encoding.scale) == 1 else 2) * 2.0 ** -match.PRECISION[arithmetic.table]

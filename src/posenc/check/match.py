@@ -26,6 +26,7 @@ SIGMAS = 8                  # an estimate is accepted within this multiple of it
 SLACK = 1.5                 # half ulps for correctly rounded values, because the parameters are estimates
 NARROW_SHARE = 0.02         # angles halfway between two 16-bit numbers may be rounded either way: about 1 value in 200
 NARROW_ROW = 0.5            # but not most values of one row
+NARROW_ERROR = 0.6          # of the bound for angles of a table in 16 bits; five forms of code have up to 0.55
 BLURRED = 0.75              # if the bound exceeds the values in more than this share of them, agreement proves nothing
 SMALL = 1e-9                # smaller elements of a rotation matrix are rounding errors of zeros
 ALIKE = 1e-2                # two elements of a matrix agree; float16 arithmetic is off by less
@@ -63,8 +64,7 @@ NOISE_SHARE = 0.7           # the noise of sums of squares must have this share 
 NOISE_ROWS = 32             # with fewer pairs of neighbouring rows, errors of another convention may look like noise
 GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of the nearest convention
 MOST_COLUMNS = 0.5          # share of the columns, or pairs, that the nearest candidate must explain
-WIDEST_RATIO = math.log(1e20)       # of two frequencies in a fit: beyond it, one of them does not turn
-EXTREME_BASE = 30           # logarithm of a base of e**30 or more: the fit went wrong
+WIDEST_RATIO = math.log(1e20)       # of two frequencies in a fit: beyond it, one of them does not turn, or the fit went wrong
 NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves no correct digit of a cosine
 ERRORS_AT = (1_000, 100_000, 1_000_000)     # positions of a report; each stands for itself and the seven positions before it
 

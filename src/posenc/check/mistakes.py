@@ -89,7 +89,7 @@ class Situation(NamedTuple):
                 w, f = self.estimate.frequency[chosen_pairs], self.expected.frequencies[chosen_pairs]
                 line = line_through(chosen_pairs, w / f, self.estimate.error[chosen_pairs] / np.abs(w))
                 error = 4 * half * line.slope_error + match.TIGHT
-                base = self.expected.base * math.exp(np.clip(line.slope * half, -match.EXTREME_BASE, match.EXTREME_BASE))
+                base = self.expected.base * math.exp(np.clip(line.slope * half, -match.WIDEST_RATIO, match.WIDEST_RATIO))
                 yield from (b for b in BASES if abs(math.log(b / base)) < error + 0.02) if is_usual else (short(base, error),)
 
     def widths(self) -> Iterator[int]:

@@ -173,13 +173,12 @@ class RotaryReport(tuple[RotaryRow, ...]):
     def __str__(self) -> str:
         kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
         summary = f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"
-        functions = any("tables" in kind or "function" in kind for kind in kinds)
-        lines = [summary + ("; not compared: the calls in the attention and their positions" if functions else "")]
         heads = ["module", "verdict", *(f"{'error at ' if p == ERRORS_AT[0] else ''}{p:,}" for p in ERRORS_AT)]
         cells = [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())] for row in self]
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         lines_of_cells = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in (heads, *cells)]
-        lines.append(lines_of_cells[0])
+        summary += "; not compared: the calls in the attention and their positions" if {*kinds} - {"frequencies"} else ""
+        lines = [summary, lines_of_cells[0]]
         for row, line in zip(self, lines_of_cells[1:], strict=True):
             kind = "reason" if row.verdict == "not checked" else "fault"
             details = [("found", row.found), ("expected", row.expected), *((kind, fault) for fault in row.faults),
