@@ -157,7 +157,7 @@ def _groups(rows: Rows) -> Iterator[Iterator[Explanation]]:
     presets = _placed(_presets(rows), rows)
     yield match.explanations(presets, plain)
     fits = _placed(_fits(rows), rows)
-    yield match.explanations(fits, plain)
+    yield from (match.explanations(fits, [how]) for how in plain)
     yield match.explanations(presets, [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else [])
     yield (result for candidate in presets + fits for result in match.explanations([candidate], _noise(candidate)))
 

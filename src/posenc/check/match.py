@@ -243,7 +243,7 @@ def explanations(candidates: Iterable[Candidate], kinds: Sequence[Arithmetic]) -
 
 
 def _explanation(candidate: Candidate, kinds: Sequence[Arithmetic]) -> Iterator[Explanation]:
-    for arithmetic, convention in itertools.product(kinds, candidate.conventions):
+    for convention, arithmetic in itertools.product(candidate.conventions, kinds):
         if candidate.sample.agrees(convention, arithmetic):
             yield candidate, convention, arithmetic
             return
