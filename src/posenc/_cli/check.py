@@ -20,8 +20,8 @@ from posenc._files.save_open_verify import opened_table
 from posenc._files.table import explaining
 from posenc.check.report import compared, is_rotary
 
-NO_MATCH = ("no match: positions must be along the first axis, consecutive and near 0 unless --start and --step are given; grids, "
-            "learned and transposed tables are not recognized")
+NO_MATCH = ("no match: positions must be along the first axis, consecutive and near 0 unless --start and --step are given; "
+            "grids, learned and transposed tables are not recognized")
 
 
 def add_identify_options(parser: argparse.ArgumentParser) -> None:
