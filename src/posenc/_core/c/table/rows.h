@@ -61,18 +61,24 @@ INLINE void write_evaluated(const spec_t *spec, const job_t *job, ptrdiff_t row,
     }
 }
 
-/* Writes columns column .. end - 1 of a row to `out`.  Without a fast path, the values are infinite, and so are the bounds of
- * their errors: every value is then evaluated exactly. */
+/* Writes columns column .. end - 1 of a row to `out`. */
 NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
                              ptrdiff_t end, char *out, tally_t *tally) {
     ALIGNED row_t t;
     for (; column < end; column += TILE, out += TILE * size_of(job->dtype)) {
-        if (UNLIKELY(!spec->has_fast_path))
-            for (int i = 0; i < TILE; i++) t.high[i] = double_of_bits(0x7ff0000000000000u), t.low[i] = 0;
-        else if (job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
+        if (job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
         else evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy for three dtypes */
         FOR_DTYPE(job->dtype, write_evaluated(spec, job, row, column, minimum(end - column, TILE), out, &t, DTYPE, tally))
     }
+}
+
+/* Writes a row without a fast path.  The bounds of errors are infinite, so every value is evaluated exactly. */
+COLD void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
+    row_t t = {.low = {0}};
+    for (int i = 0; i < TILE; i++) t.error[i] = double_of_bits(0x7ff0000000000000u);
+    for (ptrdiff_t column = 0; column < spec->d_model; column += TILE)
+        write_settled(spec, job, job->output, row, column, minimum(spec->d_model - column, TILE),
+                      out + column * size_of(job->dtype), &t, tally);
 }
 
 /* Writes a row whose values are known: its position is not finite, or is the padding position, or all of its angles are 0. */
@@ -92,7 +98,8 @@ NOINLINE void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row,
     const position_t position = position_of(spec, job, row);
     char *const out = job->out + row * job->row_stride;
     if (is_known(&position) || spec->scale == 0) known_row(spec, job, &position, out);
-    else direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
+    else if (spec->has_fast_path) direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
+    else exact_row(spec, job, row, out, tally);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------ */
