@@ -91,8 +91,9 @@ def test_a_handler_that_returns_lets_the_call_finish():
     before = signal.signal(signal.SIGALRM, lambda *_: calls.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        values = posenc.encode(SLOW[:20], 512, dtype="float64", threads=1)
+        values = posenc.encode(SLOW[:200], 512, dtype="float64", threads=1)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert calls == [1]
     assert (values == values[0]).all()
@@ -100,7 +101,7 @@ def test_a_handler_that_returns_lets_the_call_finish():
 
 def test_calls_in_other_threads_are_not_interrupted():
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(posenc.encode, SLOW[:40], 512, dtype="float64", threads=1)
+        call = pool.submit(posenc.encode, SLOW[:200], 512, dtype="float64", threads=1)
         waiting = []
         with interrupted(lambda: waiting and call.running()):
             waiting.append(True)
