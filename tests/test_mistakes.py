@@ -122,7 +122,7 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "shape": ["3x4", (), (7, 7.5), (-1, 2)], "head_dim": ["64", 63, -2, 2**25],
     "encoding": [64, "whisper", {}], "name": ["wisper", 64], "mask": [[2, 0], "10", [[1, 0], [1]]],
     "padding_idx": [1.0, 2**63, -(2**63) - 1, 10**5000, True, [1], Tensor("torch.bool", 1)], "start": ["0", [0.5]], "lengths": [[-1], 3, [2**62, 2**62]], "segment_ids": [[0.5], 7],
-    "padding_segment": [0.5], "path": [3, ["pe.npy"], "a\0.npy"], "overwrite": [1, "w"], "chunks": ["oops", -7, 0, {}.keys], "samples": [0, 2.5, "all"],
+    "padding_segment": [0.5], "path": [3, ["pe.npy"], "a\0.npy", ""], "overwrite": [1, "w"], "chunks": ["oops", -7, 0, {}.keys], "samples": [0, 2.5, "all"],
     "progress": [True, "bar"], "inverse": [1, "no"], "scale": ["2", None, float("nan")],
     "base": [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"), np.array("100", object), np.nan,
              np.array(True), np.timedelta64(5), np.datetime64(5, "s"), memoryview(b"100"), Tensor("torch.bool", 1), np.inf,
@@ -135,7 +135,7 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "scaling": ["yarn", {"rope_type": "ntk", "factor": 2}, {"factor": 2}], "axes": [[0, 2], "xy", [-1] * 32],
     "widths": [(100, 30), 4, (4.0, 4.0)], "group": ["axes", None], "include_input": [True, "middle"],
     "extra_tokens": [True, -1], "channel_first": ["first", 1], "dimensions": [[64], [0.5]], "length": [-1, 0.5],
-    "store": [3, ["pe.npy"]], "shard_rows": [0, 1.5, 10], "part": [-1, 1, 0.5], "parts": [0, -1, 1.5],
+    "store": [3, ["pe.npy"], ""], "shard_rows": [0, 1.5, 10], "part": [-1, 1, 0.5], "parts": [0, -1, 1.5],
     "dropout": [-0.1, 2.0, "0.1"], "max_len": [-1, 2.5], "config": ["meta-llama/Llama-3", {"head_dim": 64}, 3],
     "document": [64, {"d_model": 64}],
 }
@@ -240,3 +240,8 @@ def test_every_function_is_tried():
 def test_other_names_of_keywords_lead_to_the_right_one(call, keyword):
     with pytest.raises(TypeError, match=f"did you mean {keyword}"):
         eval(f"posenc.{call}", scope_of(""))
+
+
+def test_add_to_takes_no_d_model():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'd_model'; the last axis of x"):
+        posenc.add_to(np.ones((2, 8)), d_model=8)

@@ -73,7 +73,7 @@ cdef ptrdiff_t run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team)
         if team == 1:
             take_blocks(&piece, 0)
         else:
-            # Not prange, because GCC puts a barrier before a loop that assigns a variable last.  There, the calling thread
+            # Not prange, whose variables are lastprivate: GCC puts a barrier before such a loop.  There, the calling thread
             # would wait for late threads, and Linux often wakes it on the processor of such a thread.
             with parallel(num_threads=team):
                 take_blocks(&piece, openmp_thread_number())
