@@ -21,23 +21,10 @@ from math import ldexp
 
 from adversarial import halfway, zeros
 from constructed import KINDS, cases
+from keywords import single_keywords
 from reference import FORMATS, Reference
 
 POSITIONS = [1, -3, 2**24 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 1_763_700_000_000_000_001, 0.1, -999.75, 1e15 + 0.125, 1e-300]
-CONVENTIONS = [
-    {"base": 2.5},
-    {"frequency_scale": -100.0},
-    {"position_offset": 0.1},
-    {"position_scale": 1 / 3},
-    {"scale": 22.6},
-    {"odd": "zero"},
-    {"spacing": "endpoint"},
-    {"shift": 1.0},
-    {"exponents": "column"},
-    {"frequencies": [1.0, -1.5, 1 / 3, 1e300, 0.0, 5e-324]},
-    {"layout": "halves"},
-    {"order": "cos"},
-]
 # (d_model, frequency index, base): an ordinary column, and the columns with the hardest known zeros
 HARD = [(512, 0, 10000.0), (512, 88, 10000.0), (4096, 990, 1e8)]
 
@@ -49,7 +36,7 @@ def tables():
             for column in (0, 1, 254, 511):
                 yield 512, dtype, position, column, {}
             yield 4096, dtype, position, 1980, {"base": 1e8}
-        for convention in CONVENTIONS:
+        for convention in single_keywords(most=1):
             for position, column in ((1_763_700_000_000_000_001, 5), (-999.75, 8)):
                 yield 11, dtype, position, column, convention
 

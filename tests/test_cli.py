@@ -14,6 +14,8 @@ import pytest
 
 import posenc
 from conftest import main_without, python
+from keywords import options_of, single_keywords
+from posenc import Encoding
 from posenc._core import kernel
 from posenc._encoding.encoding import KEYWORDS
 from posenc._files import table
@@ -140,28 +142,27 @@ def test_errors_are_not_written_to_stdout(tmp_path, arguments, code):
 # ---- generate -------------------------------------------------------------------------------------------------------
 
 CONVENTIONS = [
-    ("", {}),
-    ("--base 100 --scale 2.5", {"base": 100.0, "scale": 2.5}),
-    ("--layout halves --order cos --spacing endpoint", {"layout": "halves", "order": "cos", "spacing": "endpoint"}),
-    ("--shift 1 --frequency-scale 0.5 --exponents column", {"shift": 1.0, "frequency_scale": 0.5, "exponents": "column"}),
-    ("--position-offset=-1e3 --position-scale .25", {"position_offset": -1000.0, "position_scale": 0.25}),
-    ("--frequencies=-1,2e-1,0.5,0.25,3", {"frequencies": [-1, 0.2, 0.5, 0.25, 3]}),
-    ("--odd zero", {"odd": "zero"}),
-    ("--padding-idx 5", {"padding_idx": 5}),
-    ("--preset whisper", {"odd": "error", "spacing": "endpoint", "layout": "halves"}),
-    ("--preset whisper --base 500 --layout interleaved", {"base": 500.0, "odd": "error", "spacing": "endpoint"}),
+    *((options_of(convention), convention) for convention in single_keywords(most=1)),
+    (["--base", "100", "--scale", "2.5"], {"base": 100.0, "scale": 2.5}),
+    (["--shift", "1", "--position-offset=-1e3", "--position-scale", ".25"],
+     {"position_offset": -1000.0, "position_scale": 0.25, "shift": 1.0}),
+    (["--preset", "whisper"], {"odd": "error", "spacing": "endpoint", "layout": "halves"}),
+    (["--preset", "whisper", "--base", "500", "--layout", "interleaved"],
+     {"base": 500.0, "odd": "error", "spacing": "endpoint"}),
+    ([], {}),
 ]
 
 
 @pytest.mark.parametrize("options, keywords", CONVENTIONS)
 def test_generate_and_verify_support_every_convention(call, tmp_path, options, keywords):
-    path, d_model = tmp_path / "pe.npy", 9 if keywords.get("odd") == "zero" else 10
-    code, out, err = call("generate", 50, d_model, "-o", path, "--start", "-7", "--step", 3, "--json", *options.split())
+    path, d_model = tmp_path / "pe.npy", 11 if keywords.get("odd") == "zero" else 12
+    code, out, err = call("generate", 50, d_model, "-o", path, "--start", "-7", "--step", 3, "--json", *options)
     assert (code, err) == (0, "")
     positions = range(-7, 143, 3)
     assert (np.load(path) == posenc.encode(positions, d_model, **keywords)).all()
-    assert json.loads(out)["convention"] == keywords
-    code, out, err = call("verify", path, "--start=-7", "--step", 3, *options.split())
+    document = {"d_model": d_model, "convention": json.loads(out)["convention"]}
+    assert Encoding.from_dict(document) == Encoding(d_model, **keywords)
+    code, out, err = call("verify", path, "--start=-7", "--step", 3, *options)
     assert (code, err) == (0, ""), err
     if keywords:
         assert call("verify", path, "--start=-7", "--step", 3)[0] == 1

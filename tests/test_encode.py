@@ -10,6 +10,7 @@ import posenc
 from adversarial import halfway, zeros
 from conftest import bits_of
 from constructed import cases, tight_scale
+from keywords import VALID, drawn_convention, single_keywords
 from posenc._core import kernel
 from reference import FORMATS, NAN, Reference, reference_of
 
@@ -120,50 +121,25 @@ def test_subnormal_values_of_columns_without_a_frequency_are_correct(isa, dtype,
 
 # --- conventions ----------------------------------------------------------------------------------
 
-FREQUENCIES = [
-    (1e-20, 7.5, -1.0, 1e300, 5e-324, 0.0),
-    (2 * np.pi, np.pi, 2.0**-1022, -1e300, 1.7976931348623157e308, 1e-160),
-    (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
-]
-# scales beyond the range of the narrow dtypes, scales at ties, and scales so small that all values are subnormal
-SCALES = [
-    22.6, -1.0, 0.0, -0.0, 1e-5, 3e-8, 1e-40, -1e-40, 1e-46, 1e-310, 5e-324, 1e5, 1e39, 1e300, 1.7976931348623157e308,
-    1 + 2.0**-24, 1 + 3 * 2.0**-24, 1 + 3 * 2.0**-11, 1 + 3 * 2.0**-8, 65520.0, 2.0**128 - 2.0**103,
-]
+FREQUENCIES = VALID["frequencies"]
 CONVENTIONS = [
     *[
         {"odd": odd, "layout": layout, "order": order}
         for odd in ("truncate", "zero") for layout in ("interleaved", "halves") for order in ("sin", "cos")
     ],
-    {"spacing": "endpoint"},
+    *single_keywords(),
     {"spacing": "endpoint", "odd": "zero"},
     {"spacing": "endpoint", "exponents": "column"},
     {"spacing": "endpoint", "exponents": "column", "odd": "zero"},
     {"spacing": "endpoint", "layout": "halves", "order": "cos", "base": 0.5},
-    {"shift": 0.0},
-    {"shift": 1.0},
     {"shift": 0.5, "odd": "zero"},
     {"shift": -3.25, "exponents": "column"},
-    {"exponents": "column"},
     {"exponents": "column", "layout": "halves"},
     {"exponents": "column", "order": "cos"},
-    {"base": 1.0},
-    {"base": 1.0000000000000002},
-    {"base": 1e-300},
-    {"base": 1e300},
-    {"base": 5e-324},
-    {"frequency_scale": 2 * np.pi},
-    {"frequency_scale": -1e-300},
-    {"frequency_scale": 1e300},
-    {"frequency_scale": 0.0},
-    *[{"frequencies": frequencies} for frequencies in FREQUENCIES],
     {"frequencies": FREQUENCIES[0] + FREQUENCIES[1], "exponents": "column"},
     {"frequencies": FREQUENCIES[0][:5], "odd": "zero"},
     {"frequencies": FREQUENCIES[0] + FREQUENCIES[1][:5], "exponents": "column", "odd": "zero"},
-    *[{"position_offset": offset} for offset in (1.0, -300.0, 2.0**40, 0.1, -1 / 3, 1e-10, 1e-300, -5e-324)],
-    *[{"position_scale": scale} for scale in (0.5, 1 / 3, -1.0, 0.0, 1e-300, 5e-324, 1e300, 2 * np.pi)],
     {"position_offset": 0.1, "position_scale": 1 / 3, "frequency_scale": 1.1, "base": 20.0},
-    *[{"scale": scale} for scale in SCALES],
 ]
 
 
@@ -188,33 +164,9 @@ def test_a_single_frequency_has_exponent_zero(isa, dtype):
 
 def random_convention(seed):
     rng = np.random.default_rng(seed)
-
-    def pick(*choices):
-        return choices[rng.integers(len(choices))]
-
-    def any_float(lowest=-150, highest=150):
-        return float(rng.choice([-1, 1]) * rng.uniform(1, 10) * 10.0 ** rng.uniform(lowest, highest))
-
     d_model = int(rng.integers(1, 40))
-    convention = {
-        "odd": pick("truncate", "zero"),
-        "exponents": pick("pair", "column"),
-        "layout": pick("interleaved", "halves"),
-        "order": pick("sin", "cos"),
-        "scale": pick(1.0, 1.0, 22.6, any_float(-60, 60)),
-        "position_offset": pick(0.0, 1.0, 0.1, any_float(-30, 15)),
-        "position_scale": pick(1.0, 1.0, 1 / 3, any_float()),
-    }
-    if rng.integers(4) == 0:
-        pairs = d_model // 2 if convention["odd"] == "zero" else (d_model + 1) // 2
-        count = d_model if convention["exponents"] == "column" else pairs
-        convention["frequencies"] = tuple(any_float() for _ in range(count))
-    else:
-        convention["base"] = pick(10000.0, 1e8, abs(any_float()))
-        convention["frequency_scale"] = pick(1.0, 1.0, 2 * np.pi, any_float())
-        convention.update(pick({}, {"spacing": "endpoint"}, {"shift": -1.0}))
-    small = rng.integers(-1000, 1000, 4)
-    large = rng.integers(-(2**62), 2**62, 4)
+    convention = drawn_convention(d_model, lambda values: values[rng.integers(len(values))], share=0.4)
+    small, large = rng.integers(-1000, 1000, 4), rng.integers(-(2**62) + 2**61, 2**62, 4)
     return d_model, convention, np.concatenate([small, large]), np.concatenate([small / 7, large * 2.0**-40])
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import posenc
 from conftest import Tensor, assert_same_bits, bits_of
+from keywords import drawn_convention
 from posenc import Encoding
 from reference import NAN, Rotated, reference_of
 
@@ -273,35 +274,7 @@ def positions_of_any_type(draw):
 @st.composite
 def conventions(draw, d_model):
     """Draw keywords of Encoding."""
-    keywords = {}
-    choices = {
-        "position_offset": [0.5, -3.25, 1e-300, 2.0**60],
-        "position_scale": [0.25, -1 / 3, 0.0],
-        "padding_idx": [0, -1, 5, np.int64(1), LOWEST, BEYOND - 1],
-        "scale": [22.6, -1.0, 1e-40, 0.0, 1e200],
-        "odd": ["truncate", "zero"],
-        "exponents": ["pair", "column"],
-        "layout": ["interleaved", "halves"],
-        "order": ["sin", "cos"],
-    }
-    for name, values in choices.items():
-        if draw(st.integers(0, 9)) == 0:
-            keywords[name] = draw(st.sampled_from(values))
-    if draw(st.integers(0, 9)) == 0:
-        pairs = d_model // 2 if keywords.get("odd") == "zero" else -(-d_model // 2)
-        count = d_model if keywords.get("exponents") == "column" else pairs
-        keywords["frequencies"] = tuple(draw(st.sampled_from([1.0, -0.5, 1e-9, 1e9, 0.0, 3.75])) for _ in range(count))
-    else:
-        for name, values in {
-            "base": [2.0, 1e8, 0.5, 1, 10**4],
-            "frequency_scale": [-2.0, 1e-5],
-            "shift": [0.25, -1.0],
-        }.items():
-            if draw(st.integers(0, 9)) == 0:
-                keywords[name] = draw(st.sampled_from(values))
-        if "shift" not in keywords and draw(st.integers(0, 9)) == 0:
-            keywords["spacing"] = "endpoint"
-    return keywords
+    return drawn_convention(d_model, lambda values: draw(st.sampled_from(values)), share=0.1)
 
 
 class Embedded(NamedTuple):

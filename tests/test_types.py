@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 import posenc
+from keywords import INVALID, VALID
 from posenc._arguments.specification import Convention
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +36,10 @@ def test_the_documentation_and_the_choices_agree_with_the_parameters(specificati
 def test_convention_has_the_keywords_of_encoding():
     hints, given = get_type_hints(posenc.Encoding), get_type_hints(Convention)
     assert given == {name: get_args(hints[name])[0] for name in posenc.Encoding._keywords}
+
+
+def test_every_keyword_has_examples():
+    assert VALID.keys() == INVALID.keys() == posenc.Encoding._keywords.keys()
 
 
 @pytest.mark.parametrize("name", [name for name in posenc.__all__ if not isinstance(getattr(posenc, name), type)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING
+from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
 from numpy.typing import ArrayLike
@@ -41,20 +41,18 @@ class Convention(TypedDict, total=False):
     order: Order
 
 
+@dataclass(eq=False)
 class Keyword(Generic[Given, Kept]):
     """A field of a specification, a frozen dataclass: ``name: Keyword[type of argument, type of attribute] = Keyword(...)``.
 
-    `check` is a function that converts or refuses a value, or the valid values.  If the default is None, None is valid.
-    `description` is the help of the command-line option.  `excludes` are keywords that must not be given with this one;
-    replace() removes them.  `attribute` computes the attribute from the instance; by default it is the checked value.
+    It is a descriptor, so that the types of the argument and of the attribute may differ.
     """
 
-    def __init__(
-        self, default: Any, check: Callable[[str, Any], Any] | tuple[str, ...], description: str = "",
-        excludes: tuple[str, ...] = (), attribute: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.default, self.check, self.description = default, check, description
-        self.excludes, self.attribute = excludes, attribute
+    default: Any                                                # if it is None, None is valid
+    check: Callable[[str, Any], Any] | tuple[str, ...]          # converts or refuses a value, or lists the valid values
+    description: str = ""                                       # help of the option on the command line
+    excludes: tuple[str, ...] = ()                              # must not be given with this one; replace() removes them
+    attribute: Callable[[Any], Any] | None = None               # computes the attribute, by default the checked value
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

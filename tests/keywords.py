@@ -1,0 +1,85 @@
+"""Examples of every keyword of a convention, from which the tests of values, arguments, files and the command line are derived.
+
+`VALID` begins with the value that golden.csv and the command line use.  A keyword with choices needs no row here.
+"""
+
+from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
+from math import isfinite, pi
+
+import numpy as np
+
+import posenc
+from conftest import Tensor
+from posenc._arguments.specification import changed
+from posenc._encoding.encoding import KEYWORDS
+
+# scales beyond the range of the narrow dtypes, scales at ties, and scales so small that all values are subnormal
+SCALES = [
+    22.6, -1.0, 0.0, -0.0, 1e-5, 3e-8, 1e-40, -1e-40, 1e-46, 1e-310, 5e-324, 1e5, 1e39, 1e200, 1e300, 1.7976931348623157e308,
+    1 + 2.0**-24, 1 + 3 * 2.0**-24, 1 + 3 * 2.0**-11, 1 + 3 * 2.0**-8, 65520.0, 2.0**128 - 2.0**103,
+]
+VALID = {
+    "base": [2.5, 1.0, 1.0000000000000002, 1e-300, 1e300, 5e-324, 1e8, 2, 10**4],
+    "frequency_scale": [-100.0, 2 * pi, -1e-300, 1e300, 0.0],
+    "position_offset": [0.1, 1.0, -300.0, 2.0**40, 2.0**60, -1 / 3, 1e-10, 1e-300, -5e-324],
+    "position_scale": [1 / 3, 0.5, -1.0, 0.0, 1e-300, 5e-324, 1e300, 2 * pi],
+    "padding_idx": [5, 0, -1, -(2**63), 2**63 - 1],
+    "scale": SCALES,
+    "shift": [1.0, 0.0, -3.25, 0.25],
+    "frequencies": [                    # six, for d_model 11 or 12
+        (1.0, -1.5, 1 / 3, 1e300, 0.0, 5e-324), (1e-20, 7.5, -1.0, 1e300, 5e-324, 0.0), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+        (2 * pi, pi, 2.0**-1022, -1e300, 1.7976931348623157e308, 1e-160),
+    ],
+} | {name: list(keyword.check) for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
+SEQUENCES = [name for name, values in VALID.items() if isinstance(values[0], tuple)]
+
+INVALID = {
+    "base": [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"), np.array("100", object), np.nan,
+             np.array(True), np.timedelta64(5), np.datetime64(5, "s"), memoryview(b"100"), Tensor("torch.bool", 1), np.inf,
+             Tensor("torch.complex64", 1), 10**400, 10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")],
+    "frequency_scale": ["1", float("inf")],
+    "position_offset": [2.0**63, "1", np.array(2**53 + 1), np.int64(2**53 + 1), float("nan")],
+    "position_scale": ["1", float("inf")],
+    "padding_idx": [1.0, 2**63, -(2**63) - 1, 10**5000, True, [1], Tensor("torch.bool", 1)],
+    "scale": ["2", None, float("nan")],
+    "shift": [float("nan"), "1"],
+    "frequencies": [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0], [[1.0], [2.0, 3.0]],
+                    np.ma.array([1, 2], mask=[True, False]), [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
+} | {name: ["other", 1] for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
+
+
+def single_keywords(most=None):
+    """Return conventions of one keyword, with at most `most` values other than the default for each keyword."""
+    return [{name: value} for name, keyword in KEYWORDS.items()
+            for value in [v for v in VALID[name] if v not in (keyword.default, "error")][:most]]
+
+
+def count_of_frequencies(d_model, convention):
+    pairs = d_model // 2 if convention.get("odd") == "zero" else -(-d_model // 2)
+    return d_model if convention.get("exponents") == "column" else pairs
+
+
+def drawn_convention(d_model, sample, share):
+    """Draw keywords that are valid together, each with a probability of `share`; sample(values) returns one of the values."""
+    while True:
+        convention = {}
+        for name in (name for name in KEYWORDS if sample(range(20)) < 20 * share):
+            value = sample([v for v in VALID[name] if v != "error"])
+            if name in SEQUENCES:
+                numbers = [x for values in VALID[name] for x in values]
+                value = tuple(sample(numbers) for _ in range(count_of_frequencies(d_model, convention)))
+            elif isinstance(value, float) and isfinite(2 * value):
+                value *= sample([1.0, 1.0, 1.1, 4 / 3, 1.9])
+            convention = changed(convention, {name: value}, KEYWORDS)
+        with suppress(ValueError):      # frequencies beyond the range, or a shift by half of d_model
+            posenc.Encoding(d_model, **convention)
+            return convention
+
+
+def options_of(convention):
+    """Return the options of the command line for a convention."""
+    texts = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in convention.items()}
+    return [f"--{name.replace('_', '-')}={text}" for name, text in texts.items()]
+
