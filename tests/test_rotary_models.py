@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import re
 import sys
 
 import numpy as np
@@ -218,9 +217,6 @@ def shortened(config):
     return config
 
 
-RIGHT = "right", "float32 angles"
-
-
 def test_check_rotary_compares_the_axes_of_positions():
     rope = {"rope_type": "default", "rope_theta": 1e6}
     options = {"hidden_size": 128, "head_dim": 64, **SMALL}
@@ -231,13 +227,14 @@ def test_check_rotary_compares_the_axes_of_positions():
     model = transformers.AutoModel.from_config(right)
     assert posenc.check.check_rotary(model).ok
     row, = posenc.check.check_rotary(model, wrong)
-    assert row.verdict == "wrong" and "ax" in row.faults[0]
+    assert row.verdict == "wrong" and "axes" in row.faults[0]
 
 
 # three faults of a copy of transformers' file for Llama, and single faults outside of its functions
 BASE = 'base = config.rope_parameters["rope_theta"]', 'base = getattr(config, "rope_theta", 10000.0)'
 SIGNS = "return torch.cat((-x2, x1), dim=-1)", "return torch.cat((x2, -x1), dim=-1)"
 POSITIONS = "freqs = position_ids[..., None].float()", "freqs = position_ids[..., None].to(x.dtype).float()"
+SHIFT = "q_embed, k_embed\n", "q_embed, k_embed.roll(-1, 2)\n"
 QUERIES = "(k * cos) + (rotate_half(k) * sin)", "(k * cos) + (rotate_half(q) * sin)"
 
 
@@ -246,6 +243,7 @@ QUERIES = "(k * cos) + (rotate_half(k) * sin)", "(k * cos) + (rotate_half(q) * s
     ((BASE, SIGNS, POSITIONS), ("base is 10000, the configuration has 500000", "the signs of the sines are reversed",
                                 "positions were rounded to bfloat16 above 256")),
     ((QUERIES,), ("keys: the function returns values other than 0 if x is 0",)),
+    ((SHIFT,), ("keys: the values depend on the other positions of the call",)),
 ])
 def test_check_rotary_finds_the_faults_of_a_copy_of_llama(changes, faults, tmp_path, monkeypatch):
     source = inspect.getsource(importlib.import_module("transformers.models.llama.modeling_llama"))
@@ -292,7 +290,7 @@ def test_check_rotary_knows_every_scaling(kind, name, dtype):
     model = transformers.AutoModel.from_config(config, dtype=dtype)
     before = {key: value.clone() for key, value in model.named_buffers()}
     report = posenc.check.check_rotary(model)
-    assert report.ok and {row.verdict for row in report} <= set(RIGHT), report
+    assert report.ok, report
     assert all(torch.equal(value, before[key]) for key, value in model.named_buffers())     # dynamic: the frequencies, too
 
 
@@ -325,9 +323,8 @@ def differing_tables(model):
 
 
 @pytest.mark.long
-def test_check_rotary_of_every_model_of_transformers():
-    """Each rotary module has the right verdict; the reasons for others are known."""
-    checked, unchecked, wrong, compared, different = set(), {}, {}, 0, {}
+def test_tables_of_every_model_of_transformers():
+    compared, different = 0, set()
     for name in transformers.models.auto.configuration_auto.CONFIG_MAPPING:
         try:
             model = built(shortened(transformers.AutoConfig.for_model(name, **OPTIONS.get(name, {}))))
@@ -335,17 +332,6 @@ def test_check_rotary_of_every_model_of_transformers():
             continue
         names, count = differing_tables(model)
         compared += count
-        different |= {name: names} if names else {}
-        for row in posenc.check.check_rotary(model):
-            if row.verdict in RIGHT:
-                checked.add(name)
-            else:
-                (wrong if row.verdict == "wrong" else unchecked).setdefault(name, []).append(row.faults[0])
+        different |= {name} if names else set()
     # docs/rotary.md says why minimax_m3 differs
-    columns = ["128 columns are rotated"]
-    assert {name: [fault.partition(",")[0] for fault in faults] for name, faults in wrong.items()} == {
-        "minimax_m3_vl": columns, "minimax_m3_vl_text": columns}
-    reasons = {reason for each in unchecked.values() for reason in each}
-    known = "no rotary|several axes|negates angles|lacks (rope_theta|head_dim)|number of pairs|a multiple of|meta device"
-    assert [reason for reason in reasons if not re.search(known, reason)] == []
-    assert len(checked) > 230 and compared > 400 and set(different) == {"minimax_m3_vl", "minimax_m3_vl_text"}
+    assert compared > 400 and different == {"minimax_m3_vl", "minimax_m3_vl_text"}

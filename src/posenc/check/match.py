@@ -30,6 +30,7 @@ NARROW_ERROR = 0.6          # of the bound for angles of a table in 16 bits; fiv
 BLURRED = 0.75              # if the bound exceeds the values in more than this share of them, agreement proves nothing
 SMALL = 1e-9                # smaller elements of a rotation matrix are rounding errors of zeros
 ALIKE = 1e-2                # two elements of a matrix agree; float16 arithmetic is off by less
+ROUNDINGS = 16              # half ulps between a rotated vector and its prediction from cosines and sines that are rounded, too
 REPEATABLE = 1e-2           # two calls agree: SIMD code may round values at equal positions differently
 
 # ---- samples --------------------------------------------------------------------------------------------------------

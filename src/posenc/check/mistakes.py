@@ -3,7 +3,7 @@
 To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
 those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in report.py, a line to the guide in
 docs/check.md, and a model with the mistake to tests/rotary_faults.py.  reading.py has the sentences about calls, positions and
-the order of columns, evidence.py the one about the offset of positions, and models.py the one about the number of rows.
+the order of columns, evidence.py the one about the offset of positions, models.py the one about the end of a table.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[A
     """Return the layout of a rotation, its faults, and its remarks."""
     layout = reading.layout or reading.repeated
     expected_layout = (layout or "halves") if expected is None else expected.layout
-    if layout in (None, expected_layout):
+    if layout in (None, expected_layout) or expected is not None and expected.rotary_dim == 2:      # a pair has one layout
         return expected_layout, (), ()
     if reading.layout:
         return layout, (f"layout is {layout}, {source} {expected_layout}",), ()

@@ -1,39 +1,29 @@
-"""Models: find the rotary modules of a model, and compare each one with the model's configuration."""
+"""Models: a model that runs with our vectors in place of its queries and keys is a function of x and positions."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from posenc import Rotary
-from posenc.check import calls
-from posenc.check.match import axes_of
-from posenc.check.reading import CALL_FORMS
-from posenc.check.report import RotaryReport, RotaryRow, best_of, is_rotary, row_of, unchecked_row, with_faults
-from posenc.check.rotations import SOURCE, entry_of, longest
-from posenc.torch import RotaryEmbedding
+from posenc._rotary.model_config import look_up
+from posenc.check.functions import Rotation
+from posenc.check.match import Array, Reals, axes_of, float64_of, rounded, size_of
+from posenc.check.mistakes import not_rotated
+from posenc.check.reading import array_of, number
+from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row
+from posenc.check.rotations import SOURCE, RotaryMatch, longest, matched, merged
+from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, moved, source_of, undisturbed
 
-# the functions that apply tables, if the code of an attention refers to them by these names
-APPLY = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb", "apply_rotary", "apply_rope",
-         "apply_multimodal_rotary_pos_emb", "apply_rotary_pos_emb_vision", "apply_rotary_position_embeddings",
-         "apply_rotary_embedding", "apply_rope_emb", "rotate_queries_and_keys", "apply_rotary_time_emb")
-CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # matches LlamaRotaryEmbedding, RoPE, RopeScaling
-MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
-HOW = "pass a function of x and positions that {} to posenc.check.assert_rotary(f, config)"
-
-
-class Place(NamedTuple):
-    """A module that has the tables or frequencies of a rotation."""
-
-    name: str
-    module: Any
-    config: Any             # that of the nearest module that contains this one and has a configuration, or None
-    functions: Sequence[Callable[..., Any]]         # those that apply the tables
+CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
+ROWS = (67, 23, 11)         # rows of the first runs, as many as the model takes; no other axis should have such a length
+CONSECUTIVE = 2048          # positions of a model that chooses them itself; its scores may have as many rows and columns
+UNROTATED = "the queries and keys do not depend on the position"
+OTHER = 0.37                # the elements of the keys while queries are compared, and of the queries while keys are compared
 
 
 class Expected(NamedTuple):
@@ -45,27 +35,38 @@ class Expected(NamedTuple):
     reason: str = ""
 
 
-def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[..., Any] | None = None) -> RotaryReport:
-    """Find the rotary embeddings of a model, and compare each one with the model's configuration.
+class Attention(NamedTuple):
+    """An attention of a model: its number in a run, its name, and what was taken there in the first run."""
+
+    number: int
+    name: str
+    taken: Taken
+    config: Any
+
+
+def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, positions: Any = None) -> RotaryReport:
+    """Run a model with known vectors in place of its queries and keys, and compare their rotation with the configuration.
 
     Parameters
     ----------
     model : torch.nn.Module
-        The model, or a part of it.  Copies of the rotary modules are called, with their forward hooks; the model does not
-        change, and its weights are not used.
+        The model, or a part of it with an attention.  A copy is called, with the same weights; the model does not change.
     config : transformers.PreTrainedConfig, mapping, dataclass or posenc.Rotary, optional
         The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  The default is the attribute
-        ``config`` of the nearest module that contains the rotary module and has this attribute.
-    apply : callable, optional
-        The function with which the attention applies the tables, such as ``apply_rotary_pos_emb(q, k, cos, sin)``.  By default,
-        it is found by its name, if this is one of about a dozen usual names and the attention's code refers to it.
+        ``config`` of the nearest module that contains the attention and has this attribute.
+    inputs : mapping, tuple, tensor or callable, optional
+        The arguments of the model, or a function that returns them for an array of positions, such as
+        ``lambda positions: {"tokens": torch.ones(1, len(positions), dtype=int), "input_pos": positions}``.  The default is
+        a single token, repeated, as the first argument, and ``position_ids`` if the model has this parameter.
+    positions : array_like, optional
+        The positions of the rows if `inputs` is not callable, by default ``range(n)``.  With several axes, the shape is
+        (axes, n).
 
     Returns
     -------
     RotaryReport
-        A row for each rotary module; modules with equal values share a row.  The first line of the printed report states what
-        was compared: the tables, or the tables and the function that applies them.  How the attention calls the function is not
-        compared.  ``ok`` is True if something was compared, and all of it is right.  What cannot be called is "not checked".
+        A row for each attention; attentions that rotate alike share a row.  ``ok`` is True if the rotation of each was
+        measured, and is right.  What cannot be measured is "not checked".
 
     Raises
     ------
@@ -74,62 +75,81 @@ def check_rotary(model: calls.Module, config: Any = None, *, apply: Callable[...
 
     See Also
     --------
+    assert_rotary : Check a function of queries or keys and positions.
     identify_rotary : Identify a single table, function or module.
-    assert_rotary : Check a function of queries or keys and positions, such as one that calls the attention's code.
     posenc.torch.RotaryEmbedding : A replacement for a rotary module that is wrong or inexact.
 
     Notes
     -----
-    Arguments are recognized by usual names.  A rotary module is called with x and position_ids of shapes
-    (n, head_dim) and (n,), then (1, 1, n, head_dim) and (1, n), then (1, n, 1, head_dim) and (1, n).  The function is called
-    with x of the same shapes, and with the tables that the module returns for these positions.
+    Queries and keys are taken where they enter the attention: ``scaled_dot_product_attention``, an attention function of
+    transformers, or a product that is followed by a softmax.  The first tensor that has them before their rotation is
+    replaced by vectors such as unit vectors.  Products with weights are not computed.
 
     Examples
     --------
-    >>> import torch, posenc.torch
-    >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
-    >>> model = torch.nn.ModuleDict({"rotary_emb": posenc.torch.RotaryEmbedding(posenc.Rotary(64))})
-    >>> report = posenc.check.check_rotary(model, config)
-    >>> report.ok
-    False
-    >>> report[0].faults
-    ('base is 10000, the configuration has 500000',)
+    >>> import posenc, posenc.torch, torch
+    >>> from torch.nn.functional import scaled_dot_product_attention
+    >>> class Attention(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.qk, self.rotary_emb = torch.nn.Linear(8, 128), posenc.torch.RotaryEmbedding(posenc.Rotary(64))
+    ...     def forward(self, input_ids, position_ids):
+    ...         q, k = self.qk(torch.ones(*input_ids.shape, 8)).chunk(2, -1)
+    ...         cos, sin = self.rotary_emb(q, position_ids)
+    ...         q, k = (x * cos + torch.cat([-x[..., 32:], x[..., :32]], -1) * sin for x in (q, k))
+    ...         return scaled_dot_product_attention(q[:, None], k[:, None], k[:, None])
+    >>> report = posenc.check.check_rotary(Attention(), {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
+    >>> report.ok, report[0].faults
+    (False, ('base is 10000, the configuration has 500000',))
     """
-    if not isinstance(model, calls.Module):
+    if not isinstance(model, Module):
         raise TypeError(f"model is {model!r} of type {type(model).__name__}, expected a torch.nn.Module")
     if config is not None and not isinstance(config, Rotary):
         readable = _readable(config)
         if readable is None:
             raise TypeError(f"config is {config!r} of type {type(config).__name__}, "
                             "expected a configuration from transformers, its dict, or a posenc.Rotary")
-        config = entry_of(readable, "text_config") or readable
-    if apply is not None and (not callable(apply) or calls.roles_of(apply) is None):
-        raise TypeError(f"apply is {apply!r}, expected a function with parameters such as (q, k, cos, sin) or (x, freqs_cis)")
-    rows: list[RotaryRow] = []
-    with calls.undisturbed():
-        groups: dict[Any, list[Place]] = {}
-        for name, module in model.named_modules():
-            if is_place(module):
-                place = _place(model, name, module, config, apply)
-                key = key_of(module), tuple(map(id, place.functions)), id(place.config)
-                groups.setdefault(key, []).append(place)
-        for places in groups.values():
-            rows += _rows(model, places, _expectations(places[0]))
-    reason = f"no rotary embedding was found; {HOW.format('rotates queries or keys')}"
-    return RotaryReport(rows or [unchecked_row("model", None, reason)])
+        config = look_up(readable, "text_config") or readable
+    is_fixed = inputs is not None and not callable(inputs)
+    if positions is not None and not is_fixed:
+        raise TypeError("positions is given without inputs, expected both")
+    with undisturbed():
+        copy = Model(model, inputs)
+        if copy.on_meta:
+            return RotaryReport([unchecked_row("model", None, f"{copy.on_meta[0]} is on the meta device; load the weights")])
+        try:
+            at = None if positions is None else np.asarray(positions)
+            at = np.arange(copy.rows()) if at is None and is_fixed else at
+            attentions = _attentions(copy, config, at)
+        except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
+            reason = f"the model raises {type(error).__name__}: {error}; pass its arguments as inputs=, or {CHECK}"
+            return RotaryReport([unchecked_row("model", None, reason)])
+        if not attentions:
+            return RotaryReport([unchecked_row("model", None, f"no attention was found; {CHECK}")])
+        return RotaryReport(_rows(copy, attentions, at))
 
 
-def _place(model: Any, name: str, module: Any, config: Any, apply: Callable[..., Any] | None) -> Place:
-    parts = name.split(".")
-    owners = [model.get_submodule(".".join(parts[:length])) for length in reversed(range(len(parts)))]
-    if config is None:
-        configs = [owner.config for owner in owners if getattr(owner, "config", None) is not None]
+# ---- attentions ------------------------------------------------------------------------------------------------------
+
+
+def _attentions(model: Model, config: Any, positions: Array | None) -> list[Attention]:
+    """Run the model, and return its attentions."""
+    axes = axes_of(_expectations(config if config is not None else getattr(model.module, "config", None))[0].rotary)
+    for rows in ROWS if positions is None else (positions.shape[-1],):
+        try:
+            taken, _ = model.run(rows, on_axes(np.arange(rows), axes) if model.takes_positions else None, recording=True)
+            break
+        except Exception:
+            if rows == ROWS[-1] or positions is not None:
+                raise
+    result = []
+    for number_, part in enumerate(taken):
+        of_modules: list[Any] = [m.config for m in part.modules if getattr(m, "config", None) is not None]
         # those of diffusers do not describe the rotation
-        config = configs[0] if configs and not type(configs[0]).__module__.startswith("diffusers.") else None
-    return Place(name, module, config, functions_of(module, owners) if apply is None else [apply])
-
-
-# ---- expected rotations ---------------------------------------------------------------------------------------------
+        of_modules = [c for c in of_modules if not type(c).__module__.startswith("diffusers.")]
+        name = next((model.names[id(m)] for m in reversed(part.modules) if id(m) in model.names), "")
+        result.append(Attention(number_, name or "model", part, of_modules[-1] if config is None and of_modules else config))
+    return result
 
 
 def _readable(config: Any) -> Any:
@@ -139,214 +159,261 @@ def _readable(config: Any) -> Any:
     return None if isinstance(config, type) else getattr(config, "__dict__", None) or None
 
 
-def _expectations(place: Place) -> list[Expected]:
-    """Return the rotation of each layer type in the configuration."""
-    if isinstance(place.config, Rotary):
-        return [Expected(place.config, None, place.config)]
-    config = _readable(place.config)
+def _expectations(given: Any) -> list[Expected]:
+    """Return the rotation of each layer type in a configuration."""
+    if isinstance(given, Rotary):
+        return [Expected(given, None, given)]
+    config = _readable(given)
     if config is None:
         return [Expected(reason="no configuration was given; pass config=")]
     try:
-        types = Rotary.layer_types(config)
-        names = [name for name in types if name is None or name in (entry_of(config, "layer_types") or types)] or types
-        return [Expected(config, name, Rotary.from_config(config, name, _length(place.module, name))) for name in names]
+        return [Expected(config, name, Rotary.from_config(config, name)) for name in Rotary.layer_types(config)]
     except (TypeError, ValueError) as error:
         return [Expected(config, reason=str(error))]
 
 
-def _length(module: Any, layer_type: str | None) -> int | None:
-    """Return the length of the sequences for which a module of posenc has its frequencies; None for other modules."""
-    if isinstance(module, RotaryEmbedding):
-        with contextlib.suppress(ValueError):      # raised if the module does not have this layer type
-            return (module.rotary(layer_type).scaling or {}).get("length")
-    return None
+def _expected(attention: Attention, attentions: Sequence[Attention]) -> list[Expected]:
+    """Return the rotation of an attention, or those of all layer types if the configuration does not say which it has."""
+    every = _expectations(attention.config)
+    same = [other.number for other in attentions if other.config is attention.config]
+    names = [name for name in _listed(attention.config, "layer_types") if name in [each.layer_type for each in every]]
+    if len(names) == len(same):
+        name = names[same.index(attention.number)]
+        return [each for each in every if each.layer_type == name]
+    return every
 
 
-# ---- modules --------------------------------------------------------------------------------------------------------
+def _listed(config: Any, name: str) -> Sequence[Any]:
+    return () if isinstance(config, Rotary) or config is None else look_up(_readable(config), name) or ()
 
 
-def is_called(module: calls.Module) -> bool:
-    """Return whether a module only computes a rotation, so that a copy of it may be called."""
-    named = any(CLASS.search(kind.__name__) for kind in type(module).__mro__) or any(map(is_rotary, calls.tensors_of(module)))
-    return named and type(module).forward is not calls.Module.forward and not any(True for _ in module.children())
+# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def is_place(module: calls.Module) -> bool:
-    """Return whether a module is a rotary module, or has the tensors of one."""
-    return is_called(module) or any(map(is_rotary, calls.tensors_of(module))) or stored(module) is not None
+class Place(NamedTuple):
+    """An attention with the sources of its vectors, or the reason why it has none."""
+
+    attention: Attention
+    expected: Expected
+    sources: tuple[Source | None, Source | None] = (None, None)
+    start: int = 0
+    reason: str = ""
 
 
-def grows(module: calls.Module) -> bool:
-    """Return whether a module computes its tables again for longer sequences."""
-    return is_called(module) and bool({"seq_len", "seq_length"} & inspect.signature(module.forward).parameters.keys())
-
-
-def stored(module: calls.Module) -> tuple[int, calls.Rotate] | None:
-    """Return the number of rows of the tables that a module stores, and the function that reads rows, or None.
-
-    In GPT-J, a row of embed_positions has the sines first.
-    """
-    tensors = {name: t[0] if t.ndim == 3 and len(t) == 1 else t for name, t in calls.tensors_of(module).items() if t.ndim > 1}
-    for name, table in tensors.items():
-        sines = tensors.get(name.replace("cos", "sin")) if is_rotary(name) and "cos" in name and "sin" not in name else None
-        if sines is not None:
-            return len(table), lambda x, at, table=table, sines=sines: (table[at], sines[at])
-        if name == "embed_positions" and table.shape[1] % 2 == 0:
-            return len(table), lambda x, at, table=table: table[at].chunk(2, -1)[::-1]
-        if is_rotary(name) and "sin_" not in name:
-            is_plain = table.ndim == 2 and not table.is_complex()
-            return len(table), lambda x, at, table=table, is_plain=is_plain: table[at].chunk(2, -1) if is_plain else table[at]
-    return None
-
-
-def key_of(module: calls.Module) -> Any:
-    """Return a hashable value that is equal for modules that compute the same values.
-
-    Attributes are equal if their texts are; that of an object contains its address.
-    """
-    tensors, texts = calls.tensors_of(module), []
-    if is_called(module):
-        ignored = {*tensors, "_parameters", "_buffers", "layer_idx", "training"}
-        texts = [(name, repr(value)) for name, value in vars(module).items() if name not in ignored]
-    else:
-        tensors = {name: tensor for name, tensor in tensors.items() if is_rotary(name) or name == "embed_positions"}
-    bits = [(name, tensor.dtype, tensor.shape, tensor.is_meta or calls.bytes_of(tensor)) for name, tensor in tensors.items()]
-    return type(module), tuple(texts), tuple(bits)
-
-
-def functions_of(module: calls.Module, owners: Iterable[calls.Module]) -> list[Callable[..., Any]]:
-    """Return the functions with names in `APPLY` to which the code of a module refers, or that of the nearest such owner."""
-    for owner in (module, *owners):
-        parts = [part for part in owner.modules() if part in (module, owner) or not is_place(part)]
-        kinds = {kind: None for part in parts for kind in type(part).__mro__}
-        methods = [inspect.unwrap(value) for kind in kinds for value in vars(kind).values() if inspect.isfunction(value)]
-        callers = [method for method in methods if not set(APPLY).isdisjoint(method.__code__.co_names)]
-        functions: dict[int, Callable[..., Any]] = {}
-        for method in callers:
-            # code that moves the columns before the call does not use the function as it is
-            names = method.__code__.co_names
-            for name in () if any(map(MOVES_COLUMNS.match, names)) else names:
-                function = method.__globals__.get(name) if name in APPLY else None
-                if callable(function) and calls.roles_of(function) is not None:
-                    functions[id(function)] = function
-        if callers:
-            return list(functions.values())
-    return []
-
-
-def rotates(read: calls.Rotate, columns: int) -> Iterator[bool]:
-    """Yield whether a function returns rotated x, which is 0 for x = 0, for each form of a call that succeeds."""
-    for form in CALL_FORMS:
-        with contextlib.suppress(Exception):
-            shape = form(3, columns)
-            result = calls.with_tensors(read)(np.zeros(shape, np.float32), np.arange(3)[(None,) * (len(shape) > 2)])
-            first = result[0] if isinstance(result, (tuple, list)) else result
-            yield first.shape == shape and not first.any()
-
-
-def reader_of(module: calls.Module, setting: calls.Setting, columns: int) -> tuple[calls.Rotate | None, bool]:
-    """Return a function that calls a module or reads its stored tables, and whether it returns rotated x.
-
-    The function is None if the module can neither be called nor has tables.
-    """
-    call = calls.forward_of(calls.copied(module), setting) if is_called(module) else None
-    is_rotated = [] if call is None else [*rotates(call, columns)]
-    if not is_rotated:
-        tables = stored(module)
-        return None if tables is None else tables[1], False
-    return call, any(is_rotated)
-
-
-# ---- rows -----------------------------------------------------------------------------------------------------------
-
-
-def _rows(model: Any, places: Sequence[Place], expectations: Sequence[Expected]) -> list[RotaryRow]:
-    """Return the rows of equal modules: one for each layer type if the module takes the argument ``layer_type``, else one."""
-    place = places[0]
-    name = (place.name or "model") + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-    per_type = "layer_type" in (calls.roles_of(type(place.module).forward, "positions") or {})
-    rows = []
-    for expected in expectations:
-        label = f"{name} ({expected.layer_type})" if per_type and len(expectations) > 1 else name
-        rows.append(_row(model, label, place, expected, per_type))
-    # a module for a single layer type agrees best with this type
-    return rows if per_type else [best_of(rows)]
-
-
-def _row(model: Any, name: str, place: Place, expected: Expected, per_type: bool) -> RotaryRow:
-    """Return the row for a module."""
-    rotary, module, tensors = expected.rotary, place.module, calls.tensors_of(place.module)
-    meta = [key for key, tensor in tensors.items() if tensor.is_meta]
-    if meta or rotary is None or hasattr(module, "scale_base"):
-        reason = f"{meta[0]} is on the meta device; load the weights, then check again" if meta else (
-            expected.reason or "xPos is not supported")
-        return unchecked_row(name, rotary, reason)
-    device = next((tensor.device for tensor in tensors.values()), calls.Setting().device)
-    setting = calls.Setting(expected.layer_type if per_type else None, axes_of(rotary), device=device)
-    dtype = calls.dtype_of(model)
-    settings = [setting, setting._replace(dtype=dtype)]         # the module may round positions to this dtype
-    source = "expected" if expected.config is rotary else SOURCE
-
-    def judge(rotation: Any, label: str) -> RotaryRow:
-        return row_of(name, rotation, rotary, label, source, calls.DTYPES.get(dtype, ""))
-
-    rows = [_compared(place, one, rotary, judge) for one in settings[: 2 if dtype in calls.DTYPES else 1]]
-    row = next((row for row in rows if row.verdict == "wrong"), rows[0])._replace(module=name, expected=rotary)
-    if row.verdict == "not checked":
-        return row
-    faults = [fault for row in rows if row.verdict == "wrong" for fault in row.faults]
-    tables = None if isinstance(module, RotaryEmbedding) or grows(module) else stored(module)
-    positions = longest(expected.config) or 0 if source == SOURCE else 0
-    if tables is not None and tables[0] < positions:
-        row = row._replace(errors={p: error if p < tables[0] else None for p, error in row.errors.items()})
-        faults.append(f"the table has {tables[0]:,} rows, the configuration has max_position_embeddings {positions:,}")
-    return with_faults(row, tuple(dict.fromkeys(faults)))
-
-
-def _compared(place: Place, setting: calls.Setting, rotary: Rotary, judge: Callable[[Any, str], RotaryRow]) -> RotaryRow:
-    """Compare the frequencies of a module, its tables, and the rotation by the functions that apply them."""
-    try:
-        read, is_rotated = reader_of(place.module, setting, rotary.head_dim)
-    except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
-        reason = f"a call of the module raises {type(error).__name__}: {error}; {HOW.format('calls it')}"
-        return unchecked_row("", rotary, reason)
-    names = (f"{setting.layer_type}_inv_freq",) if setting.layer_type else ("inv_freq", "inv_freqs")
-    rows = [judge(tensor, "frequencies") for name, tensor in calls.tensors_of(place.module).items()
-            if name in names and tensor.ndim == 1]
-    if read is None:
-        reason = "only frequencies were compared, because posenc cannot call the module" if rows else (
-            "posenc cannot read a rotation from the module")
-        row = unchecked_row("", rotary, f"{reason}; {HOW.format('calls it')}")
-        return _with_parts(row._replace(found=rows[0].found, compared=rows[0].compared) if rows else row, rows)
-    if is_rotated:
-        return _with_parts(judge(read, "the module's rotation"), rows)
-
-    tables = judge(calls.tables(read), "tables")
-    if "cos and sin are exchanged" in tables.faults:            # an attention may unpack them in this order
-        read = calls.exchanged(read)
-        tables = judge(calls.tables(read), "tables, which the module returns as (sin, cos),")
-    applied: dict[str, RotaryRow] = {}
-    for function in place.functions:
-        label = calls.label_of(function)
-        for columns in dict.fromkeys((rotary.head_dim, rotary.rotary_dim)):
-            row = judge(calls.composed(function, read, setting, columns), f"{tables.compared} and the function {label}")
-            if row.verdict != "not checked":
-                applied[label] = row
+def _rows(model: Model, attentions: Sequence[Attention], positions: Array | None) -> list[RotaryRow]:
+    """Return a row for each group of attentions that rotate alike."""
+    groups: list[tuple[list[list[Place]], Any]] = []
+    places = [[_place(attention, each, attentions) for each in _expected(attention, attentions)] for attention in attentions]
+    for choices, values in zip(places, _values(model, [choices[0] for choices in places], positions), strict=True):
+        for other, others in groups:
+            if _are_alike(choices[0], values, other[0][0], others):
+                other.append(choices)
                 break
-    if len({bool(row.faults) for row in applied.values()}) == 2:
-        labels = " and ".join(applied)
-        tables = tables._replace(
-            compared=f"tables (the code refers to {labels}, only some of which agree with them; pass apply=)")
-        applied = {}
-    return _with_parts(next(iter(applied.values()), tables), [*rows, tables])
+        else:
+            groups.append(([choices], values))
+    rows = []
+    unrotated = {choices[0].attention.number for choices in places if choices[0].reason == UNROTATED}
+    for group, _ in groups:
+        first = group[0]
+        name = first[0].attention.name + (f" and {len(group) - 1} more" if len(group) > 1 else "")
+        if first[0].reason == UNROTATED:
+            rows.append(_unrotated_row(name, first[0], attentions, unrotated))
+        else:
+            rows.append(best_of([_row(model, name, place, positions) for place in first]))
+    return rows
 
 
-def _with_parts(rotation: RotaryRow, parts: Sequence[RotaryRow]) -> RotaryRow:
-    """Return the row of a rotation that is wrong, or was not checked, with the faults of its first wrong part."""
-    part = next((part for part in parts if part.verdict == "wrong"), None)
-    if part is None or rotation.verdict not in ("wrong", "not checked"):
-        return rotation
-    if rotation.verdict == "not checked":
-        return part
-    faults = () if rotation.found is None else rotation.faults
-    return with_faults(rotation._replace(found=rotation.found or part.found), tuple(dict.fromkeys(part.faults + faults)))
+def _unrotated_row(name: str, place: Place, attentions: Sequence[Attention], unrotated: set[int]) -> RotaryRow:
+    """Return the row of attentions that do not rotate: right only if the configuration says which do not."""
+    config, rotary = place.attention.config, place.expected.rotary
+    row = unchecked_row(name, rotary, UNROTATED)
+    same = [each.number for each in attentions if each.config is config]
+    types, flags = _listed(config, "layer_types"), _listed(config, "no_rope_layers")
+    is_stated = len(flags) == len(same) and all(bool(flag) != (n in unrotated) for flag, n in zip(flags, same, strict=True))
+    if len(types) == len(same) and unrotated < {*same}:
+        is_stated |= not {types[k] for k, n in enumerate(same) if n in unrotated} & {
+            types[k] for k, n in enumerate(same) if n not in unrotated}
+    if rotary is None or is_stated:
+        return row._replace(verdict="no rotation", faults=(UNROTATED if rotary is not None else place.expected.reason,))
+    if unrotated >= {*same}:
+        result = RotaryMatch(None, math.inf, "", (not_rotated(range(rotary.rotary_dim // 2)),))
+        return row_of(name, result, rotary, "queries and keys")
+    return row._replace(faults=(f"{UNROTATED}, and the configuration does not state that these have no rotation",))
+
+
+def _place(attention: Attention, expected: Expected, attentions: Sequence[Attention]) -> Place:
+    """Find the vectors before the rotation."""
+    taken, rotary = attention.taken, expected.rotary
+    width = taken.queries.shape[-1]
+    changing = [moved(vectors) for vectors in (taken.queries, taken.keys)]
+    if not any(part.any() for part in changing):
+        return Place(attention, expected, reason=UNROTATED)
+    head_dim = width if rotary is None else rotary.head_dim
+    if head_dim > width:
+        return Place(attention, expected, reason=f"queries have {width} columns, {SOURCE} head_dim {head_dim}; {CHECK}")
+    first = min(int(np.flatnonzero(part)[0]) for part in changing if part.any())
+    start = width - head_dim if first >= width - head_dim else 0
+    rotated = head_dim if rotary is None else rotary.rotary_dim
+    sources: list[Source | None] = []
+    for index, vectors in enumerate((taken.queries, taken.keys)):
+        earlier = [other.taken.keys for other in attentions[: attention.number] if other.taken.keys.shape == vectors.shape]
+        if index and any(bool((vectors == other).all()) for other in earlier):
+            sources.append(None)            # the keys of another layer
+            continue
+        source = source_of(vectors, taken.records, start, head_dim, rotated)
+        if source is None:
+            reason = f"the {('queries', 'keys')[index]} before the rotation were not found; {CHECK}"
+            return Place(attention, expected, reason=reason)
+        sources.append(source)
+    return Place(attention, expected, (sources[0], sources[1]), start, "" if rotary is not None else expected.reason)
+
+
+def _values(model: Model, places: Sequence[Place], positions: Array | None) -> list[Any]:
+    """Return rotated queries and keys of each attention, for the same random vectors."""
+    rows = ROWS[1] if positions is None else positions.shape[-1]
+    items = {place.attention.number: _random(place, rows) for place in places}
+    last = max((longest(place.attention.config) or 2**17 for place in places), default=2**17)
+    for at in (np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1, np.arange(rows)):
+        with contextlib.suppress(Exception):            # a table may end
+            axes = max(axes_of(place.expected.rotary) for place in places)
+            taken, _ = model.run(rows, on_axes(at, axes) if model.takes_positions else None, items)
+            return taken
+    return [place.attention.taken for place in places]
+
+
+def _random(place: Place, rows: int) -> list[tuple[Source, Array]]:
+    """Return the sources of an attention, with the same random vectors for attentions of the same width."""
+    rotary, width = place.expected.rotary, place.attention.taken.queries.shape[-1]
+    both = np.random.default_rng(2).normal(size=(2, rows, width if rotary is None else rotary.head_dim)).astype(np.float32)
+    return [(source, x) for source, x in zip(place.sources, both, strict=True) if source is not None]
+
+
+def _are_alike(place: Place, values: Any, other: Place, others: Any) -> bool:
+    """Return whether two attentions rotate alike, or have the same reason not to be compared."""
+    if (place.expected.config is not other.expected.config or place.expected.layer_type != other.expected.layer_type or
+            place.reason != other.reason or place.start != other.start):
+        return False
+    if place.reason and place.sources == (None, None):
+        return True
+    if [s is None for s in place.sources] != [s is None for s in other.sources]:
+        return False
+    return all(source is None or close(a, b) for source, a, b in zip(place.sources, values[:2], others[:2], strict=True))
+
+
+def _row(model: Model, name: str, place: Place, positions: Array | None) -> RotaryRow:
+    rotary = place.expected.rotary
+    if place.reason or rotary is None:
+        return unchecked_row(name, rotary, place.reason)
+    is_given = place.expected.config is rotary
+    results, labels = [], ["queries and keys"]
+    try:
+        for index in (0, 1):
+            if place.sources[index] is not None:
+                f = Measured(model, place, index, rotary, positions)
+                f.reach = min(f.reach if f.is_free else CONSECUTIVE, longest(place.expected.config) or f.reach)
+                result, remark = _result(f, rotary, "expected" if is_given else SOURCE)
+                results.append(result._replace(faults=(*result.faults, *_ends(f, result, longest(place.expected.config)))))
+                labels += [remark] if remark else []
+    except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
+        return unchecked_row(name, rotary, f"a call raises {type(error).__name__}: {error}; {CHECK}")
+    return row_of(name, merged(results, rotary), rotary, "; ".join(labels))
+
+
+# ---- queries and keys as functions -----------------------------------------------------------------------------------
+
+
+class Measured(Rotation):
+    """The rotation of the queries (index 0) or keys (index 1) of an attention, as a function of x and positions."""
+
+    def __init__(self, model: Model, place: Place, index: int, rotary: Rotary, positions: Array | None):
+        self.model, self.place, self.index, self.positions = model, place, index, positions
+        self.head_dim, self.axes = rotary.head_dim, axes_of(rotary)
+        self.is_free = model.takes_positions
+        taken = place.attention.taken
+        self.width, self.dtype = taken.queries.shape[-1], str(taken.queries.dtype).removeprefix("torch.")
+        self.length: float | None = None        # that of all results for x of length 1, if the model normalizes them
+
+    def __call__(self, x: Array, positions: Array) -> list[Array]:
+        result = self._rotated(x, positions)
+        if self.length is None:
+            return [result]
+        y = float64_of(*array_of("x", result))
+        lengths = np.linalg.norm(y, axis=1, keepdims=True)
+        y = y / np.where(lengths > 0, lengths, 1) * self.length * np.linalg.norm(x, axis=1, keepdims=True)
+        return [rounded(y, self.dtype).astype(np.float32)]
+
+    def _rotated(self, x: Array, positions: Array) -> Array:
+        """Call the model once if its positions can be chosen, else as many times as a position occurs."""
+        if self.is_free:
+            return self._run(x, on_axes(positions, self.axes), len(x))
+        if self.positions is None:
+            rows, length = positions.astype(int), max(int(positions.max()) + 1, ROWS[-1])
+        else:
+            is_at = positions[..., :, None] == self.positions[..., None, :]
+            rows, length = np.argmax(is_at.reshape(-1, *is_at.shape[-2:]).all(axis=0), axis=1), self.positions.shape[-1]
+        turns = np.array([np.count_nonzero(rows[:k] == row) for k, row in enumerate(rows)])
+        parts = []
+        for turn in range(turns.max() + 1):
+            chosen = np.flatnonzero(turns == turn)
+            padded = np.full((length, self.head_dim), OTHER, np.float32)
+            padded[rows[chosen]] = x[chosen]
+            parts.append(self._run(padded, None, length)[rows[chosen]])
+        order = np.concatenate([np.flatnonzero(turns == turn) for turn in range(turns.max() + 1)])
+        return np.concatenate(parts)[np.argsort(order)]
+
+    def _run(self, x: Array, positions: Array | None, rows: int) -> Array:
+        number, both = self.place.attention.number, [np.full_like(x, OTHER), np.full_like(x, OTHER)]
+        both[self.index] = x
+        items = [(source, vectors) for source, vectors in zip(self.place.sources, both, strict=True) if source is not None]
+        taken, _ = self.model.run(rows, positions, {number: items}, number)
+        vectors = (taken[number].queries, taken[number].keys)[self.index]
+        heads = array_of_tensor("x", vectors[:, -rows:])
+        return heads[0, :, self.place.start : self.place.start + self.head_dim]
+
+    def lengths(self) -> Reals:
+        """Return the lengths of random vectors and of their doubles after the rotation, as shares of those before."""
+        at = np.arange(16) if self.positions is None else self.positions
+        x = np.random.default_rng(1).integers(-16, 16, (at.shape[-1], self.head_dim)).astype(np.float32) / 8
+        y = [*self.values(x, at), *self.values(2 * x, at)]
+        lengths = np.concatenate([np.linalg.norm(part, axis=1) / np.linalg.norm(x, axis=1) for part in y])
+        return np.asarray(lengths / np.repeat((1, 2), len(x)))
+
+
+def on_axes(positions: Array, axes: int) -> Array:
+    """Return positions of shape (n,) with the same positions on each axis, if there are several."""
+    return np.tile(positions, (axes, 1)) if axes > 1 and positions.ndim == 1 else positions
+
+
+def _ends(f: Measured, result: RotaryMatch, length: int | None) -> tuple[str, ...]:
+    """Return the fault if a call fails at positions that the configuration allows."""
+    end = next((part for part in result.reason.split("; ") if part.startswith("a call with positions")), "")
+    if not end or length is None:
+        return ()
+    last = int(end.split()[6].replace(",", ""))
+    with contextlib.suppress(Exception):        # a table may grow with the sequence
+        if f.is_free and last < 4 * CONSECUTIVE:
+            f.model.run(last + 1, None, last=f.place.attention.number)
+            return ()
+    return (f"{end}; {SOURCE} max_position_embeddings {length:,}",)
+
+
+def _result(f: Measured, rotary: Rotary, source: str) -> tuple[RotaryMatch, str]:
+    """Compare the queries or keys, and return a remark about a factor that is not part of the rotation."""
+    lengths, size, what = f.lengths(), abs(size_of(rotary)), ("queries", "keys")[f.index]
+    factor, target, remark = float(np.median(lengths)), rotary, ""
+    # the softmax scale may be part of the queries, or half of it of queries and keys
+    for scale in (1.0, f.width**-0.5, f.width**-0.25, factor / size if f.index == 0 and size == 1 else 1.0):
+        if np.ptp(lengths) <= 0.02 * factor and any(
+                math.isclose(factor, scale * c, rel_tol=0.01) for c in (size, 1.0, size**2, 1 / size)):
+            if scale != 1:
+                target, remark = rotary.replace(scale=rotary.scale * scale), f"{what} are multiplied by {number(scale)}"
+            break
+    result, _ = matched(f, target, source, f.positions, any_order=True, computes_in=f.dtype)
+    if result.faults and np.ptp(lengths) > 0.02 * factor:
+        f.length, remark = factor, f"the lengths of {what} are not those before the rotation, and were not compared"
+        target = rotary.replace(scale=rotary.scale * factor / size)
+        other, _ = matched(f, target, source, f.positions, any_order=True, computes_in=f.dtype)
+        result = result if other.faults else other
+    if result.rotary is not None and target is not rotary:
+        result = result._replace(rotary=result.rotary.replace(scale=result.rotary.scale * rotary.scale / target.scale))
+    return result, remark

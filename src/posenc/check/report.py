@@ -12,13 +12,14 @@ import numpy as np
 from posenc import Rotary
 from posenc.check.match import ERRORS_AT
 from posenc.check.reading import is_pair
-from posenc.check.rotations import SOURCE, matched
+from posenc.check.rotations import SOURCE, RotaryMatch, matched
 
-Verdict = Literal["right", "float32 angles", "wrong", "not checked"]
+Verdict = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
 # the first words of the lines of "What to do about a fault" in docs/check.md
 GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the exponents", "frequency_scale is", "cos and sin",
-         "the signs", "values are", "columns", "keys", "inv_freq was", "positions were", "positions are", "the table ends",
-         "the table has", "the values depend", "the result has", "no known rotation")
+         "the signs", "values are", "columns", "pairs", "keys", "the cosines have", "inv_freq was", "positions were",
+         "positions start", "positions are", "the table ends", "a call with positions", "a call with a single",
+         "the values depend", "the result has", "x with", "no value is finite", "no known rotation")
 
 
 NAMES = re.compile(
@@ -31,13 +32,14 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     module : str
-        Name of the module or tensor.  If several have equal values, the name of the first and the number of the others.
+        Name of the attention or tensor.  If several rotate alike, the name of the first and the number of the others.
     found : Rotary or None
         The rotation that was found, or None if posenc does not recognize it.
     expected : Rotary or None
         The rotation in the configuration, or None if the configuration has none.
-    verdict : {"right", "float32 angles", "wrong", "not checked"}
-        The result for what was compared.  "float32 angles" means right, but with an error that grows with the position.
+    verdict : {"right", "float32 angles", "wrong", "no rotation", "not checked"}
+        "float32 angles" means right, but with an error that grows with the position.  "no rotation" means that the queries and
+        keys do not depend on the position, as the configuration states.
     faults : tuple of str
         A sentence for each fault; or, if the rotation was not checked, the reason.
     errors : mapping of int to float
@@ -46,7 +48,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     remedy : str
         The line of docs/check.md that describes the fault.
     compared : str
-        What was compared, such as "tables" or "tables and apply_rotary_pos_emb"; an empty string if nothing was.
+        What was compared, such as "queries and keys" or "tables"; an empty string if nothing was.
 
     See Also
     --------
@@ -54,11 +56,10 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
 
     Examples
     --------
-    >>> import torch, posenc.torch
-    >>> model = torch.nn.ModuleDict({"rotary_emb": posenc.torch.RotaryEmbedding(posenc.Rotary(64))})
-    >>> row = posenc.check.check_rotary(model, posenc.Rotary(64))[0]
-    >>> row.module, row.verdict, row.compared
-    ('rotary_emb', 'right', 'tables')
+    >>> import posenc, torch
+    >>> row = posenc.check.check_rotary(torch.nn.Embedding(9, 4))[0]
+    >>> row.module, row.verdict, row.faults[0][:22]
+    ('model', 'not checked', 'no attention was found')
     """
 
     module: str
@@ -71,30 +72,19 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     compared: str = ""
 
 
-def row_of(name: str, rotation: Any, expected: Rotary, label: str, source: str = SOURCE, computes_in: str = "") -> RotaryRow:
-    """Compare a rotation with the expected one; return a row that is not checked if the rotation cannot be read.
-
-    `label` describes the rotation, such as "tables"; tables may be rounded to the dtype `computes_in`.
-    """
-    try:
-        match, _ = matched(rotation, expected, source, computes_in=computes_in)
-    except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
-        return unchecked_row(name, expected, str(error))
+def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -> RotaryRow:
+    """Return the row of a rotation that was compared; `label` describes what was, such as "tables"."""
     errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})
     verdict: Verdict = "float32 angles" if "float32 angles" in match.reason else "right"
     remedy = 'for long sequences: see "float32 angles" in docs/check.md' if verdict == "float32 angles" else ""
-    row = RotaryRow(name, match.rotary, expected, verdict, (), errors, remedy, label)
-    return with_faults(row, match.faults or ((match.reason,) if match.rotary is None else ()))
+    faults = match.faults or ((match.reason,) if match.rotary is None else ())
+    verdict, remedy = ("wrong", guide(faults)) if faults else (verdict, remedy)
+    return RotaryRow(name, match.rotary, expected, verdict, faults, errors, remedy, label)
 
 
 def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
     """Return the row of a rotation that was not checked."""
     return RotaryRow(name, None, expected, "not checked", (reason,), MappingProxyType(dict.fromkeys(ERRORS_AT)), "", "")
-
-
-def with_faults(row: RotaryRow, faults: tuple[str, ...]) -> RotaryRow:
-    """Return a checked row with other faults, and with the verdict and the remedy for them."""
-    return row._replace(faults=faults, verdict="wrong" if faults else row.verdict, remedy=guide(faults) or row.remedy)
 
 
 def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
@@ -116,7 +106,12 @@ def is_rotary(name: str) -> bool:
 def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
     """Compare tables or frequencies with each expected rotation; return the row with the best agreement."""
     label = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
-    rows = (row_of(name, rotation, rotary.replace(axes=None), label)._replace(expected=rotary) for rotary in expected.values())
+    rows = []
+    for rotary in expected.values():
+        try:
+            rows.append(row_of(name, matched(rotation, rotary.replace(axes=None), SOURCE)[0], rotary, label))
+        except (TypeError, ValueError) as error:
+            rows.append(unchecked_row(name, rotary, str(error)))
     return best_of(rows)
 
 
@@ -131,8 +126,8 @@ class RotaryReport(tuple[RotaryRow, ...]):
     Attributes
     ----------
     ok : bool
-        Whether at least one rotation was compared, and all that was compared is right.  The first line of the printed report
-        states what was compared.
+        Whether at least one rotation was compared, and all are right.  The first line of the printed report states what was
+        compared.
 
     Raises
     ------
@@ -145,9 +140,8 @@ class RotaryReport(tuple[RotaryRow, ...]):
 
     Examples
     --------
-    >>> import torch, posenc.torch
-    >>> model = torch.nn.ModuleDict({"rotary_emb": posenc.torch.RotaryEmbedding(posenc.Rotary(64))})
-    >>> posenc.check.check_rotary(model, posenc.Rotary(64, base=500.0)).ok
+    >>> import posenc
+    >>> posenc.check.RotaryReport([]).ok
     False
     """
 
@@ -155,7 +149,7 @@ class RotaryReport(tuple[RotaryRow, ...]):
 
     @property
     def ok(self) -> bool:
-        """Whether at least one rotation was compared, and all that was compared is right.
+        """Whether at least one rotation was compared, and all are right.
 
         See Also
         --------
@@ -168,7 +162,7 @@ class RotaryReport(tuple[RotaryRow, ...]):
         False
         """
         verdicts = {row.verdict for row in self}
-        return "wrong" not in verdicts and bool(verdicts - {"not checked"})
+        return verdicts <= {"right", "float32 angles", "no rotation"} and bool(verdicts - {"no rotation"})
 
     def __str__(self) -> str:
         kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
@@ -177,10 +171,9 @@ class RotaryReport(tuple[RotaryRow, ...]):
         cells = [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())] for row in self]
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         lines_of_cells = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in (heads, *cells)]
-        summary += "; not compared: the calls in the attention and their positions" if {*kinds} - {"frequencies"} else ""
         lines = [summary, lines_of_cells[0]]
         for row, line in zip(self, lines_of_cells[1:], strict=True):
-            kind = "reason" if row.verdict == "not checked" else "fault"
+            kind = "fault" if row.verdict == "wrong" else "reason"
             details = [("found", row.found), ("expected", row.expected), *((kind, fault) for fault in row.faults),
                        ("remedy", row.remedy)]
             lines += [line, *(f"    {name:<9} {value}" for name, value in details if value)]

@@ -12,9 +12,10 @@ import numpy as np
 from posenc import Rotary
 from posenc.check import match, mistakes
 from posenc.check.evidence import Evidence, evidence_of
+from posenc.check.functions import Rotation, read_function, valid_positions
 from posenc.check.match import Arithmetic, Array, Candidate, Waves, difference, exact, size_of
 from posenc.check.mistakes import ORIENTATIONS, changed
-from posenc.check.reading import Reading, pairs, read_arrays, read_function, spread, valid_positions
+from posenc.check.reading import Reading, pairs, read_arrays, spread
 
 SOURCE = "the configuration has"
 OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
@@ -247,16 +248,16 @@ def matched(
     if isinstance(rotation, type):
         raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies, a function or a module")
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
-        if callable(rotation):
+        if callable(rotation) or isinstance(rotation, Rotation):
             width = head_dim or getattr(rotation, "head_dim", None)
             readings = read_function(rotation, positions, expected, width, any_order)
         else:
             readings = [read_arrays(rotation, positions, expected)]
         results = [judged(reading, expected, source, head_dim, computes_in) for reading in readings]
-    return _merged(results, expected), readings
+    return merged(results, expected), readings
 
 
-def _merged(results: list[RotaryMatch], expected: Rotary | None) -> RotaryMatch:
+def merged(results: list[RotaryMatch], expected: Rotary | None) -> RotaryMatch:
     """Return the match for the results for queries and keys."""
     queries, *keys = results
     faults = dict.fromkeys(queries.faults)
@@ -320,7 +321,7 @@ def judged(
     if axes is None or rotary is None:
         return result
     mixed = np.arange(16) * np.arange(1, 1 + max(axes) + 1)[:, None] % 61
-    call = reading.call
+    call = None if reading.head_dim is None else reading.call       # frequencies do not show the axes
     is_right = call is None or difference(call(mixed), exact(rotary, mixed)).max() <= match.ALIKE * abs(size_of(rotary))
     axes_fault = () if is_right or result.faults else ("the pairs have the positions of other axes than expected",)
     return result._replace(rotary=rotary, faults=(*result.faults, *axes_fault))
