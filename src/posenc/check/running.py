@@ -329,7 +329,7 @@ def source_of(vectors: Tensor, records: Sequence[Record], start: int, width: int
 
 
 def _offsets(row: Tensor, vector: Tensor, width: int, error: float) -> Iterator[list[int]]:
-    """Yield offsets at which the row has a vector up to a factor: its columns, in one of three orders, or its pairs' lengths."""
+    """Yield the offsets of a vector in a row, up to a factor: of its columns in three orders, or of the lengths of pairs."""
     half = width // 2
     first, second = vector[:half], vector[half : 2 * half]
     for order in (vector, torch.stack([first, second], 1).flatten(), torch.cat([vector[::2], vector[1::2]])):
