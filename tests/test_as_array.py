@@ -137,6 +137,14 @@ def test_integers_that_pandas_may_have_rounded_are_refused(make):
     assert posenc.encode(make([2.0**62, 1.0, np.nan]).to_numpy(), 8).size
 
 
+@pytest.mark.parametrize("make", [pd.Series, pl.Series, pa.array], ids=["pandas", "polars", "Arrow"])
+def test_real_columns_are_not_converted_to_lists(make, monkeypatch):
+    """A list takes three times as long as the encoding."""
+    monkeypatch.setattr("posenc._arguments.arrays._python_numbers", None)
+    for values in ([0.5, np.nan], [0.5, 2.0**60]):
+        assert_same_bits(posenc.encode(make(values), 8), posenc.encode(np.array(values), 8))
+
+
 def test_boolean_masks_with_nulls_are_refused():
     for mask in (pd.array([True, None], "boolean"), pl.Series([True, None]), pa.array([True, None])):
         with pytest.raises(ValueError, match="mask has 1 null"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 import sys
 from contextlib import suppress
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias, TypeVar
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 Positions: TypeAlias = SupportsIndex | range | ArrayLike
+_FLOATS = re.compile(r"(torch\.|half)?(float|double)\d*(\[pyarrow\])?", re.IGNORECASE)       # dtypes of columns and tensors
 
 # ---- dtypes ---------------------------------------------------------------------------------------------------------
 
@@ -120,21 +122,25 @@ def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
 
 def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
     """Raise an error for nulls, and for integers that NumPy has rounded to float64."""
-    objects = list(np.array(_python_numbers(column), object).flat)
-    is_pandas = hasattr(column, "isna")
-    nulls = sum(x is None for x in objects)
+    is_pandas, objects = hasattr(column, "isna"), []
+    if converted.dtype.kind == "f" and _FLOATS.fullmatch(str(getattr(column, "dtype", getattr(column, "type", "")))):
+        nulls = getattr(column, "null_count", 0)        # a number in Arrow, a method in polars
+        nulls = nulls() if callable(nulls) else nulls
+    else:
+        objects = list(np.array(_python_numbers(column), object).flat)
+        nulls = sum(x is None for x in objects)
     if is_pandas and not isinstance(column.dtype, np.dtype):        # categories have NaN for nulls
         nulls = int(column.isna().sum())
     if nulls:
-        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)} among {len(objects)} values, expected numbers")
+        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)} among {converted.size} values, expected numbers")
     if converted.dtype.kind == "O":
         return
-    had_nulls = is_pandas and bool(np.isnan(converted).any())       # pandas converts nulls to NaN
-    for x, y in zip(objects, np.ravel(converted).tolist(), strict=True):
+    magnitude = abs(converted.astype(np.float64)) if is_pandas and np.isnan(converted).any() else np.empty(0)
+    if (np.isfinite(magnitude) & (magnitude >= 2**53)).any():
+        raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may have rounded; use dtype Int64")
+    for x, y in zip(objects, np.ravel(converted).tolist() if objects else [], strict=True):
         if isinstance(x, (int, np.integer)) and int(x) != y:
             raise ValueError(f"{name} has {x} beside real or negative numbers, expected an integer that float64 can hold")
-        if had_nulls and 2**53 <= abs(y) < np.inf:
-            raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may have rounded; use dtype Int64")
 
 
 def _python_numbers(value: Any) -> Any:
