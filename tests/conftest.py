@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -63,6 +64,13 @@ def skipped_if_missing(report, path):
     if names:
         report.outcome, report.longrepr = "skipped", (str(path), 1, f"requires {names[0]}")
     return report
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Show each reason for which tests were skipped, such as a missing package."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    for reason, number in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {number}: {reason}")
 
 
 @contextlib.contextmanager
