@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from peers import installed_class
 from reference import Reference
 
-POSITIONS = [k * 10**n for n in range(18) for k in (1, 3)] + [10**18, 17 * 10**17]
+POSITIONS = sorted([k * 10**n for n in range(18) for k in (1, 3)] + [512, 8192, 131_072, 10**18, 17 * 10**17])
 COUNT, WIDTH = 61, 512
 HEAD_DIM, ROTARY_BASE = 128, 500_000
 BITS = 200                              # precision of the exact values and the errors

@@ -1,4 +1,4 @@
-"""Code shared by the benchmarks: timing of alternating cases, the measured system, and the documents in docs/data."""
+"""Code shared by the benchmarks: timing of alternating calls, versions, and the documents in docs/data."""
 
 import json
 import math
@@ -8,39 +8,43 @@ import time
 import timeit
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import numpy as np
 
+import pages
 import posenc
 
-DATA = Path(__file__).parent.parent / "docs" / "data"
-PAUSE = 0.01                            # seconds
+ROUNDS = 15
+PAUSE = 0.005                           # seconds
+SAMPLE, SLOW = 2e-3, 2e-2               # seconds; calls shorter than SAMPLE are repeated
 
 
-def times_of(cases, rounds=15, number=1, most_seconds=math.inf, before=lambda case: None):
-    """Return the seconds per call, as a list for each case.
+def times_of(calls, rounds=ROUNDS, before=lambda call: None, cold=False):
+    """Return the seconds per call, as a list for each call.
 
-    The cases alternate.  A turn calls `before(case)` once and then the case `number` times; the first round is a warm-up.  A
-    case has no more turns when those after the warm-up have taken `most_seconds`.
+    The calls alternate.  A turn runs `before(call)` once, the call once without timing (unless it is slow or should be `cold`),
+    and then the call as often as SAMPLE allows.
     """
-    times = [[] for _ in cases]
-    for _ in range(rounds + 1):
-        for case, seconds in zip(cases, times, strict=True):
-            if sum(seconds[1:]) < most_seconds:
-                before(case)
-                seconds.append(timeit.timeit(case, number=number) / number)
-    return [seconds[1:] or seconds for seconds in times]
+    first = [timeit.timeit(call, number=1) for call in calls]
+    times = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, once, seconds in zip(calls, first, times, strict=True):
+            before(call)
+            if not cold and once < SLOW:
+                call()
+            number = max(1, math.ceil(SAMPLE / once))
+            seconds.append(timeit.timeit(call, number=number) / number)
+    return times
 
 
-def medians(cases, **options):
-    """Return the median seconds per call, as a dict like `cases`, with four digits."""
-    seconds = map(statistics.median, times_of(list(cases.values()), **options))
-    return {name: float(f"{value:.4g}") for name, value in zip(cases, seconds, strict=True)}
+def quartiles(calls, **options):
+    """Return the quartiles of the seconds per call, as a dict like `calls`, with four digits."""
+    times = zip(calls, times_of(list(calls.values()), **options), strict=True)
+    return {name: [float(f"{value:.4g}") for value in statistics.quantiles(seconds, n=4)] for name, seconds in times}
 
 
-def pause(case):
-    """Sleep until the threads of the previous case have stopped spinning; those of onnxruntime spin for about 50 ms."""
+def pause(call):
+    """Sleep until the threads of the previous call have stopped spinning; those of onnxruntime spin for about 50 ms."""
     used = math.inf
     while used > PAUSE / 10:
         begin = time.process_time()
@@ -58,5 +62,6 @@ def versions(*packages):
 
 
 def save(name, document):
-    """Write a document to docs/data."""
-    (DATA / f"{name}.json").write_text(json.dumps(document) + "\n", encoding="utf-8")
+    """Write a document to docs/data, with the hash of the kernel that it was measured with."""
+    text = json.dumps({"kernel": pages.kernel_hash(), **document})
+    (pages.DATA / f"{name}.json").write_text(text + "\n", encoding="utf-8")

@@ -2,34 +2,40 @@
 
 A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME of this module returns the new text
 from the measurements in docs/data.  In docs/api.md, `<!-- reference: MODULE: NAMES -->` begins a table of signatures.
+``--check`` fails if docs/data has measurements of another kernel.
 """
 
+import hashlib
 import importlib
 import inspect
 import json
 import re
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+DATA = ROOT / "docs" / "data"
 PAGES = [ROOT / "README.md", *(
     ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary", "recipes/cached-keys"))]
 API = ROOT / "docs" / "api.md"
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r"(<!-- reference: (\S+): (.*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
-SHOWN_POSITIONS = ["100", "10000", "1000000", "1000000000", "1700000000000000000"]
-ONE, TWO = "1 thread", "2 threads"
+SHOWN_POSITIONS = ["512", "8192", "131072", "1000000", "1000000000"]
 
 
 def load(name):
-    return json.loads((ROOT / "docs" / "data" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def size(shape):
-    return " x ".join(f"{n:,}" for n in shape)
-
-
-def threads(number):
-    return ONE if number == 1 else f"{number} threads"
+def kernel_hash():
+    """Return a hash of the kernel's sources, without comments and white space."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "src/posenc/_core").rglob("*.*")):
+        if path.suffix in (".c", ".h", ".pyx", ".pxd", ".pxi"):
+            comments = r"/\*.*?\*/|//[^\n]*" if path.suffix in (".c", ".h") else r'""".*?"""|#[^\n]*'
+            text = re.sub(comments, "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+            digest.update(f"{path.name} {''.join(text.split())}".encode())
+    return digest.hexdigest()
 
 
 def digits(number):
@@ -37,17 +43,19 @@ def digits(number):
     return f"{number:,.0f}" if number >= 9.95 else f"{number:#.2g}"
 
 
-def ms(seconds):
-    return digits(seconds * 1e3)
+def duration(seconds):
+    return f"{digits(seconds * 1e3)} ms" if seconds >= 1e-3 else f"{digits(seconds * 1e6)} us"
 
 
-def times(ratio):
-    return f"{digits(ratio)}x"
+def spread(seconds):
+    """Return the median with the quartiles in parentheses."""
+    low, middle, high = (duration(value) for value in seconds)
+    return f"{middle} ({low.partition(' ')[0] if low.endswith(middle[-2:]) else low} - {high})"
 
 
 def code(name):
-    """Put backticks around a dotted name, such as torch.compile, in the name of a case."""
-    return re.sub(r"\w+(\.\w+)+", r"`\g<0>`", name)
+    """Put backticks around a statement, or a dotted name such as torch.compile, in the name of a call."""
+    return f"`{name}`" if "=" in name else re.sub(r"\w+(\.\w+)+", r"`\g<0>`", name)
 
 
 def table(*rows, left=1):
@@ -71,102 +79,65 @@ def system():
 
 def proofs():
     """Return the table of the constants of the program, without the bounds that only scripts use."""
-    rows = [row for row in load("proofs") if ".h`" in row[2]]
+    rows = [row for row in load("proofs")["rows"] if ".h`" in row[2]]
     return table(["bound", "script", "constant in use", "proved", "slack"], *rows, left=2)
 
 
-RECIPES = ("torch recipe", "NumPy recipe", "transformers")
+def best(calls, *kinds):
+    """Return the quartiles, the name and the error of the fastest call of these kinds, at its best number of threads."""
+    found = [(seconds, name.partition(", ")[2], values["error"]) for name, values in calls.items()
+             if name.partition(", ")[0] in kinds for key, seconds in values.items() if key != "error"]
+    return min(found, key=lambda row: row[0][1])
 
 
-def fastest(seconds, number, wanted=lambda name: True):
-    """Return the name and the time of the fastest rival that is `wanted`, with `number` threads (None: its best number)."""
-    rivals = {}
-    for key, value in seconds.items():
-        name, _, threads = key.rpartition(", ")
-        if number in (threads, None) and not name.startswith(("posenc", "memset")) and wanted(name):
-            rivals[name] = min(value, rivals.get(name, value))
-    name = min(rivals, key=rivals.get)
-    return name, rivals[name]
+def default(calls):
+    return next(seconds for key, seconds in calls["posenc, default"].items() if key != "error")
 
 
-def ratio(theirs, ours):
-    return f"{theirs / ours:.1f}x"
+def compared(theirs, ours):
+    """Return the ratio of two medians, or "equal" if the quartiles overlap."""
+    overlap = theirs[0] <= ours[2] and ours[0] <= theirs[2]
+    return "equal" if overlap else f"{digits(theirs[1] / ours[1])}x"
 
 
-def is_fast(name):
-    return name not in RECIPES
-
-
-def comparison(seconds, number):
-    """Return the cells of a table: ours, the fastest rival, the fastest that computes sines and cosines, and the recipes."""
-    ours = seconds[f"posenc, {number or 'default'}"]
-    name, theirs = fastest(seconds, number, is_fast)
-    _, direct = fastest(seconds, number, lambda name: "sin and cos" in name)
-    recipes = [f"{ms(fastest(seconds, number, lambda name, recipe=recipe: name == recipe)[1])} ms" for recipe in RECIPES[:2]]
-    rivals = [f"{ms(theirs)} ms, {name}", ratio(theirs, ours), f"{ms(direct)} ms", ratio(direct, ours)]
-    return [f"{ms(ours)} ms", *rivals, *recipes]
-
-
-COMPARED = ["posenc", "fastest rival", "ratio", "fastest with sin and cos", "ratio", "torch recipe", "NumPy recipe"]
+RIVALS = (("pasted",), ("exact",), ("pasted", "exact", "fast"))
+HEADINGS = ["as people paste it", "float64 and a cast", "the fastest code"]
+SPEED = {
+    "5,000 x 512, new": "new table, 5,000 x 512",
+    "5,000 x 512, reused": "into a buffer, 5,000 x 512",
+    "65,536 x 512, reused": "into a buffer, 65,536 x 512",
+    "timesteps, 4,096 x 320": "4,096 timesteps below 1,000, x 320",
+    "timestamps, 400,000 x 8": "400,000 times in ns, x 8",
+    "padded batch, 64 x 512 x 512": "add to a padded batch, 64 x 512 x 512",
+    "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
+    "rotation, float32, 32 x 4,096 x 128": "rotate 32 heads of 4,096 x 128",
+}
 
 
 def speed():
+    """Return the table of the README."""
+    data, rows = load("performance"), []
+    for case, title in SPEED.items():
+        ours, rivals = default(data[case]), [best(data[case], *kinds) for kinds in RIVALS]
+        cells = [f"{duration(seconds[1])}, {compared(seconds, ours)}" for seconds, *_ in rivals]
+        rows.append([title, duration(ours[1]), *cells[:2], f"{cells[2]}, {code(rivals[2][1])}"])
+    return table(["", "posenc", *HEADINGS], *rows)
+
+
+def measured():
+    """Return a table of all cases, with quartiles."""
     rows = []
-    for case, seconds in load("performance")["tables"].items():
-        n, memory = case.split(", ")
-        ours, rival, times_faster, direct, times_direct, *_ = comparison(seconds, None)
-        rate = digits(int(n) * 512 * 4 / seconds["posenc, default"] / 1e9)
-        rows.append([size((int(n), 512)), memory, f"{ours}, {rate} GB/s", rival, times_faster, direct, times_direct])
-    return table(["float32 table", "memory", *COMPARED[:5]], *rows, left=2)
-
-
-def tables():
-    rows = []
-    for case, seconds in load("performance")["tables"].items():
-        n, memory = case.split(", ")
-        rows += [[f"{int(n):,}", memory, number or "default", *comparison(seconds, number)] for number in (ONE, None)]
-    return table(["rows", "memory", "threads", *COMPARED], *rows, left=3)
-
-
-def rivals():
-    """Return a table of every rival in reused memory, each at its best number of threads."""
-    best = {}
-    for case, measured in load("performance")["tables"].items():
-        n, memory = case.split(", ")
-        for key, seconds in measured.items() if memory == "reused" else ():
-            row = best.setdefault(key.rpartition(", ")[0], {})
-            row[int(n)] = min(seconds, row.get(int(n), seconds))
-    header = ["ms, best number of threads", *(size((n, 512)) for n in best["posenc"])]
-    return table(header, *([code(name), *map(ms, row.values())] for name, row in best.items()))
-
-
-def adding():
-    rows = []
-    for shape, seconds in load("performance")["adding"].items():
-        for number in (ONE, TWO):
-            ours, (name, theirs) = seconds[f"posenc, {number}"], fastest(seconds, number)
-            rows.append([shape, number, f"{ms(ours)} ms", f"{ms(theirs)} ms, {name}", f"{theirs / ours:.2f}x"])
-    return table(["shape of `x`", "threads", "posenc", "fastest rival", "ratio"], *rows, left=2)
-
-
-def rotation():
-    rows = []
-    for case, seconds in load("performance")["rotation"].items():
-        scale, unit = (1e6, "us") if "1 position" in case else (1e3, "ms")
-        for number in (ONE, TWO):
-            ours, at = (seconds[f"{name}, {number}"] for name in ("posenc", "posenc, at"))
-            name, theirs = fastest(seconds, number, is_fast)
-            recipe = seconds[f"transformers, {number}"]
-            shown = (f"{digits(value * scale)} {unit}" for value in (ours, at, theirs, recipe))
-            ours, at, rival, recipe = shown
-            at_seconds = seconds[f"posenc, at, {number}"]
-            rows.append([case, number, ours, at, f"{rival}, {code(name)}", ratio(theirs, at_seconds), recipe])
-    return table(["case", "threads", "posenc", "posenc, at", "fastest rival", "ratio to at", "transformers"], *rows, left=2)
+    for case, calls in load("performance").items():
+        if "posenc, default" in calls:
+            ours, rivals = default(calls), [best(calls, *kinds) for kinds in RIVALS]
+            cells = [f"{spread(seconds)}, {compared(seconds, ours)}, {code(name)}" for seconds, name, _ in rivals]
+            rows.append([case, spread(calls["posenc"]["1"]), spread(ours), *cells, f"{rivals[2][2]:.0e}"])
+    return table(["case", "posenc, 1 thread", "posenc", *HEADINGS, "its error"], *rows)
 
 
 def one_row():
-    rows = load("performance")["one_row"]["one row"].items()
-    return table(["call", "time in us"], *([call, digits(seconds * 1e6)] for call, seconds in rows))
+    rows = load("performance")["one row"].items()
+    return table(["call", "time"], *([call, spread(seconds)] for call, seconds in rows))
 
 
 def placement():
@@ -179,29 +150,43 @@ def placement():
     return table(["call", "pause", *data], *rows)
 
 
+def at(position):
+    return f"{int(position):,}" if int(position) < 10**6 else f"{int(position):.0e}".replace("e+0", "e")
+
+
+def error_rows(errors, shown):
+    """Return the header, and a row for each name in `shown`, with its largest errors."""
+    return [["largest error at", *map(at, SHOWN_POSITIONS)],
+            *([title, *(f"{errors[name][p]:.0e}" for p in SHOWN_POSITIONS)] for name, title in shown.items())]
+
+
 def accuracy():
-    data = load("accuracy")
-    rows = [["last position", *(f"{int(p):.2g}".replace("e+0", "e").replace("e+", "e") for p in SHOWN_POSITIONS)]]
-    rows += [[name, *(f"{errors[p]:.1e}" for p in SHOWN_POSITIONS)] for name, errors in data["errors"].items()]
-    return table(*rows)
+    errors = load("accuracy")["errors"]
+    return table(*error_rows(errors, {name: name for name in errors}))
 
 
 def errors():
-    """The table of the README: encodings, then rotations in bfloat16."""
-    data, rows = load("accuracy"), [["", "at 1e6", "at 1e9"]]
-    shown = [(f"{name}, encoding", each) for name, each in data["errors"].items()
-             if "bfloat16" not in name and not name.startswith("positional")]
-    shown += [(f"{name.removesuffix(', bfloat16')}, rotation", each) for name, each in data["rotation errors"].items()
-              if name == "posenc, bfloat16" or name.endswith("Llama, bfloat16")]
-    return table(*rows, *([name, *(f"{each[p]:.1e}" for p in SHOWN_POSITIONS[2:4])] for name, each in shown))
+    """Return the table of the README: encodings, then rotations."""
+    data = load("accuracy")
+    errors = data["errors"] | {f"rotation: {name}": each for name, each in data["rotation errors"].items()}
+    marian, llama = (next(name for name in errors if f", {model}" in name) for model in ("Marian", "Llama"))
+    llama = llama.rpartition(",")[0]
+    return table(*error_rows(errors, {
+        "posenc, float32": "posenc, float32",
+        "torch recipe, float32": "the PyTorch tutorial, float32",
+        marian: "float64 and a cast to float32",
+        "rotation: posenc, bfloat16": "`posenc.torch.rotate`, bfloat16",
+        f"{llama}, with posenc's tables, bfloat16": "Llama with `posenc.torch.RotaryEmbedding`, bfloat16",
+        f"{llama}, bfloat16": "Llama as in transformers, bfloat16",
+    }))
 
 
 def rotation_errors():
-    data, shown, share = load("accuracy"), SHOWN_POSITIONS[1:4], SHOWN_POSITIONS[2]
-    rows = [["last position", *(f"{int(p):.0e}".replace("e+0", "e") for p in shown), "correctly rounded at 1e6"]]
-    for name, errors in data["rotation errors"].items():
-        rows.append([name, *(f"{errors[p]:.1e}" for p in shown), f"{data['correctly rounded'][name][share]:.0%}"])
-    return table(*rows)
+    data = load("accuracy")
+    shares = data["correctly rounded"]
+    header, *rows = error_rows(data["rotation errors"], {name: name for name in shares})
+    return table([*header, "correctly rounded at 1e6"],
+                 *([*row, f"{shares[row[0]]['1000000']:.0%}"] for row in rows))
 
 
 # ---- signatures ---------------------------------------------------------------------------------------------------------
@@ -256,5 +241,12 @@ def update():
         page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
+def stale():
+    """Return the names of the files in docs/data that were measured with other sources of the kernel."""
+    return [path.name for path in sorted(DATA.glob("*.json")) if load(path.stem).get("kernel") != kernel_hash()]
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(f"measured with another kernel: {', '.join(stale())}; run python benchmarks" if stale() else 0)
     update()

@@ -1,22 +1,48 @@
-"""The code with which `performance.py` compares posenc: recipes as people paste them, and the fastest code that we could write.
+"""The cases that `performance.py` measures: calls of posenc, code as people paste it, and the fastest code that we could write.
 
-The rivals keep every buffer between calls, and everything else but the values of the table.  Those of `encode` compute a sine
-or a cosine for each value, or add angles: one complex product for each pair of values.
+A case is a function of the number of threads, a pool of as many threads, and keywords.  It returns a function that restores the
+input of the calls, and {name: call}.  The first word of a name is its kind:
+
+posenc    the call of posenc.
+pasted    code as people paste it.
+exact     code in float64, whose result is then cast, or code that adds rows of a table that was computed so before: most of its
+          values are correctly rounded.
+fast      other code, usually in float32.  It keeps every buffer between calls, and everything else but the values of the
+          result.
+roof      the time to write as much memory.
+
+A call returns its result, so that `performance.py` can measure the error.
 """
 
 import importlib
+import itertools
 import math
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import torch
 
-from posenc._cli.bench import addition, angle_addition
+import posenc
+from posenc._cli.bench import memset
 
 BLOCK, TORCH_BLOCK = 128, 1024          # rows of temporaries that stay in the cache; torch starts its threads for each call
 
 
-# ---- tables: recipes return a new table; the other functions return a function that fills an array ----------------------
+def frequencies(d_model):
+    return 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+
+
+def nothing():
+    pass
+
+
+def once(threads, calls):
+    """Return calls that always use one thread, if `threads` is 1, and else an empty dict."""
+    return calls if threads == 1 else {}
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------------
 
 
 def numpy_recipe(n, d_model, dtype=np.float32):
@@ -39,99 +65,239 @@ def torch_recipe(n, d_model):
     return pe
 
 
-def factors(library, n, d_model, dtype=np.float32, first=0):
-    """Return positions and frequencies, whose products are the angles."""
-    arrays = np.arange(first, first + n, dtype=dtype)[:, None], (10000.0 ** (-np.arange(0, d_model, 2) / d_model)).astype(dtype)
-    return arrays if library is np else map(torch.from_numpy, arrays)
-
-
-def numpy_sin_cos(n, d_model, dtype, first=0):
-    position, rates = factors(np, n, d_model, dtype, first)
-    angles, values = np.empty((2, min(n, BLOCK), d_model // 2), dtype)
+def numpy_sin_cos(d_model, dtype, positions):
+    """Return a function that fills a table with sines and cosines, computed in `dtype`."""
+    positions, rates = positions.astype(dtype)[:, None], frequencies(d_model).astype(dtype)
+    angles, values = np.empty((2, min(len(positions), BLOCK), d_model // 2), dtype)
 
     def fill(pe):
-        for i in range(0, n, BLOCK):
+        for i in range(0, len(pe), BLOCK):
             block = pe[i : i + BLOCK]
-            np.multiply(position[i : i + BLOCK], rates, out=angles)
-            if dtype == np.float32:         # faster than a copy
-                np.sin(angles, out=block[:, 0::2])
-                np.cos(angles, out=block[:, 1::2])
-            else:
-                block[:, 0::2] = np.sin(angles, out=values)
-                block[:, 1::2] = np.cos(angles, out=values)
+            np.multiply(positions[i : i + BLOCK], rates, out=angles[: len(block)])
+            for first, function in enumerate((np.sin, np.cos)):
+                if dtype == np.float32:     # faster than a copy
+                    function(angles[: len(block)], out=block[:, first::2])
+                else:
+                    block[:, first::2] = function(angles[: len(block)], out=values[: len(block)])
 
     return fill
 
 
-def phases(n, d_model):
-    """Return positions, frequencies and phases for all columns: the cosine of an angle is the sine of the angle + pi/2."""
-    position, rates = factors(np, n, d_model)
-    return tuple(map(torch.from_numpy, (position, rates.repeat(2), np.tile(np.float32([0, np.pi / 2]), d_model // 2))))
-
-
-def torch_sin(n, d_model):
-    position, rates, phase = phases(n, d_model)
+def torch_sin(n, d_model, dtype):
+    """The cosine of an angle is the sine of the angle + pi/2, so one operation computes all columns."""
+    positions, rates = torch.arange(n, dtype=dtype)[:, None], torch.from_numpy(frequencies(d_model).repeat(2)).to(dtype)
+    phases = torch.tensor([0, math.pi / 2], dtype=dtype).repeat(d_model // 2)
+    angles = torch.empty(TORCH_BLOCK, d_model, dtype=dtype)
 
     def fill(pe):
         for i in range(0, n, TORCH_BLOCK):
             block = torch.from_numpy(pe[i : i + TORCH_BLOCK])
-            torch.addcmul(phase, position[i : i + TORCH_BLOCK], rates, out=block).sin_()
+            values = block if dtype == torch.float32 else angles[: len(block)]
+            torch.addcmul(phases, positions[i : i + TORCH_BLOCK], rates, out=values).sin_()
+            if values is not block:
+                block.copy_(values)
+
+    def compiled():
+        function = torch.compile(lambda p, rates, phases, pe: pe.copy_(torch.sin(p * rates + phases)), dynamic=False)
+        return lambda pe: function(positions, rates, phases, torch.from_numpy(pe))
+
+    return fill, compiled
+
+
+def angle_addition(library, n, d_model, first=0):
+    """Return a function that fills a float32 table of n rows by angle addition, with NumPy or torch.
+
+    sin(a) + i cos(a) is i exp(-ia).  A table is therefore one complex product of exponentials for the first row of each block
+    and exponentials for the rows of a block.  All exponentials are computed here, once.  The error is below 2e-7.
+    """
+    rows = math.gcd(n, 64)
+    positions = np.arange(first, first + n, rows), np.arange(rows)
+    anchors, offsets = (np.exp(-1j * p[:, None] * frequencies(d_model)) for p in positions)
+    factors = [library.asarray(factor.astype(np.complex64)) for factor in (1j * anchors[:, None], offsets)]
+
+    def fill(out):
+        library.multiply(*factors, out=library.asarray(out.view(np.complex64).reshape(-1, rows, d_model // 2)))
 
     return fill
 
 
-def torch_compile(n, d_model):
-    compiled = torch.compile(lambda position, rates, phase, pe: pe.copy_(torch.sin(position * rates + phase)), dynamic=False)
-    arrays = phases(n, d_model)
-    return lambda pe: compiled(*arrays, torch.from_numpy(pe))
-
-
-def torch_polar(n, d_model):
-    """sin(a) + i cos(a) is the number of length 1 with the angle pi/2 - a."""
-    position, rates = factors(torch, n, d_model)
-    angles, quarter, length = torch.empty(n, d_model // 2), torch.tensor(math.pi / 2), torch.ones(1, 1).expand(n, d_model // 2)
-
-    def fill(pe):
-        torch.addcmul(quarter, position, rates, value=-1, out=angles)
-        torch.polar(length, angles, out=torch.from_numpy(pe.view(np.complex64)))
-
-    return fill
-
-
-def in_threads(make, n, d_model, threads, pool, **options):
+def in_parts(make, n, threads, pool):
     """Fill each part of a table in a thread of its own; NumPy releases the interpreter's lock."""
-    fills = [make(n // threads, d_model, first=first, **options) for first in range(0, n, n // threads)]
-    if threads == 1:
-        return fills[0]
-    return lambda pe: list(pool.map(lambda fill, part: fill(part), fills, np.split(pe, threads)))
+    edges = [n * i // threads for i in range(threads + 1)]
+    fills = [make(first=a, stop=b) for a, b in itertools.pairwise(edges)]
+    return lambda pe: list(pool.map(lambda fill, a, b: fill(pe[a:b]), fills, edges[:-1], edges[1:]))
 
 
-def tables(n, d_model, threads, pool, only_fast=False):
-    """Return {name: function that fills an array}, with this number of threads; only the fastest, or all."""
-    torch.set_num_threads(threads)
-    torch.compiler.reset()              # compiled code has a fixed number of threads
-    fast = {
-        "NumPy float32, sin and cos": in_threads(numpy_sin_cos, n, d_model, threads, pool, dtype=np.float32),
-        "NumPy, angle addition": in_threads(partial(angle_addition, np), n, d_model, threads, pool),
-        "torch, sin and cos": torch_sin(n, d_model),
-        "torch.compile, sin and cos": torch_compile(n, d_model),
-        "torch, angle addition": angle_addition(torch, n, d_model),
+def table(threads, pool, *, n, d_model, new):
+    out = np.ones((n, d_model), np.float32)
+    filled = {
+        "exact, NumPy float64": in_parts(
+            lambda first, stop: numpy_sin_cos(d_model, np.float64, np.arange(first, stop)), n, threads, pool),
+        "exact, torch float64": torch_sin(n, d_model, torch.float64)[0],
+        "fast, NumPy sin and cos": in_parts(
+            lambda first, stop: numpy_sin_cos(d_model, np.float32, np.arange(first, stop)), n, threads, pool),
+        "fast, NumPy angle addition": in_parts(
+            lambda first, stop: angle_addition(np, stop - first, d_model, first), n, threads, pool),
+        "fast, torch sin": torch_sin(n, d_model, torch.float32)[0],
+        "fast, torch.compile sin": torch_sin(n, d_model, torch.float32)[1](),
+        "fast, torch angle addition": angle_addition(torch, n, d_model),
     }
-    return fast if only_fast else fast | {
-        "NumPy float64, sin and cos": in_threads(numpy_sin_cos, n, d_model, threads, pool, dtype=np.float64),
-        "torch.polar, sin and cos": torch_polar(n, d_model),
+    output = partial(np.empty_like, out) if new else lambda: out
+
+    def filling(fill):
+        pe = output()
+        fill(pe)
+        return pe
+
+    return nothing, {
+        "posenc": partial(posenc.encode, n, d_model, out=None if new else out),
+        "pasted, torch": partial(torch_recipe, n, d_model),
+        **once(threads if n < 10_000 else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
+        **{name: partial(filling, fill) for name, fill in filled.items()},
+        "roof, memset": lambda: memset(out, new, threads, pool),
     }
 
 
-def additions(shape, threads, pool):
-    """Return {name: function that adds a table to a batch}, with this number of threads."""
-    torch.set_num_threads(threads)
-    add = addition(np, *shape[1:])
-    run = map if threads == 1 else pool.map
-    return {"NumPy, a table": lambda x: list(run(add, np.split(x, threads))), "torch, a table": addition(torch, *shape[1:])}
+# ---- scattered positions ----------------------------------------------------------------------------------------------------
 
 
-# ---- rotations of tensors of shape (batch, heads, n, head_dim), with halves; cosines and sines are computed before ------
+def timesteps(threads, pool, *, n, d_model):
+    """Encode timesteps of diffusion models below 1,000, as Stable Diffusion does: cosines, then sines."""
+    t = np.random.default_rng(0).integers(0, 1000, n)
+    steps, rates = torch.from_numpy(t), torch.from_numpy(frequencies(d_model))
+    options = {"flip_sin_to_cos": True, "downscale_freq_shift": 0}
+    encoding = posenc.preset("diffusers-timestep", d_model, **options)
+    rows = encoding.encode(1000)
+    diffusers = importlib.import_module("diffusers.models.embeddings")
+
+    def in_torch(dtype):
+        angles = steps[:, None].to(dtype) * rates.to(dtype)
+        return torch.cat([angles.cos(), angles.sin()], -1).float()
+
+    def in_numpy():
+        angles = t[:, None] * frequencies(d_model)
+        return np.concatenate([np.cos(angles), np.sin(angles)], -1, dtype=np.float32, casting="same_kind")
+
+    tensor = torch.from_numpy(rows)
+    return nothing, {
+        "posenc": partial(encoding.encode, t),
+        "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
+        "exact, torch float64": partial(in_torch, torch.float64),
+        "fast, torch float32": partial(in_torch, torch.float32),
+        **once(threads, {"exact, NumPy float64": in_numpy, "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
+        "fast, torch.embedding from a table": partial(torch.embedding, tensor, steps),
+    }
+
+
+def timestamps(threads, pool, *, n):
+    """Encode times in nanoseconds by their hour, day, week and year: 8 columns."""
+    t = np.random.default_rng(0).integers(1_700_000_000 * 10**9, 1_760_000_000 * 10**9, n)
+    periods = np.array([3600, 86_400, 7 * 86_400, 365.2425 * 86_400]) * 1e9
+    encoding, rates = posenc.Encoding(8, frequencies=2 * np.pi / periods), 1 / periods
+
+    def pasted():
+        return np.stack([f(2 * np.pi * t / period) for period in periods for f in (np.sin, np.cos)], axis=-1)
+
+    def blocks(dtype, times, out):
+        for i in range(0, len(times), 4096):
+            turns = times[i : i + 4096, None] * rates
+            angles = ((turns - np.rint(turns)) * (2 * np.pi)).astype(dtype)
+            np.sin(angles, out=out[i : i + 4096, 0::2])
+            np.cos(angles, out=out[i : i + 4096, 1::2])
+
+    def in_blocks(dtype):
+        out = np.empty((n, 8), np.float32) if dtype == np.float32 else np.empty((n, 8))
+        list(pool.map(partial(blocks, dtype), np.array_split(t, threads), np.array_split(out, threads)))
+        return out.astype(np.float32, copy=False)
+
+    return nothing, {
+        "posenc": partial(encoding.encode, t),
+        **once(threads, {"pasted, NumPy": pasted}),
+        "exact, NumPy float64": partial(in_blocks, np.float64),
+        "fast, NumPy float32": partial(in_blocks, np.float32),
+    }
+
+
+# ---- batches ----------------------------------------------------------------------------------------------------------------
+
+
+def padded(threads, pool, *, shape):
+    """Add encodings to a batch that is padded on the right, with the positions of fairseq, M2M100 and others."""
+    batch, n, d_model = shape
+    lengths = np.random.default_rng(0).integers(n // 2, n + 1, batch)
+    mask, x = np.arange(n) < lengths[:, None], np.zeros(shape, np.float32)
+    encoding = posenc.preset("fairseq", d_model)
+    rows, tensor, masks = encoding.encode(n + 2), torch.from_numpy(x), torch.from_numpy(mask)
+    rows_of_torch = torch.from_numpy(rows)
+
+    def ours(**options):
+        return encoding.add_to(x, posenc.positions_from_mask(mask, padding_idx=1), **options)
+
+    def pasted():
+        positions = (torch.cumsum(masks, 1) * masks).long() + 1
+        return tensor + rows_of_torch.index_select(0, positions.view(-1)).view(batch, n, -1)
+
+    def float64():
+        positions = np.where(mask, np.cumsum(mask, 1) + 1, 1)
+        angles = positions[..., None] * 10000.0 ** (-np.arange(d_model // 2) / (d_model // 2 - 1))
+        pe = np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(np.float32)
+        pe[~mask] = 0
+        x.__iadd__(pe)
+        return x
+
+    def take():
+        x.__iadd__(np.take(rows, np.where(mask, np.cumsum(mask, 1) + 1, 1), axis=0))
+        return x
+
+    def add(part, ends):
+        for row, end in zip(part, ends, strict=True):
+            row[:end] += rows[2 : 2 + end]
+
+    def slices():
+        list(pool.map(add, np.array_split(x, threads), np.array_split(lengths, threads)))
+        return x
+
+    return partial(x.fill, 0), {
+        "posenc": ours, "pasted, fairseq": pasted, "fast, row[:n] += table[:n]": slices,
+        **once(threads, {"exact, NumPy float64": float64, "fast, x += np.take(table, positions)": take}),
+    }
+
+
+def addition(library, n, d_model):
+    """Return a function that adds a table of n rows to a batch, in blocks whose part of the table stays in the cache."""
+    table = posenc.encode(n, d_model).reshape(-1, math.gcd(n, BLOCK) * d_model)
+    table = table if library is np else library.from_numpy(table)
+
+    def add(x):
+        x = (x if library is np else library.from_numpy(x)).reshape(len(x), *table.shape)
+        for i in range(len(table)):
+            library.add(x[:, i], table[i], out=x[:, i])
+
+    return add
+
+
+def adding(threads, pool, *, shape):
+    """Add encodings to a batch; all rivals add a table that was computed before."""
+    x = np.zeros(shape, np.float32)
+    encoding, rows, tensor = posenc.Encoding(shape[-1]), posenc.encode(*shape[1:]), torch.from_numpy(x)
+    rows_of_torch = torch.from_numpy(rows)
+
+    def calling(function, *args):
+        function(*args)
+        return x
+
+    blocks = addition(np, *shape[1:])
+    return partial(x.fill, 0), {
+        "posenc": partial(encoding.add_to, x),
+        "pasted, torch x + table": lambda: tensor + rows_of_torch,
+        **once(threads, {"exact, NumPy x += table": partial(calling, x.__iadd__, rows)}),
+        "exact, torch x += table": partial(calling, tensor.add_, rows_of_torch),
+        "exact, NumPy in blocks": lambda: calling(lambda: list(pool.map(blocks, np.array_split(x, threads)))),
+        "exact, torch in blocks": partial(calling, addition(torch, *shape[1:]), x),
+    }
+
+
+# ---- rotations of tensors of shape (batch, heads, n, head_dim), with halves; all rivals use cosines and sines of before ------
 
 
 def transformers_recipe(x, positions, base):
@@ -139,7 +305,22 @@ def transformers_recipe(x, positions, base):
     llama = importlib.import_module("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(head_dim=x.shape[-1], rope_parameters={"rope_type": "default", "rope_theta": base})
     cos, sin = llama.LlamaRotaryEmbedding(config)(x, positions)
-    return lambda: llama.apply_rotary_pos_emb(x, x[:, :0], cos, sin)     # k has no heads
+    return lambda: llama.apply_rotary_pos_emb(x, x[:, :0], cos, sin)[0]     # k has no heads
+
+
+def torch_float64(x, cos, sin):
+    """Rotate blocks of float64 numbers, and round each result."""
+    half, (cos, sin) = x.shape[-1] // 2, (cos[:, None], sin[:, None])
+
+    def rotate():
+        for i in range(0, x.shape[2], TORCH_BLOCK):
+            part, c, s = (array[..., i : i + TORCH_BLOCK, :] for array in (x, cos, sin))
+            a, b = part[..., :half].double(), part[..., half:].double()
+            part[..., :half].copy_(torch.mul(a, c).addcmul_(b, s, value=-1))
+            part[..., half:].copy_(b.mul_(c).addcmul_(a, s))
+        return x
+
+    return rotate
 
 
 def torch_in_place(x, cos, sin):
@@ -156,30 +337,16 @@ def torch_in_place(x, cos, sin):
             torch.mul(a, s, out=product)
             a.mul_(c).addcmul_(b, s, value=-1)
             b.mul_(c).add_(product)
-
-    return rotate
-
-
-def torch_into_second(x, cos, sin):
-    """Rotate into a second tensor, with three operations: faster than in place for a single position."""
-    out, half = torch.empty_like(x), x.shape[-1] // 2
-    cos, sin = torch.cat([cos, cos], -1)[:, None], sin[:, None]
-
-    def rotate():
-        torch.mul(x, cos, out=out)
-        out[..., :half].addcmul_(x[..., half:], sin, value=-1)
-        out[..., half:].addcmul_(x[..., :half], sin)
+        return x
 
     return rotate
 
 
 def torch_compiled(x, cos, sin):
     """Rotate in place; the halves have storages of their own, because the compiler copies tensors that share one."""
-    if not x.is_contiguous():
-        x, cos, sin = x.transpose(1, 2), cos[:, :, None], sin[:, :, None]
-    else:
-        cos, sin = cos[:, None], sin[:, None]
-    bits, half = x.view(torch.int16 if x.itemsize == 2 else torch.int32).numpy(), x.shape[-1] // 2
+    y, axis = (x, 1) if x.is_contiguous() else (x.transpose(1, 2), 2)
+    cos, sin = cos.unsqueeze(axis), sin.unsqueeze(axis)
+    bits, half = y.view(torch.int16 if x.itemsize == 2 else torch.int32).numpy(), x.shape[-1] // 2
     halves = [torch.from_numpy(part).view(x.dtype) for part in (bits[..., :half], bits[..., half:])]
 
     def rotate(a, b, cos, sin):
@@ -187,8 +354,8 @@ def torch_compiled(x, cos, sin):
         a.copy_(left)
         b.copy_(right)
 
-    torch.compiler.reset()
-    return partial(torch.compile(rotate, dynamic=False), *halves, cos.contiguous(), sin.contiguous())
+    compiled = partial(torch.compile(rotate, dynamic=False), *halves, cos.contiguous(), sin.contiguous())
+    return lambda: (compiled(), x)[1]
 
 
 def onnxruntime(x, cos, sin, threads):
@@ -208,19 +375,44 @@ def onnxruntime(x, cos, sin, threads):
     for name, value in {"x": out, "cos": cos.numpy(), "sin": sin.numpy()}.items():
         binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(value))
     binding.bind_ortvalue_output("y", runtime.OrtValue.ortvalue_from_numpy(out))
-    return partial(session.run_with_iobinding, binding)
+    return lambda: (session.run_with_iobinding(binding), x)[1]
 
 
-def rotations(x, positions, rotary, threads):
-    """Return {name: function} for a tensor, and positions of shape (batch, n)."""
-    torch.set_num_threads(threads)
-    exact = rotary.tables(positions.numpy(), dtype="float64")
-    factors = [torch.from_numpy(array[..., : x.shape[-1] // 2]).float() for array in exact]     # (batch, n, head_dim / 2)
-    rounded = [factor.to(x.dtype) for factor in factors]
-    cases = {"transformers": transformers_recipe(x, positions, rotary.base),
-             "torch in place": torch_in_place(x, *rounded), "torch.compile": torch_compiled(x, *factors)}
-    if x.shape[2] == 1:
-        cases["torch, second tensor"] = torch_into_second(x, *rounded)
-    if x.dtype == torch.float32:
-        cases["onnxruntime"] = onnxruntime(x, *(factor.contiguous() for factor in factors), threads)
-    return cases
+def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
+    """Rotate positions of heads, stored by head or, as in most models, by position; or the last positions of a batch."""
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(shape, generator=generator).to(dtype)
+    start = start.transpose(1, 2).contiguous().transpose(1, 2) if by_position else start
+    x, (batch, _, n, head_dim) = start.clone(), shape
+    positions = torch.arange(n)[None] if n > 1 else torch.randint(0, 100_000, (batch, 1), generator=generator)
+    rotary = posenc.Rotary(head_dim, base=base)
+    array = x.numpy() if dtype == torch.float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    factors = [torch.from_numpy(f) for f in rotary.tables(positions.numpy(), dtype="float64")]      # (batch, n, head_dim / 2)
+    single = [factor.float().contiguous() for factor in factors]
+    rounded = [factor.to(dtype) for factor in factors]
+    cases = {
+        "posenc": partial(rotary.at(positions.numpy()[:, None]).rotate, array),
+        "pasted, transformers": transformers_recipe(x, positions, base),
+        "exact, torch float64": torch_float64(x, *factors),
+        "fast, torch in place": torch_in_place(x, *rounded),
+        "fast, torch.compile": torch_compiled(x, *single),
+    }
+    if dtype == torch.float32:
+        cases["fast, onnxruntime"] = onnxruntime(x, *single, threads)
+    return lambda: x.copy_(start), cases
+
+
+CASES = {
+    "512 x 512, reused": partial(table, n=512, d_model=512, new=False),
+    "5,000 x 512, new": partial(table, n=5000, d_model=512, new=True),
+    "5,000 x 512, reused": partial(table, n=5000, d_model=512, new=False),
+    "65,536 x 512, reused": partial(table, n=65_536, d_model=512, new=False),
+    "timesteps, 4,096 x 320": partial(timesteps, n=4096, d_model=320),
+    "timestamps, 400,000 x 8": partial(timestamps, n=400_000),
+    "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
+    "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
+    "rotation, float32, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32),
+    "rotation, float32, 4,096 x 32 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32, by_position=True),
+    "rotation, bfloat16, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.bfloat16),
+    "rotation, float32, batch of 64, 1 position": partial(rotation, shape=(64, 32, 1, 128), dtype=torch.float32),
+}

@@ -23,28 +23,33 @@ def arrow_table():
     return pa.table({"position": pa.array(POSITIONS, mask=NULL)})
 
 
-def from_polars(pl, encode, encoding, **_):
-    frame = pl.DataFrame(arrow_table())
+def from_columns(encoding, to_series, meta=None, pl=None, encode=None, connection=None, dd=None, pq=None, **_):
+    """Test the libraries that the page has imported."""
     with refused():
-        encoding.encode(frame["position"])
-    query = frame.lazy().select(encode(pl.col("position"), encoding))
-    for engine in ("in-memory", "streaming"):
+        encoding.encode(arrow_table()["position"])
+    if pl:
+        frame = pl.DataFrame(arrow_table())
         with refused():
-            query.collect(engine=engine)
-
-
-def from_duckdb(duckdb, connection, encoding, **_):
-    rows = f"SELECT nullif(range, {POSITIONS[NULL][0]}) AS position FROM range({2**62}, {2**62 + N})"
-    query = duckdb.sql(rows)
-    for result in (query.to_arrow_table(), query.pl(), query.df()):
+            encoding.encode(frame["position"])
+        for engine in ("in-memory", "streaming"):
+            with refused():
+                frame.lazy().select(encode(pl.col("position"), encoding)).collect(engine=engine)
+    if connection:
+        rows = f"SELECT nullif(range, {POSITIONS[NULL][0]}) AS position FROM range({2**62}, {2**62 + N})"
+        query = connection.sql(rows)
+        for result in (query.to_arrow_table(), query.pl(), query.df()):
+            with refused():
+                encoding.encode(result["position"])
+        with refused("positions .* mask"):
+            encoding.encode(query.fetchnumpy()["position"])
         with refused():
-            encoding.encode(result["position"])
-    with refused():
-        encoding.encode([position for position, in query.fetchall()])
-    with refused("positions .* mask"):
-        encoding.encode(query.fetchnumpy()["position"])
-    with refused():
-        connection.sql(f"SELECT encode(position) FROM ({rows})").to_arrow_table()
+            connection.sql(f"SELECT encode(position) FROM ({rows})").to_arrow_table()
+    if dd:
+        pq.write_table(arrow_table(), "nulls.parquet")
+        for options, message in (({"dtype_backend": "pyarrow"}, "positions has "), ({}, "NaN beside numbers of .* pandas")):
+            column = dd.read_parquet("nulls.parquet", **options)["position"]
+            with refused(message):
+                column.map_partitions(to_series, encoding, meta=meta).compute()
 
 
 def from_spark(spark, encode, **_):
@@ -89,17 +94,3 @@ def from_ray(ray, encode, encoding, **_):
     with refused():
         rows.map_batches(lambda batch: {"encoding": encoding.encode(batch["position"])}, batch_format="pandas").materialize()
     ray.shutdown()
-
-
-def from_dask(dd, pq, encode, encoding, meta, **_):
-    import posenc.dask
-
-    pq.write_table(arrow_table(), "nulls.parquet")
-    column = dd.read_parquet("nulls.parquet", dtype_backend="pyarrow")["position"]
-    with refused():
-        column.map_partitions(encode, encoding, meta=meta).compute()
-    with refused():
-        posenc.dask.table(column, encoding)
-    column = dd.read_parquet("nulls.parquet")["position"]                   # float64, rounded
-    with refused("positions has NaN beside numbers of .* pandas may have rounded"):
-        column.map_partitions(encode, encoding, meta=meta).compute()

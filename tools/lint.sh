@@ -36,6 +36,7 @@ run ruff check
 run cython-lint "${cython[@]}"
 run clang-format --dry-run --Werror "${c[@]}"
 run headers_alone
+run python benchmarks/pages.py --check
 run tools/prove.py --check
 run tools/faults.py --check
 run shellcheck "${shell[@]}"
