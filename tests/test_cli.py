@@ -216,7 +216,6 @@ generate 8 -5 -o a.npy                                  D | -5
 generate 8 99999999 -o a.npy                            d_model
 generate 8 8 -o a.npz                                   path | .npy
 generate 8 8 -o a.npy --key pe                          key
-generate 8 8 -o a.npy --chunk-rows 8                    chunk_rows
 generate 8 8 -o - --key pe                              --key
 generate 8 8 -o - --json                                --json
 generate 8 8 -o a.npy --step 0                          --step

@@ -1,4 +1,4 @@
-"""Dask arrays have the same bits as direct calls, in threads and in processes; test_cluster.py tests clusters."""
+"""Dask arrays have the same bits as direct calls, in threads and in processes."""
 
 import os
 import subprocess
@@ -152,38 +152,14 @@ def test_the_sum_of_an_array_and_a_table_has_the_bits_of_add_to(positions, dtype
     assert_same_bits(y.compute(), posenc.add_to(array.copy(), plain, x_scale=3.3, base=50))
 
 
-# ---- stores ---------------------------------------------------------------------------------------------------------
+# ---- Zarr -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_store_holds_the_table_and_its_specification(tmp_path, dtype):
-    positions, convention = range(1000, 0, -3), {"base": 77.0, "layout": "halves"}
-    for overwrite in (False, True, False):          # the last call finds a complete store
-        path = tmp_path / "pe.zarr"
-        stored = posenc.dask.to_zarr(path, positions, 9, chunks=100, dtype=dtype, overwrite=overwrite, **convention)
-    expected = posenc.encode(positions, 9, dtype=dtype, **convention)
-    assert_same_bits(stored[:].view(expected.dtype), expected)
-    assert stored.attrs["posenc"]["dtype"] == dtype and stored.attrs["posenc"]["convention"]["base"] == 77.0
-    with pytest.raises(FileExistsError):
-        posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 9)
-
-
-def test_a_memory_store_is_written_in_place():
-    store = pytest.importorskip("zarr").storage.MemoryStore()
-    assert_same_bits(posenc.dask.to_zarr(store, 10, 8, chunks=4)[:], posenc.encode(10, 8))
-    assert_same_bits(posenc.dask.to_zarr(store, 5, 8, overwrite=True)[:], posenc.encode(5, 8))
-
-
-@pytest.mark.parametrize("chunks", [((3, 4, 3),), ((3, 2, 5),), ((3, 4),)])
-def test_unequal_chunks_are_refused(tmp_path, chunks):
-    n = sum(chunks[0])
-    with pytest.raises(ValueError, match=r"chunks is \(\(3, .*\), expected equal chunks, except for a smaller last one"):
-        posenc.dask.to_zarr(tmp_path / "pe.zarr", n, 8, chunks=chunks)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("scheduler", ["processes"], indirect=True)
-def test_a_store_that_the_workers_do_not_share_is_reported():
-    """Each process has a separate memory store."""
-    store = pytest.importorskip("zarr").storage.MemoryStore()
-    with pytest.raises(ValueError, match=r"some of 5 chunks are missing or damaged, .* writes them to the shared store"):
-        posenc.dask.to_zarr(store, 10, 8, chunks=2)
+def test_dask_writes_a_zarr_array(tmp_path, dtype):
+    pytest.importorskip("zarr")
+    encoding, positions = posenc.Encoding(9, base=77.0, layout="halves"), range(1000, 0, -3)
+    table = posenc.dask.table(positions, encoding, chunks=100, dtype=dtype)
+    (table.view("uint16") if dtype == "bfloat16" else table).to_zarr(tmp_path / "pe.zarr")
+    file = posenc.open(tmp_path / "pe.zarr")
+    assert (file.values.chunks, file.dtype) == ((100, 9), dtype)
+    assert posenc.verify(tmp_path / "pe.zarr", positions, encoding) == 334

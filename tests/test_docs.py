@@ -33,8 +33,8 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # public module: the packages that its examples need
 PUBLIC = {
-    "posenc": ("safetensors", "zarr"), "posenc.check": ("torch",), "posenc.dask": ("dask", "zarr"),
-    "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",), "posenc.zarr": ("zarr",),
+    "posenc": ("safetensors", "zarr"), "posenc.check": ("torch",), "posenc.dask": ("dask",),
+    "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",),
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("check", "cli", "identify"))]
@@ -46,7 +46,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
 def programs():
     """Return the programs of docs/scale-out.md for schedulers; tests/test_cluster.py runs them."""
     text = (ROOT / "docs/scale-out.md").read_text()
-    engines = re.compile("^from distributed|^import ray|^from pyspark|SLURM", re.MULTILINE)
+    engines = re.compile("^from distributed|^import ray|^from pyspark", re.MULTILINE)
     return [block for block in BLOCK.findall(text) if engines.search(block)]
 
 

@@ -136,7 +136,7 @@ def test_dask_accepts_an_encoding():
 
 @pytest.mark.parametrize("statement, name, package", [
     ("posenc.{}", "torch", "torch"), ("import posenc.{}", "torch", "torch"), ("from posenc.{} import *", "torch", "torch"),
-    ("posenc.{}", "zarr", "zarr"), ("posenc.{}", "dask", "dask"), ("posenc.{}", "plot", "matplotlib"),
+    ("posenc.{}", "dask", "dask"), ("posenc.{}", "plot", "matplotlib"),
 ])
 def test_unknown_and_missing_optional_parts_are_reported(name, package, statement):
     with pytest.raises(AttributeError, match="module 'posenc' has no attribute 'jax'"):

@@ -5,7 +5,7 @@ misspelled name.
 """
 
 import contextlib
-import importlib.util
+import importlib
 import inspect
 from pathlib import Path
 
@@ -56,11 +56,6 @@ FUNCTIONS = {           # valid arguments of each function, as functions of the 
     "torch.RotaryEmbedding": "config=rotary",
     "torch.ChunkDataset": "positions=12, d_model=64",
     "dask.table": "positions=12, d_model=64",
-    "dask.to_zarr": "path='a.zarr', positions=12, d_model=64",
-    "zarr.create": "store='a.zarr', positions=12, encoding=enc",
-    "zarr.write": "store='parts.zarr', part=0, parts=1",
-    "zarr.missing": "store='parts.zarr'",
-    "zarr.finish": "store='parts.zarr'",
     "plot.heatmap": "encoding=enc, positions=12",
     "plot.similarity": "encoding=enc, positions=12",
     "plot.waves": "encoding=enc, positions=12",
@@ -127,13 +122,13 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "scaling": ["yarn", {"rope_type": "ntk", "factor": 2}, {"factor": 2}], "axes": [[0, 2], "xy", [-1] * 32],
     "widths": [(100, 30), 4, (4.0, 4.0)], "group": ["axes", None], "include_input": [True, "middle"],
     "extra_tokens": [True, -1], "channel_first": ["first", 1], "dimensions": [[64], [0.5]], "length": [-1, 0.5],
-    "store": [3, ["pe.npy"], ""], "shard_rows": [0, 1.5, 10], "part": [-1, 1, 0.5], "parts": [0, -1, 1.5],
+    "shard_rows": [0, 1.5, 10],
     "dropout": [-0.1, 2.0, "0.1"], "max_len": [-1, 2.5], "config": ["meta-llama/Llama-3", {"head_dim": 64}, 3],
     "document": [64, {"d_model": 64}],
 } | INVALID
 ACCEPTED = {            # what a function accepts, or passes to another library that refuses it
     ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"), ("torch.RotaryEmbedding", "device"),
-    ("open", "storage_options"), ("save", "storage_options"), ("verify", "storage_options"), ("dask.to_zarr", "storage_options"),
+    ("open", "storage_options"), ("save", "storage_options"), ("verify", "storage_options"),
 }
 
 
@@ -144,7 +139,7 @@ def scope_of(name):
              "x": np.full((12, 64), 7, np.float32)}
     if module == "torch":
         scope["t"] = pytest.importorskip("torch").full((12, 64), 7.0)
-    if module in ("torch", "dask", "plot", "zarr"):
+    if module in ("torch", "dask", "plot"):
         importlib.import_module(f"posenc.{module}")
     return scope
 
@@ -153,8 +148,6 @@ def scope_of(name):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     posenc.save("pe.npy", 12, posenc.Encoding(64))
-    if importlib.util.find_spec("zarr"):
-        posenc.zarr.create("parts.zarr", 12, posenc.Encoding(64))
     return tmp_path
 
 
@@ -178,7 +171,7 @@ def refused(name, changes, named="", kind=REFUSALS):
 
 def cases_of(name, keyword, values):
     """Yield wrong values and the kind of the error.  Functions that take only ranges refuse arrays by their type."""
-    loose = name.startswith(("torch", "dask", "zarr", "check", "save", "verify")) or keyword == "positions" and "stream" in name
+    loose = name.startswith(("torch", "dask", "check", "save", "verify")) or keyword == "positions" and "stream" in name
     for kind, group in values.items() if isinstance(values, dict) else [(REFUSALS, values)]:
         yield from ((value, REFUSALS if loose else kind) for value in group)
 
@@ -215,10 +208,10 @@ def test_every_function_is_tried():
     tried = {name.partition("(")[0] for name in FUNCTIONS}
     results = {"Chunk", "File", "Preset", "RotaryAt"}
     assert set(posenc.__all__) - tried - results <= {"presets", "show_runtime"}
-    for module in ("torch", "dask", "plot", "zarr"):
+    for module in ("torch", "dask", "plot"):
         with contextlib.suppress(ImportError):
             names = set(importlib.import_module(f"posenc.{module}").__all__)
-            assert {f"{module}.{name}" for name in names} - tried <= {"torch.rotate_", "dask.add_to"}
+            assert {f"{module}.{name}" for name in names} - tried <= {"torch.rotate_"}
 
 
 @pytest.mark.parametrize("call, keyword", [

@@ -87,11 +87,8 @@ def test_unaligned_values(tmp_path):
 
 
 def test_a_folder_without_a_suffix(tmp_path):
-    posenc_zarr = pytest.importorskip("posenc.zarr")
-    posenc_zarr.create(tmp_path / "table", 10, ENCODING)
-    posenc_zarr.write(tmp_path / "table", 0, 1)
-    posenc_zarr.finish(tmp_path / "table")
-    assert posenc.verify(tmp_path / "table") == 10
+    pytest.importorskip("zarr").create_array(tmp_path / "table", data=posenc.encode(10, ENCODING))
+    assert posenc.verify(tmp_path / "table", 10, ENCODING) == 10
 
 
 def test_urls(dtype):
@@ -112,7 +109,7 @@ def test_urls(dtype):
 
 @pytest.mark.parametrize("package, suffix, message", [
     ("ml_dtypes", "safetensors", r"10\n.*pe\.safetensors: dtype bfloat16 needs ml_dtypes; .*posenc\[bfloat16\].*\n"),
-    ("zarr", "zarr", r"(posenc.zarr needs zarr; to install it: pip install 'posenc\[zarr\]'\n){3}"),
+    ("zarr", "zarr", r"(a .zarr file needs zarr; to install it: pip install 'posenc\[zarr\]'\n){3}"),
     ("safetensors", "safetensors", r"(reading .safetensors needs safetensors; .*posenc\[safetensors\].*\n){2}"),
 ])
 def test_a_missing_package_is_reported(tmp_path, package, suffix, message):
@@ -274,14 +271,14 @@ def test_tensors_of_every_dtype_next_to_the_table(tmp_path):
 # ---- paths that are not tables ---------------------------------------------------------------------------------------
 
 
-WRONG = {"attributes": {"posenc": [1], "complete": True}}
+WRONG = {"attributes": {"posenc": [1]}}
 OTHER_PATHS = {         # how to make the path with the library zarr, and a fragment of the message
     "integers": (lambda zarr, path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"),
     "three axes": (lambda zarr, path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"),
     "too wide": (lambda zarr, path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"),
     "group": (lambda zarr, path: zarr.create_group(path), "not a Zarr array"),
     "folder": (lambda zarr, path: path.mkdir(), "No Zarr array"),
-    "file": (lambda zarr, path: path.write_text("{}"), "Not a directory"),
+    "file": (lambda zarr, path: path.write_text("{}"), "No Zarr array"),
     "absent": (lambda zarr, path: None, "No Zarr array"),
     "damaged": (lambda zarr, path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"),
     "attribute": (lambda zarr, path: zarr.create_array(path, shape=(3, 3), dtype="f4", **WRONG), "not a posenc specification"),

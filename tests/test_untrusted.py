@@ -251,7 +251,7 @@ def zarr_array(tmp_path):
 
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
 CHUNKS = {"name": "regular", "configuration": {"chunk_shape": [0, 0]}}
-ATTRIBUTES = {name: {"posenc": value, "complete": True} for name, value in INVALID_SPECIFICATIONS.items()}
+ATTRIBUTES = {name: {"posenc": value} for name, value in INVALID_SPECIFICATIONS.items()}
 INVALID_METADATA = {name: {"attributes": attributes} for name, attributes in ATTRIBUTES.items()} | {
     "a number as attributes": {"attributes": 5},
     "empty chunks": {"chunk_grid": CHUNKS},

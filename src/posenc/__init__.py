@@ -45,8 +45,8 @@ _ELSEWHERE = {       # a name that users may expect in this module: the name to 
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import posenc.check, posenc.torch, posenc.dask, posenc.zarr or posenc.plot on first use."""
-    if name not in ("check", "torch", "dask", "zarr", "plot"):
+    """Import posenc.check, posenc.torch, posenc.dask or posenc.plot on first use."""
+    if name not in ("check", "torch", "dask", "plot"):
         hint = f"; did you mean posenc.{_ELSEWHERE[name]}?" if name in _ELSEWHERE else ""
         raise AttributeError(f"module 'posenc' has no attribute {name!r}{hint}")
     import importlib

@@ -1,4 +1,4 @@
-"""Tables as lazy Dask arrays, and Zarr stores written by all workers of a cluster.
+"""Tables as lazy Dask arrays.
 
 Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention,
 because `posenc.encode` caches the Encoding of these keywords.  An Encoding as an argument would be built again in each task.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
+from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,10 @@ from posenc._encoding.encoding import Encoding, cached_encoding
 try:
     import dask.array as da
     from dask.base import compute, tokenize
-    from dask.delayed import delayed
 except ModuleNotFoundError as error:
     raise checks.not_installed("posenc.dask", "dask", error) from error
 
-if TYPE_CHECKING:
-    import zarr
-
-__all__ = ["table", "to_zarr"]
+__all__ = ["table"]
 
 
 def table(
@@ -65,7 +61,7 @@ def table(
     See Also
     --------
     posenc.encode : Compute a NumPy array.
-    to_zarr : Write a table to a Zarr store.
+    dask.array.Array.to_zarr : Write an array to a Zarr array from all workers.
 
     Examples
     --------
@@ -109,72 +105,3 @@ def _encode_part(positions: range, encode: Callable[[range], NDArray[Any]], bloc
     """Return the rows of a block, whose location Dask passes, so that the Dask graph has no positions."""
     first, stop = block_info[None]["array-location"][0]
     return encode(positions[first:stop])
-
-
-def to_zarr(
-    path: Any, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *, chunks: SupportsIndex | str = "auto",
-    dtype: AnyDType = "float32", overwrite: bool = False, storage_options: dict[str, Any] | None = None,
-    **convention: Unpack[Convention],
-) -> zarr.Array[Any]:
-    """Write a table to a Zarr array of format 3 with Dask's current scheduler; each Dask chunk becomes a Zarr chunk.
-
-    If the client or all workers are killed, repeat the call to write the missing chunks.  To write several chunks in one task,
-    or shards, call the functions of `posenc.zarr`.
-
-    Parameters
-    ----------
-    path : path_like, URL or Zarr store
-        A folder that all workers share, or another store, as in `posenc.zarr.create`.
-    positions : int or range
-        Positions of the rows; an integer n means ``range(n)``.
-    d_model : int or posenc.Encoding
-        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
-    chunks : int or str, optional
-        Number of positions in a chunk, as in `table`.
-    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
-    overwrite : bool, optional
-        Delete a Zarr array that is complete or was created with other arguments, as in `posenc.zarr.create`.
-    storage_options : dict, optional
-        Options that fsspec needs to access the URL.
-    **convention
-        See `posenc.Encoding`.
-
-    Returns
-    -------
-    zarr.Array
-        The array, open for reading.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has an invalid type or value, or the workers and the client do not share the store.
-    FileExistsError
-        If the store was created with other arguments and `overwrite` is false.
-    OSError
-        If a worker has no access to the store, or if the system reports an error.  The store is then not complete.
-
-    See Also
-    --------
-    table : Encodings as a Dask array.
-    posenc.zarr.create : Start a store that tasks of any scheduler write.
-
-    Examples
-    --------
-    >>> import posenc.dask
-    >>> posenc.dask.to_zarr("pe.zarr", 10_000, 64, chunks=2_500).chunks
-    (2500, 64)
-    """
-    from posenc import zarr as stores
-
-    positions = checks.range_of(positions)
-    encoding = cached_encoding(d_model, convention)
-    sizes, _ = table(positions, encoding, chunks=chunks, dtype=dtype).chunks
-    if any(size != sizes[0] for size in sizes[:-1]) or sizes[-1] > sizes[0]:
-        raise ValueError(f"chunks is {chunks}, expected equal chunks, except for a smaller last one")
-    keywords: dict[str, Any] = {"storage_options": storage_options}
-    parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, sizes[0]), overwrite=overwrite, **keywords)
-    # `partial` hides the path from Dask, which would copy a store that is a dict
-    write = delayed(partial(stores.write, path, parts=parts, threads=1, **keywords), name="posenc-write", pure=False)
-    compute(*map(write, stores.missing(path, **keywords)))
-    return stores.finish(path, **keywords)

@@ -447,7 +447,7 @@ def stream(
     See Also
     --------
     encode : Return one table.
-    posenc.dask.to_zarr : Write one table from many processes.
+    posenc.dask.table : A lazy Dask array, which many processes compute.
 
     Notes
     -----

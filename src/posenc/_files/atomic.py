@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
+from typing import Any
 
 # ---- replacement ----------------------------------------------------------------------------------------------------
 
@@ -102,7 +103,7 @@ def _rename_without_overwriting(path: str, target: str, check: Callable[[str, bo
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def write(path: str, blocks: Iterable[bytes | memoryview], size: int, overwrite: bool = False) -> int:
+def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) -> int:
     """Write a file of `size` bytes atomically, flush it to the disk, and return its size."""
     with replacement(path, size, overwrite) as new_path, open(new_path, "xb") as file:
         with suppress(AttributeError, OSError):         # macOS and Windows lack it; it makes writing faster

@@ -15,20 +15,19 @@ from posenc._arguments.checks import shown
 from posenc._files import table
 from posenc._files.table import TableSpecification, specification_in
 
-# suffix: the options that only this format has
-FORMATS: dict[str, tuple[str, ...]] = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "storage_options")}
-LOCAL = "file://"
+# suffix: the options that only this format has; a URL also has storage_options
+SUFFIX_OPTIONS: dict[str, tuple[str, ...]] = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "shard_rows")}
 SAFETENSORS = {row.safetensors: name for name, row in DTYPES.items()}     # the names of dtypes in .safetensors files
 ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file
 
 
-def name_of(path: Any, argument: str = "path") -> str:
+def name_of(path: Any) -> str:
     """Return a path as text."""
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise checks.wrong_type(argument, path, "a path such as 'pe.npy'")
+        raise checks.wrong_type("path", path, "a path such as 'pe.npy'")
     name = os.fsdecode(path)
     if "\0" in name or not name:
-        raise ValueError(f"{argument} is {name!r}, expected a path that is not empty and has no null character")
+        raise ValueError(f"path is {name!r}, expected a path that is not empty and has no null character")
     return name
 
 
@@ -38,9 +37,8 @@ def suffix_of(path: str) -> str:
 
 
 def is_url(path: object) -> TypeGuard[str]:
-    """Return whether a path is the URL of a store, such as ``s3://bucket/pe.zarr``; the URL of a local file does not count."""
-    # "::" chains the protocols of fsspec, as in simplecache::s3://bucket/pe.zarr
-    return isinstance(path, str) and "://" in path and not path.startswith(LOCAL)
+    """Return whether a path is the URL of a store, such as ``s3://bucket/pe.zarr``."""
+    return isinstance(path, str) and "://" in path
 
 
 def format_of(path: str, **options: Any) -> str:
@@ -51,12 +49,13 @@ def format_of(path: str, **options: Any) -> str:
     if options.get("key") is not None and not isinstance(options["key"], str):
         raise checks.wrong_type("key", options["key"], "a str")
     suffix = suffix_of(path)
-    if suffix not in FORMATS:
+    if suffix not in SUFFIX_OPTIONS:
         suffix = ".zarr" if is_url(path) or os.path.isdir(path) else ".npy"
     if is_url(path) and suffix != ".zarr":
         raise ValueError(f"path is {path!r}, expected a local path; only a store with the suffix .zarr can be at a URL")
+    valid_options = (*SUFFIX_OPTIONS[suffix], *["storage_options"] * is_url(path))
     for option, value in options.items():
-        if value is not None and option not in FORMATS[suffix]:
+        if value is not None and option not in valid_options:
             raise ValueError(f"{option} is {shown(value)}, expected None, because {option} does not apply to {path!r}")
     return suffix
 

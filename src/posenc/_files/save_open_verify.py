@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
@@ -16,7 +16,7 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, values_of
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files import atomic, formats
-from posenc._files.table import Table, TableSpecification, blocks, callback, checked_specification, opened, row_buffer
+from posenc._files.table import Table, blocks, buffer_rows, callback, checked_specification, open_table_file, row_buffer
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -64,8 +64,9 @@ class File(NamedTuple):  # numpydoc ignore=PR01
 
 def save(
     path: Path, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32", overwrite: bool = False,
-    key: str | None = None, chunk_rows: SupportsIndex | None = None, storage_options: dict[str, Any] | None = None,
-    threads: SupportsIndex | None = None, progress: Callable[[int], object] | None = None,
+    key: str | None = None, chunk_rows: SupportsIndex | None = None, shard_rows: SupportsIndex | None = None,
+    storage_options: dict[str, Any] | None = None, threads: SupportsIndex | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write encodings to a file, atomically and in constant memory.
 
@@ -81,14 +82,18 @@ def save(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file once the new one is complete.  A store at a URL is deleted before the new one is
-        written.  A folder is replaced only if it is a Zarr array; a read-only file is never replaced.
+        Whether to replace an existing file once the new one is complete.  An array at a URL is deleted, with everything under
+        the URL, before the new one is written.  A folder is replaced only if it contains a Zarr array and nothing else; a
+        read-only file is never replaced.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
-        The number of rows in a .zarr chunk; by default as many as fit in 32 MiB, and at least one.
+        The number of rows in a chunk of a .zarr file, the smallest part that readers read; by default as many as fit in 16 MiB.
+    shard_rows : int, optional
+        The number of rows in a shard of a .zarr file, a multiple of `chunk_rows`: one file that holds several chunks.  By
+        default, each chunk is a file.
     storage_options : dict, optional
-        Options that fsspec needs to access the URL of a .zarr store.
+        Options that fsspec needs to access the URL of a .zarr file.
     threads : int, optional
         As in `encode`.
     progress : callable, optional
@@ -97,7 +102,7 @@ def save(
     Returns
     -------
     int
-        The size of the file, or of all chunks of a .zarr folder, in bytes.
+        The size of the file, or of the values in a .zarr file, in bytes.
 
     Raises
     ------
@@ -114,12 +119,13 @@ def save(
     --------
     open : Read the file.
     verify : Recompute the file and compare every bit.
-    posenc.dask.to_zarr : Write a .zarr folder from many processes.
+    posenc.dask.table : A lazy Dask array, whose method ``to_zarr`` writes from many processes.
 
     Notes
     -----
     A temporary file in the same folder is flushed to the disk, then renamed, so a file under the final name is complete.
-    Any exception removes the temporary file.  docs/cli.md compares the formats.
+    Any exception removes the temporary file.  A .zarr file at a URL is written in place, and its specification last;
+    to resume, write it again.  docs/cli.md compares the formats.
 
     Examples
     --------
@@ -131,38 +137,19 @@ def save(
     128128
     """
     name = formats.name_of(path)
-    suffix = formats.format_of(name, key=key, chunk_rows=chunk_rows, storage_options=storage_options)
+    suffix = formats.format_of(name, key=key, chunk_rows=chunk_rows, shard_rows=shard_rows, storage_options=storage_options)
     if formats.suffix_of(name) != suffix:
-        raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
+        raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.SUFFIX_OPTIONS)}")
     specification = checked_specification(positions, encoding, dtype)
     threads, overwrite, progress = checks.threads(threads), checks.boolean("overwrite", overwrite), callback(progress)
     if suffix == ".zarr":
-        return _save_store(name, specification, chunk_rows, storage_options, threads, overwrite, progress)
+        from posenc._files import zarr_store
+
+        chunks = zarr_store.chunks_of(specification, chunk_rows, shard_rows)
+        return zarr_store.write(name, specification, *chunks, storage_options, threads, overwrite, progress)
     header = formats.npy_header(specification) if suffix == ".npy" else formats.safetensors_header(specification, key)
-    content: Iterator[bytes | memoryview] = itertools.chain([header], blocks(specification, threads, progress))
+    content: Iterable[Any] = itertools.chain([header], blocks(specification, threads, progress))
     return atomic.write(name, content, len(header) + specification.nbytes, overwrite)
-
-
-def _save_store(
-    path: str, specification: TableSpecification, chunk_rows: SupportsIndex | None, storage_options: dict[str, Any] | None,
-    threads: int | None, overwrite: bool, progress: Callable[[int], object],
-) -> int:
-    """Write a store at a URL or, atomically, in a folder; return the size of its values."""
-    from posenc import zarr
-    from posenc._files.zarr_store import place_of, uninterrupted
-
-    def check_folder(folder: str, overwrite: bool) -> None:
-        if place_of(folder).existing(overwrite) is not None and not overwrite:
-            raise atomic.exists_error(folder)
-
-    place, size = place_of(path, storage_options), specification.nbytes
-    target_path = nullcontext(path) if place.folder is None else atomic.replacement(place.name, size, overwrite, check_folder)
-    with target_path as target:
-        keywords: dict[str, Any] = {"storage_options": storage_options}
-        uninterrupted(zarr.create, target, **specification._asdict(), chunk_rows=chunk_rows, overwrite=overwrite, **keywords)
-        zarr.write(target, 0, 1, threads=threads, progress=progress, **keywords)
-        uninterrupted(zarr.finish, target, **keywords)
-    return size
 
 
 def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] | None = None) -> File:  # noqa: A001
@@ -188,8 +175,8 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     TypeError
         If an argument has a wrong type.
     ValueError
-        If the file is not a complete table: its size does not match its header, tensors overlap, a chunk is missing, or the
-        specification is not valid.
+        If the file is not a complete table: its size does not match its header, tensors overlap, or the specification is not
+        valid.
     OSError
         If the file cannot be read.
     ImportError
@@ -202,8 +189,9 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
 
     Notes
     -----
-    `open` does not check the values; `verify` does.  If another program truncates a file that is mapped, the system ends
-    a process that reads the lost part.  `save` replaces files instead of changing them, so existing mappings stay intact.
+    `open` does not check the values; `verify` does.  A chunk that was deleted from a .zarr file of posenc is read as NaN.  If
+    another program truncates a file that is mapped, the system ends a process that reads the lost part.  `save` replaces files
+    instead of changing them, so existing mappings stay intact.
 
     Examples
     --------
@@ -228,8 +216,9 @@ def opened_table(
     if suffix == ".zarr":
         from posenc._files import zarr_store
 
-        return zarr_store.opened(zarr_store.place_of(path, storage_options))
-    return opened(path, formats.read_npy_header if suffix == ".npy" else partial(formats.read_safetensors_header, key=key))
+        return zarr_store.open_table_store(path, storage_options)
+    read_header = formats.read_npy_header if suffix == ".npy" else partial(formats.read_safetensors_header, key=key)
+    return open_table_file(path, read_header)
 
 
 def verify(
@@ -284,8 +273,8 @@ def verify(
 
     Notes
     -----
-    With `samples`, too, the size of the file must match its header, and every chunk of a .zarr store that posenc wrote must
-    exist and have the right size.  Other damage is found only if a damaged row is compared.
+    Even with `samples`, the size of a .npy or .safetensors file must match its header.  Other damage is found only if a damaged
+    row is compared.
 
     Examples
     --------
@@ -347,22 +336,27 @@ def first_mismatch(
 ) -> Mismatch | None:
     """Compare every row of the table, or `samples` rows, with the encodings, and return the first difference, or None."""
     checks.range_of(positions, encoding.position_offset)
-    rows, buffer = len(positions), row_buffer(table.block_rows, encoding.d_model, table.dtype)
-    count = max(1, len(buffer))
-    compared_rows: Iterable[int] = range(0, rows, count)
+    rows, block_rows, d_model = len(positions), table.block_rows, encoding.d_model
+    buffer = row_buffer(buffer_rows(block_rows, d_model, table.dtype), d_model, table.dtype)
+    compared_rows: Iterable[int] = range(0, rows, max(1, block_rows))
     if samples is not None and samples < rows:          # the last row of each of as many parts
-        compared_rows, count = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
-    for first in compared_rows if buffer.size else ():
-        part = positions[first : first + count]
-        values = table.read(first, len(part))
-        expected = encoding.encode(part, dtype=table.dtype, out=buffer[: len(part)], threads=threads).view(values.dtype)
-        if not np.array_equal(values, expected):
-            row, column = np.argwhere(values != expected)[0].tolist()
-            bits, expected_bits = values[row, column], expected[row, column]
-            numbers = value_of(bits, table.dtype), value_of(expected_bits, table.dtype)
-            return Mismatch(part[row], first + row, column, *numbers, f"{bits:#x}", f"{expected_bits:#x}")
-        progress(values.nbytes)
-    return None
+        compared_rows, block_rows = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
+
+    def mismatch_in(first: int) -> Mismatch | None:     # a function, so that a block is freed before the next one is read
+        values = table.read(first, len(positions[first : first + block_rows]))
+        for start in range(0, len(values), len(buffer)):
+            found, part = values[start : start + len(buffer)], positions[first + start : first + start + len(buffer)]
+            part = part[: len(found)]
+            expected = encoding.encode(part, dtype=table.dtype, out=buffer[: len(part)], threads=threads).view(found.dtype)
+            if not np.array_equal(found, expected):
+                row, column = np.argwhere(found != expected)[0].tolist()
+                bits, expected_bits = found[row, column], expected[row, column]
+                numbers = value_of(bits, table.dtype), value_of(expected_bits, table.dtype)
+                return Mismatch(part[row], first + start + row, column, *numbers, f"{bits:#x}", f"{expected_bits:#x}")
+            progress(found.nbytes)
+        return None
+
+    return next(filter(None, map(mismatch_in, compared_rows if buffer.size else ())), None)
 
 
 def value_of(bits: Any, dtype: str) -> float | str:

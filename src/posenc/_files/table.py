@@ -10,7 +10,6 @@ import errno
 import mmap
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
@@ -133,17 +132,20 @@ def callback(progress: Any) -> Callable[[int], object]:
     return progress or (lambda size: None)
 
 
-def blocks(specification: TableSpecification, threads: int | None, progress: Callable[[int], object]) -> Iterator[memoryview]:
-    """Yield the bytes of blocks of rows, each of which overwrites the previous one; call `progress` with the size of each."""
+def blocks(
+    specification: TableSpecification, threads: int | None, progress: Callable[[int], object], rows: int | None = None
+) -> Iterator[Any]:
+    """Yield arrays of rows in the byte order of files, each of which overwrites the previous one.
+
+    Call `progress` with the size of each block.  By default, a block fits in BUFFER_BYTES.
+    """
     positions, encoding, dtype = specification
-    rows = buffer_rows(*specification.shape, dtype)
+    rows = rows or buffer_rows(*specification.shape, dtype)
     buffer = row_buffer(rows, encoding.d_model, dtype)
     for first in range(0, len(positions), rows) if buffer.size else ():
         part = positions[first : first + rows]
         block = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads)
-        if sys.byteorder == "big":
-            block.byteswap(inplace=True)
-        yield block.reshape(-1).view(np.uint8).data
+        yield block.astype(DTYPES[dtype].stored, copy=False)
         progress(block.nbytes)
 
 
@@ -193,7 +195,7 @@ def in_file(
 
 
 @contextmanager
-def opened(path: str, read_header: Callable[[BinaryIO, int], Table]) -> Iterator[Table]:
+def open_table_file(path: str, read_header: Callable[[BinaryIO, int], Table]) -> Iterator[Table]:
     """Open a file and yield ``read_header(file, size)``; the message of every ValueError begins with the path."""
     with naming(path), open(path, "rb", opener=_without_waiting) as file:
         with explaining(path):
@@ -205,7 +207,7 @@ def opened(path: str, read_header: Callable[[BinaryIO, int], Table]) -> Iterator
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without blocking on a named pipe, which `opened` then refuses."""
+    """Open a file without blocking on a named pipe, which `open_table_file` then refuses."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
