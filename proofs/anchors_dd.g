@@ -12,20 +12,10 @@
 #! let REST = 6.01 * u
 #! bound ANCHORS_DD: anchors in double-double, of the terms
 #! variants FUSED=0,1
-#! mutation doubledouble.h: const vdd p = two_product(a.high, b.high), q = two_product(c.high, d.high), s = two_sum(p.high, q.high); => const vdd p = two_product(a.high, b.high), q = two_product(c.high, d.low), s = two_sum(p.high, q.high);
-#! mutation doubledouble.h: return fast_two_sum(s.high, f64_add(s.low, f64_add(f64_add(p.low, q.low), cross))); => return fast_two_sum(s.high, f64_add(s.low, f64_add(p.low, cross)));
-#! mutation doubledouble.h: f64_muladd(a.low, b.high, f64_muladd(c.high, d.low, f64_mul(c.low, d.high))) => f64_muladd(a.low, b.low, f64_muladd(c.high, d.low, f64_mul(c.low, d.high)))
 #@ -Eprecision=200
 a_high = 1 + ea - a_low;
 b_high = 1 + eb - b_low;
-#! quote table/advance.h
-#|            dd_store(a->p + i, a->p_low + i, dd_product_sum(p0, c, q0, s));
-#|            dd_store(a->q + i, a->q_low + i, dd_product_sum(q0, c, dd_negated(p0), s));
-#! quote doubledouble.h
-#|    const vdd p = two_product(a.high, b.high), q = two_product(c.high, d.high), s = two_sum(p.high, q.high);
-#|    const vf64 cross = f64_muladd(a.high, b.low, f64_muladd(a.low, b.high, f64_muladd(c.high, d.low, f64_mul(c.low, d.high))));
-#|    return fast_two_sum(s.high, f64_add(s.low, f64_add(f64_add(p.low, q.low), cross)));
-#! code doubledouble.h factors zero=ZERO
+#! code factors zero=ZERO
 #= vdd a = {a_high, a_low}, b = {b_high, b_low}, none = {zero, zero};
 #= x = dd_product_sum(a, b, none, none);
 #= y = dd_product_sum(none, none, a, b);

@@ -1,14 +1,11 @@
-"""Parses the part of C that the headers use in arithmetic."""
+"""C statements as nested tuples, from pycparser: ("call", name, arguments), ("name", path), ("number", x), and so on."""
 
 import re
 from fractions import Fraction
 
-TOKEN = re.compile(
-    r"\s*(0x[0-9a-fA-F]*\.?[0-9a-fA-F]*p[+-]?\d+f?|0x[0-9a-fA-F]+[uUlL]*|\d+\.\d*|\d+[uUlL]*|[A-Za-z_]\w*"
-    r"|->|\+\+|--|<<=?|>>=?|[-+*/|&^<>=!]=|&&|\|\||\S)"
-)
-BINARY = [["||"], ["&&"], ["|"], ["^"], ["&"], ["==", "!="], ["<", ">", "<=", ">="], ["<<", ">>"], ["+", "-"], ["*", "/", "%"]]
-TYPES = {"vf64", "vdd", "vf32", "vu64", "double", "float", "int", "uint32_t", "uint64_t", "phase_t", "symmetry_t"}
+from pycparser import CParser, c_ast
+
+TYPE = re.compile(r"\b(?:\w+_t|vdd|v[fu]\d\d)\b")
 
 
 class ProofError(Exception):
@@ -27,159 +24,66 @@ def number_of(text):
     return Fraction(int(whole + fraction, 16), 16 ** len(fraction)) * Fraction(2) ** int(exponent)
 
 
-class Parser:
-    """Parses C text into nested tuples: ("call", name, arguments), ("name", path), ("number", x), and so on."""
+def parse(text):
+    """Return the statements in a text."""
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+    types = "".join(f"typedef int {name}; " for name in sorted(set(TYPE.findall(text))))
+    try:
+        function = CParser().parse(f"{types}void f(void) {{ {text} }}").ext[-1]
+    except Exception as error:          # pycparser has moved its ParseError between versions
+        raise ProofError(f"{error} in {text}") from error
+    return [statement(node) for node in function.body.block_items or []]
 
-    def __init__(self, text):
-        self.tokens = TOKEN.findall(re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL))
-        self.at = 0
 
-    def peek(self, offset=0):
-        return self.tokens[self.at + offset] if self.at + offset < len(self.tokens) else ""
+def statement(node):
+    match node:
+        case c_ast.Compound():
+            return ("block", [statement(item) for item in node.block_items or []])
+        case c_ast.DeclList():
+            return ("block", [statement(item) for item in node.decls])
+        case c_ast.ExprList():
+            return ("block", [statement(item) for item in node.exprs])
+        case c_ast.Decl():
+            return ("assign", ("name", node.name), node.init and expression(node.init))
+        case c_ast.For():
+            return ("for", statement(node.init), expression(node.cond), statement(node.next), statement(node.stmt))
+        case c_ast.If():
+            return ("if", expression(node.cond), statement(node.iftrue), statement(node.iffalse or c_ast.Compound([])))
+        case c_ast.Return():
+            return ("return", expression(node.expr))
+        case c_ast.Assignment(rvalue=c_ast.Assignment()):       # a = b = c
+            return ("block", [statement(node.rvalue), ("assign", expression(node.lvalue), expression(node.rvalue.rvalue))])
+        case c_ast.Assignment():
+            target, value = expression(node.lvalue), expression(node.rvalue)
+            return ("assign", target, value if node.op == "=" else (node.op[:-1], target, value))
+        case c_ast.UnaryOp(op="p++" | "++" | "p--" | "--"):
+            target = expression(node.expr)
+            return ("assign", target, (node.op[-1], target, ("number", 1)))
+    return ("expression", expression(node))
 
-    def take(self, expected=None):
-        token = self.peek()
-        if expected and token != expected:
-            before = " ".join(self.tokens[max(0, self.at - 8):self.at])
-            raise ProofError(f"found {token!r} after {before!r}, expected {expected!r}")
-        self.at += 1
-        return token
 
-    def accept(self, token):
-        if self.peek() == token:
-            self.at += 1
-            return True
-        return False
-
-    def statements(self, end=""):
-        result = []
-        while self.peek() != end:
-            result.append(self.statement())
-        return result
-
-    def statement(self):
-        if self.accept("{"):
-            body = self.statements("}")
-            self.take("}")
-            return ("block", body)
-        if self.accept("for"):
-            return self.loop()
-        if self.accept("if"):
-            self.take("(")
-            condition = self.expression()
-            self.take(")")
-            then = self.statement()
-            return ("if", condition, then, self.statement() if self.accept("else") else ("block", []))
-        if self.accept("return"):
-            value = self.expression()
-            self.take(";")
-            return ("return", value)
-        self.accept("const")
-        if self.peek() in TYPES and re.match(r"\w|\*", self.peek(1)):
-            self.take()
-            return self.declaration()
-        return self.simple(";")
-
-    def loop(self):
-        self.take("(")
-        self.take("int")
-        start = self.declaration()
-        condition = self.expression()
-        self.take(";")
-        step = self.simple(")")
-        return ("for", start, condition, step, self.statement())
-
-    def declaration(self):
-        items = []
-        while True:
-            name = self.take()
-            while self.accept("["):
-                self.expression()
-                self.take("]")
-            items.append(("assign", ("name", name), self.initialiser() if self.accept("=") else None))
-            if not self.accept(","):
-                break
-        self.take(";")
-        return ("block", items)
-
-    def initialiser(self):
-        return ("struct", self.arguments("}")) if self.accept("{") else self.expression()
-
-    def simple(self, end):
-        target = self.expression()
-        operator = self.take()
-        if operator in ("++", "--"):
-            result = ("assign", target, (operator[0], target, ("number", 1)))
-        elif operator == "=":
-            value = self.expression()
-            if self.accept("="):                    # a = b = c
-                second = ("assign", value, self.expression())
-                self.take(end)
-                return ("block", [second, ("assign", target, value)])
-            result = ("assign", target, value)
-        elif operator == "+=":
-            result = ("assign", target, ("+", target, self.expression()))
-        elif operator == end:
-            return ("expression", target)
-        else:
-            raise ProofError(f"unknown statement with {operator!r}")
-        if self.peek() == "," and end == ";":
-            self.take()
-            return ("block", [result, self.simple(";")])
-        self.take(end)
-        return result
-
-    def expression(self, level=-1):
-        if level == -1:
-            condition = self.expression(0)
-            if not self.accept("?"):
-                return condition
-            then = self.expression()
-            self.take(":")
-            return ("?", condition, then, self.expression())
-        if level == len(BINARY):
-            return self.unary()
-        left = self.expression(level + 1)
-        while self.peek() in BINARY[level]:
-            left = (self.take(), left, self.expression(level + 1))
-        return left
-
-    def unary(self):
-        if self.peek() in ("-", "*", "&", "!", "~"):
-            return ("unary", self.take(), self.unary())
-        if self.peek() == "(" and self.peek(1) in TYPES:
-            self.take()
-            kind = self.take()
-            self.take(")")
-            if not self.accept("{"):
-                return ("cast", kind, self.unary())
-            members = self.arguments("}")
-            return ("struct", members)
-        return self.postfix()
-
-    def arguments(self, end):
-        result = []
-        while not self.accept(end):
-            result.append(self.expression())
-            self.accept(",")
-        return result
-
-    def postfix(self):
-        if self.accept("("):
-            value = self.expression()
-            self.take(")")
-        elif re.match(r"\d", self.peek()):
-            value = ("number", number_of(self.take()))
-        else:
-            value = ("name", self.take())
-        while True:
-            if self.accept("("):
-                value = ("call", value[1], self.arguments(")"))
-            elif self.accept("["):
-                value = ("index", value, self.expression())
-                self.take("]")
-            elif self.peek() in (".", "->"):
-                self.take()
-                value = ("member", value, self.take())
-            else:
-                return value
+def expression(node):
+    match node:
+        case c_ast.Constant():
+            return ("number", number_of(node.value))
+        case c_ast.ID():
+            return ("name", node.name)
+        case c_ast.FuncCall():
+            return ("call", node.name.name, [expression(argument) for argument in (node.args.exprs if node.args else [])])
+        case c_ast.ArrayRef():
+            return ("index", expression(node.name), expression(node.subscript))
+        case c_ast.StructRef():
+            return ("member", expression(node.name), node.field.name)
+        case c_ast.Cast():
+            return ("cast", node.to_type.type.type.names[0], expression(node.expr))
+        case c_ast.CompoundLiteral():
+            return expression(node.init)
+        case c_ast.InitList():
+            return ("struct", [expression(item) for item in node.exprs])
+        case c_ast.TernaryOp():
+            return ("?", expression(node.cond), expression(node.iftrue), expression(node.iffalse))
+        case c_ast.UnaryOp():
+            return ("unary", node.op, expression(node.expr))
+        case c_ast.BinaryOp():
+            return (node.op, expression(node.left), expression(node.right))
+    raise ProofError(f"{type(node).__name__} is not translated")

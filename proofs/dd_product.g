@@ -9,20 +9,10 @@
 #! bound DD_TIMES_DOUBLE: dd_times_double
 #! let DD_TIMES_DOUBLE = 3.001 * u * u
 #! variants FUSED=0,1
-#! mutation doubledouble.h: p.low = f64_add(p.low, f64_muladd(a.high, b.low, f64_mul(a.low, b.high))); => p.low = f64_add(p.low, f64_muladd(a.high, b.low, f64_mul(a.low, b.low)));
-#! mutation doubledouble.h: p.low = f64_muladd(a.low, b, p.low); => p.low = f64_mulsub(a.low, b, p.low);
 #@ -Eprecision=200
 a_high = 1 - a_low;
 b_high = 1 - b_low;
-#! quote doubledouble.h
-#|    vdd p = two_product(a.high, b.high);
-#|    p.low = f64_add(p.low, f64_muladd(a.high, b.low, f64_mul(a.low, b.high)));
-#|    return p;
-#! quote doubledouble.h
-#|    vdd p = two_product(a.high, b);
-#|    p.low = f64_muladd(a.low, b, p.low);
-#|    return fast_two_sum(p.high, p.low);
-#! code doubledouble.h factors
+#! code factors
 #= vdd a = {a_high, a_low}, b = {b_high, b_low};
 #= vdd x = dd_product(a, b);
 #= vdd y = dd_times_double(a, 1);

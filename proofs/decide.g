@@ -12,19 +12,7 @@
 #! constant SIXTH table/decide_rounding.h: #define SIXTH {}
 #! bound DD_ERROR: values evaluated again, of the value
 #! bound COMBINATION_ERROR: combination of cosine and sine, of its terms
-#! mutation table/decide_rounding.h: #define SIXTH 0x1.5555555555555p-3 => #define SIXTH 0x1.5555555555555p+26
-#! mutation table/direct.h: #define DD_ERROR 0x1p-94 => #define DD_ERROR 0x1p-105
-#! mutation table/decide_rounding.h: #define COMBINATION_ERROR 0x1p-100 => #define COMBINATION_ERROR 0x1p-105
-#! refused table/decide_rounding.h: first_of(sum.low, 0) + (first_of(term.low, 0) + low); => first_of(sum.low, 0) + first_of(term.low, 0);
 #@ -Eprecision=300
-#! quote table/decide_rounding.h
-#|    x.low = f64_sub(x.low, f64_mul(x.high, f64_mul(f64_mul(small, small), f64_set(SIXTH))));
-#! quote table/decide_rounding.h
-#|            l = first_of(sum.low, 0) + (first_of(term.low, 0) + low);
-#! quote table/decide_rounding.h
-#|    const double below = rounded_sum(high, low - error, dtype), above = rounded_sum(high, low + error, dtype);
-#! quote table/decide_rounding.h
-#|    const double sum = high + low, added = sum - high, rest = (high - (sum - added)) + (low - added);
 third = {{SIXTH}} * 6 - 1;
 computed = (1 + a) * (1 - Z6 * (1 + a) * (1 + a) * (1 + third) * (1 + e) + r);
 sine = 1 - Z6 + q;

@@ -19,19 +19,7 @@
 #! bound DIRECT_DD: direct_dd, sin and cos times scale
 #! bound FLOOR_DD: direct_dd, of the amplitude
 #! bound TABLE_HIGH: upper number of sin and cos
-#! mutation table/direct.h: #define TWO_PI_LOW 0x1.1a62633145c07p-52 => #define TWO_PI_LOW 0x1.1a62633145c17p-52
 #@ -Eprecision=200
-#! quote table/direct.h
-#|    vdd x = dd_product(turn, (vdd){f64_set(TWO_PI_HIGH), f64_set(TWO_PI_LOW)});
-#|    x = fast_two_sum(x.high, x.low);
-#|    vdd z = dd_product(x, x);
-#|    z = fast_two_sum(z.high, z.low);
-#|    const vdd s = dd_product(x, direct_series(z, SIN_COEFFICIENTS, SIN_LEADING, SIN_TAIL));
-#|    *sine = fast_two_sum(s.high, s.low);
-#|    *cosine = direct_series(z, COS_COEFFICIENTS, COS_LEADING, COS_TAIL);
-#! quote table/direct.h
-#|        *p = dd_times_double(*p, scale);
-#|        *q = dd_times_double(*q, scale);
 two_pi_dd = {{TWO_PI_HIGH}} + {{TWO_PI_LOW}};
 { two_pi in [{{TWO_PI_BELOW}},{{TWO_PI_ABOVE}}] /\ T <> 0 /\ |T| <= {{T_MOST}} /\ scale <> 0
   /\ |turn -/ T| <= {{PHASE_DD}} /\ |x -/ (turn * two_pi_dd)| <= {{DD_PRODUCT}}

@@ -11,20 +11,15 @@
 #! bound PHASE_DD: direct_dd, phase, relative
 #! bound PHASE_DD_ABSOLUTE: direct_dd, phase near zero, in turns
 #! variants A=near_zero,positive,negative
-#! mutation table/direct.h: turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(phase, 2), last))); => turn = fast_two_sum(turn.high, f64_add(f64_add(turn.low, phase_limb(phase, 2)), last));
-#! mutation table/direct.h: const vf64 last = f64_add(phase_limb(phase, 3), phase_limb(phase, 4)); => const vf64 last = phase_limb(phase, 3);
 #@ -Eprecision=200
-#! mutation table/direct.h: 0x1p29), f64_set(0x1p-32)); => 0x1p30), f64_set(0x1p-32));
 @rnd = float<53,ne>;
 phase_first = {{FIRST_UNIT}} * i0;
 phase_limb_1 = 1b-64 * i1;
 phase_limb_2 = 1b-96 * i2;
 phase_limb_3 = 1b-128 * i3;
 phase_limb_4 = 1b-160 * i4;
-#! code table/direct.h rounded
-#|    const vf64 last = f64_add(phase_limb(phase, 3), phase_limb(phase, 4));
-#|    vdd turn = fast_two_sum(phase->first, phase_limb(phase, 1));
-#|    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(phase, 2), last)));
+#! code rounded
+#: phase_dd last..turn
 a = phase_first + phase_limb_1;
 small = phase_limb_2 + (phase_limb_3 + phase_limb_4);
 T = a + small;

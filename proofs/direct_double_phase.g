@@ -18,24 +18,12 @@
 #! let X_MOST = 0x1.921fb54442d18p-1
 #! export FIRST_UNIT FIRST_LEAST FIRST_MOST
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
-#! quote table/direct.h
-#|INLINE vf64 double_of_integer(vu64 u, double bias) {
-#|    return f64_sub(f64_of_bits(u64_or(u, u64_set(0x4330000000000000u))), f64_set(0x1p52 + bias));
-#|}
-#! quote table/direct.h
-#|    return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1))));
-#! mutation table/direct.h: #define TWO_PI_HIGH 0x1.921fb54442d18p+2 => #define TWO_PI_HIGH 0x1.921fb54442d19p+2
-#! mutation table/direct.h: f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2)) => f64_add(phase.first, f64_add(phase_limb(&phase, 1), phase_limb(&phase, 2)))
-#! mutation table/direct.h: phase.quadrant = u64_shr(shifted, 30); => phase.quadrant = u64_shr(shifted, 31);
-#! mutation table/direct.h: u64_set(1u << 29)); => u64_set(1u << 28));
-#! mutation table/direct.h: 0x1p29), f64_set(0x1p-32)); => 0x1p28), f64_set(0x1p-32));
 @rnd = float<53,ne>;
 phase_first = {{FIRST_UNIT}} * i0;
 phase_limb_1 = 1b-64 * i1;
 phase_limb_2 = 1b-96 * i2;
-#! code table/direct.h rounded
-#|    const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
-#|    const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
+#! code rounded
+#: direct_double turn..x
 #! again exact TWO_PI_HIGH=two_pi
 a = phase_first + phase_limb_1;
 sum = rnd(a);

@@ -1,9 +1,12 @@
-"""Quotations, constants and functions of the C sources."""
+"""Constants, functions and statements of the C sources."""
 
 import re
 from fractions import Fraction
 
-from c_parser import Parser, ProofError, number_of
+from c_parser import ProofError, number_of, parse
+
+# the head of a loop or a condition
+HEAD = r"(?:for|if|while|switch) \((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) ?"
 
 
 class Headers:
@@ -13,25 +16,18 @@ class Headers:
         self.package = folder.parents[1]
         self.texts = {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(folder.rglob("*.[ch]"))}
         self.known = {}
-        if change:
-            path, old, new = change
-            self.texts[path], count = replaced(self.source(path), old, new)
-            if count != 1:
-                raise ProofError(f"{path} contains {old!r} {count} times, expected once")
+        if change:              # (path below the root, old text, new text)
+            path = re.sub("^src/posenc/(_core/c/)?", "", change[0])
+            path = path if path in self.texts else change[0].removeprefix("src/posenc/")
+            self.texts[path] = replaced(self.source(path), *change[1:])[0]
 
     def source(self, path):
         if path not in self.texts and (self.package / path).is_file():
             self.texts[path] = (self.package / path).read_text("utf-8")
         return self.texts[path]
 
-    def find(self, path, text):
-        """Refuse a quotation that does not occur exactly once; white space and comments do not matter."""
-        source = plain(self.source(path))
-        if source.count(plain(text)) != 1:
-            raise ProofError(f"{path} contains the following text {source.count(plain(text))} times, expected once:\n{text}")
-
     def capture(self, path, text):
-        """Return the number at {} in a quotation, which must occur exactly once; {_} stands for any number."""
+        """Return the number at {} in a text, which must occur exactly once; {_} stands for any number."""
         number = r"\s*(-?0x[\da-fA-F.]+(?:p[+-]?\d+)?[uUlL]*|-?\d[\d.]*[uUlL]*)(?![\w.])\s*"
         other = number.replace("(-?", "(?:-?", 1)
         parts = [other.join(re.escape(plain(piece)) for piece in part.split("{_}")) for part in text.split("{}")]
@@ -56,18 +52,28 @@ class Headers:
             if found := re.search(rf"enum {{[^}}]*\b{name} = (\d+)", text):
                 return int(found[1])
             if found := re.search(rf"(?:double|uint32_t) {name}\[.*?\] = ({{.*?}});", text, flags=re.DOTALL):
-                return self.array(Parser(found[1]))
+                return array(parse(f"int a[] = {found[1]};")[0][2])
         return None
 
-    def array(self, parser):
-        if not parser.accept("{"):
-            sign = -1 if parser.accept("-") else 1
-            return sign * Fraction(number_of(parser.take()))
-        items = []
-        while not parser.accept("}"):
-            items.append(self.array(parser))
-            parser.accept(",")
-        return items
+    def statements(self, function, *names):
+        """Return statements of a function: all of them, or those that assign the names.
+
+        FIRST..LAST are the statements from the first that assigns FIRST to the last that assigns LAST; loop:NAME is the body of
+        a loop that assigns NAME.
+        """
+        body = self.function(function)[1]
+        found = [(statement, assigned_names(statement)) for statement in split(plain(body))]
+        result = []
+        for text in names:
+            name = text.removeprefix("loop:")
+            first, _, last = name.partition("..")
+            at = [k for k, (statement, assigned) in enumerate(found)
+                  if assigned & {first, last} and (name == text or statement.startswith("for "))]
+            if not at:
+                raise ProofError(f"{function} assigns no {name}")
+            chosen = [found[k][0] for k in (range(at[0], at[-1] + 1) if last else at)]
+            result += chosen if name == text else [re.sub(HEAD, "", statement) for statement in chosen]
+        return "\n".join(result) if names else body
 
     def function(self, name):
         """Return the names of the parameters of an inline function, and its body."""
@@ -76,6 +82,40 @@ class Headers:
             if found:
                 return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2] or found[3]
         raise ProofError(f"the sources have no function {name}")
+
+
+def array(node):
+    """Return the numbers of an initialiser."""
+    if node[0] == "struct":
+        return [array(item) for item in node[1]]
+    return -array(node[2]) if node[0] == "unary" else Fraction(node[1])
+
+
+def split(body):
+    """Return the statements in the body of a function, without the heads of blocks."""
+    result, depth, start = [], 0, 0
+    for i, character in enumerate(body):
+        before = body[start:i].strip()
+        is_block = not depth and (not before.endswith(("=", ")")) or re.match(rf"{HEAD}$|(else|do)$", before) is not None)
+        if character == "(" or character == "{" and not is_block:
+            depth += 1
+        elif character == ")" or character == "}" and depth:
+            depth -= 1
+        elif character in "{}" or character == ";" and not depth:
+            if character == ";":
+                result.append(f"{before};")
+            start = i + 1
+    return result
+
+
+def assigned_names(statement):
+    """Return the names to which a statement assigns, with "_" for "->" and "." and without indices."""
+    text = re.sub(rf"^(else )?({HEAD})*|\w \*(const )?\w+ =.*", "", statement)         # no pointers
+    if stored := re.match(r"f(?:32|64)_store\(([\w>.-]+)", text):
+        return {re.sub(r"->|\.", "_", stored[1])}
+    while re.search(r"\([^()]*\)|{[^{}]*}", text):
+        text = re.sub(r"\([^()]*\)|{[^{}]*}", "", text)
+    return {re.sub(r"->|\.", "_", name) for name in re.findall(r"([\w>.-]+)(?:\[[^]]*\])* [+-]?=(?!=)", text)}
 
 
 def replaced(text, old, new, between=r"\s+"):

@@ -10,17 +10,9 @@
 #! let MAGNITUDE = 11.81 * u
 #! bound MAGNITUDE: M, computed
 #! variants FUSED=0,1
-#! mutation table/advance.h: f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(o->fixed_magnitude + i)) => f64_muladd(f64_abs(q0.high), f64_abs(s.low), f64_load(o->fixed_magnitude + i))
-#! mutation table/advance.h: f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p)); => f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_q));
-#! quote table/advance.h
-#|            for (int r = 0; r < HALF; r++, sine += 2 * TILE)
-#|                if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
-#! code table/advance.h factors SUFFIX=_1 p_i_high=p q_i_high=ZERO q0_high=ZERO s_high=s job_offsets_reach=reach POSITIVE=1
-#|        const vf64 abs_p = f64_abs(p_i.high), abs_q = f64_abs(q_i.high), reach = f64_load(job->offsets->reach + column);
-#=
-#|        f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p));
-#=
-#|        const vf64 magnitude = f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(o->fixed_magnitude + i));
+#! code factors SUFFIX=_1 p_i_high=p q_i_high=ZERO q0_high=ZERO s_high=s job_offsets_reach=reach POSITIVE=1
+#: origin_of abs_p o_fixed_magnitude
+#: anchor_of magnitude
 #! again factors SUFFIX=_2 p_i_high=ZERO q_i_high=q q0_high=q s_high=s job_offsets_reach=reach POSITIVE=1
 M1 = 1 * Reach + 1;
 M2 = 1 * Sin + 1 * Reach;

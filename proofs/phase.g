@@ -11,15 +11,6 @@
 #! constant ALL kernel.h: POSITION_LIMBS = {}
 #! constant DD_LIMBS table/direct.h: enum { PHASE_LIMBS = {} }
 #! constant DOUBLE_LIMBS table/direct.h: direct_phase(spec, position, column, lanes, {}, 0)
-#! quote table/direct.h
-#|        const int shift = spec->integer_limbs + position->exponent + a + skip;
-#|        for (int i = 0; i <= limbs; i++) {
-#! quote table/direct.h
-#|            if (i) sum[i - 1] = u64_add(sum[i - 1], u64_shr(product, 32));
-#! mutation table/direct.h: direct_phase(spec, position, column, lanes, 3, 0) => direct_phase(spec, position, column, lanes, 2, 0)
-#! refused table/direct.h: for (int i = 0; i <= limbs; i++) { => for (int i = 0; i < limbs; i++) {
-#! mutation kernel.h: POSITION_LIMBS = 38 => POSITION_LIMBS = 76
-#! mutation _core/frequencies.py: SIGNIFICANT_BITS = 256 => SIGNIFICANT_BITS = 192
 dropped_double = {{ALL}} * p * f3 + l3 + e;
 dropped_dd = {{ALL}} * p * f5 + l5 + e;
 { p in [0,1b32] /\ f3 in [0,{{2**(-32*(DOUBLE_LIMBS+1))}}] /\ l3 in [0,{{2**(-32*DOUBLE_LIMBS)}}] /\ |e| <= {{2 * 2**(64 - SIGNIFICANT)}}

@@ -11,21 +11,14 @@
 #! bound ROTATION: rotation in double, correctly rounded factors
 #! bound ROTATION_DIRECT: rotation in double, factors evaluated directly
 #! variants FUSED=0,1 FACTORS=rounded,direct
-#! mutation rope/pairs.h: v->a[i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[i] = f64_muladd(a, c, f64_mul(b, s));
-#! mutation rope/pairs.h: vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)) => vf64 x = f64_add(f64_mul(a, c), f64_mul(b, s))
-#! mutation rope/pairs.h: value = factors[0] * c + factors[1] * s; => value = factors[0] * c - factors[1] * s;
-#! quote rope/pairs.h
-#|            const double *const at = factors + factor_index(pair, 2, 0) + i * LANES;
-#! code rope/pairs.h factors SUFFIX=_1 v_a=a v_b=b at=c at_FACTOR_PAIRS=ZERO
-#|            const vf64 c = f64_load(at), s = f64_load(at + FACTOR_PAIRS), a = v->a[i], b = v->b[i];
-#|            v->a[i] = f64_mulsub(a, c, f64_mul(b, s));
-#|            v->b[i] = f64_muladd(b, c, f64_mul(a, s));
+#! code factors SUFFIX=_1 v_a=a v_b=b at=c at_FACTOR_PAIRS=ZERO
+#: rotate_in_double c v_a v_b
 #! again factors SUFFIX=_2 v_a=a v_b=b at=ZERO at_FACTOR_PAIRS=s
-#! code rope/pairs.h factors SUFFIX=_3 s=ZERO
-#|        vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
+#! code factors SUFFIX=_3 s=ZERO
+#: round_pairs x
 #! again factors SUFFIX=_4 c=ZERO
-#! code rope/pairs.h factors SUFFIX=_5 factors=a s=ZERO
-#|        const double value = factors[0] * c + factors[1] * s;
+#! code factors SUFFIX=_5 factors=a s=ZERO
+#: undecided_value value
 #! again factors SUFFIX=_6 factors=b c=ZERO
 { {{hypotheses}}
 #? FACTORS=rounded /\ |c -/ C| <= {{u + 2**-40*u}} /\ |s -/ S| <= {{u + 2**-40*u}} -> |v_a_1 -/ (a * C)| <= {{ROTATION}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION}}

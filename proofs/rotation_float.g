@@ -19,26 +19,10 @@
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
 #! variants FUSED=0,1
-#! mutation rope/factors.h: u64_set(~(((uint64_t)1 << 40) - 1)) => u64_set(~(((uint64_t)1 << 41) - 1))
-#! mutation rope/factors.h: u64_set(~(((uint64_t)1 << 40) - 1)) => u64_set(~(((uint64_t)1 << 39) - 1))
-#! mutation rope/factors.h: u64_set((uint64_t)1 << 39) => u64_set((uint64_t)1 << 38)
-#! mutation rope/pairs.h: v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low))); => v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c, f32_mul(b, s_low)));
 #@ -Eprecision=200
 @rnd = float<24,ne>;
-#! quote rope/factors.h
-#|            const vf64 top[2] = {upper_bits(number[0]), upper_bits(number[1])};
-#|            upper[g] = f32_of_f64(top[0], top[1]);
-#|            lower[g] = f32_of_f64(f64_sub(number[0], top[0]), f64_sub(number[1], top[1]));
-#! quote rope/factors.h
-#|        for (int i = 0; i < FACTOR_PAIRS; i++) numbers[i] = (is_sine ? sign : unit) * row[i];
-#! quote rope/pairs.h
-#|        const float *const at = float_factors(factors, pair, g, dtype, interleaved);
-#|        const vf32 c = f32_load(at), c_low = f32_load(at + FACTOR_PAIRS);
-#|        const vf32 s = f32_load(at + 2 * FACTOR_PAIRS), s_low = f32_load(at + 3 * FACTOR_PAIRS);
-#|        const vf32 a = v->a[g], b = v->b[g];
-#! code rope/pairs.h rounded SUFFIX=_u a=a b=b c=c s=s c_low=ZERO s_low=ZERO
-#|        v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));
-#|        v->b[g] = f32_add(f32_muladd(b, c, f32_mul(a, s)), f32_muladd(b, c_low, f32_mul(a, s_low)));
+#! code rounded SUFFIX=_u a=a b=b c=c s=s c_low=ZERO s_low=ZERO
+#: rotate_in_float v_a v_b
 #! again factors PRECISION=24 SUFFIX=_c c=ZERO s=ZERO s_low=ZERO a=a b=b c_low=c_low
 #! again factors PRECISION=24 SUFFIX=_s c=ZERO s=ZERO c_low=ZERO a=a b=b s_low=s_low
 ac = rnd(a * c);

@@ -16,23 +16,6 @@
 #! let UNIT = [2**16, 1, 1]
 #! let MARGIN = [2**16, (WORDS_FLOAT + 1) / 2, (WORDS_FLOAT + 1) / 2]
 #! variants I=0..2 WRAPPED=no,yes
-#! refused rope/pairs.h: test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->b[g]), g == 0); => test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->a[g]), g == 0);
-#! refused rope/pairs.h: u16_odd(x[0], x[1]), u16_odd(y[0], y[1]) => u16_odd(x[0], x[1]), u16_odd(y[0], y[0])
-#! mutation rope/pairs.h: half + words / 2, dtype); => half + words / 1, dtype);
-#! mutation rope/pairs.h: words = dtype == FLOAT32 ? 2 : 9; => words = dtype == FLOAT32 ? 1 : 9;
-#! mutation rope/pairs.h: half = dtype == BFLOAT16 ? 1u << 15 : 1u << 12 => half = dtype == BFLOAT16 ? 1u << 15 : 1u << 11
-#! quote rope/pairs.h
-#|    set_words(l.addend, 1u << below, half + words / 2, dtype);
-#|    set_words(l.mask, 0x7fff, 2 * half - 1, dtype);
-#|    set_words(l.least, (bias - lowest + 1) << below, words, dtype);
-#! quote rope/pairs.h
-#|    return u64_and(u16_add(x, u64_load(limits->addend)), u64_load(limits->mask));
-#! quote rope/pairs.h
-#|        test_pairs(&tests, limits, u16_odd(x[0], x[1]), u16_odd(y[0], y[1]), g == 0);
-#! quote rope/pairs.h
-#|        test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->b[g]), g == 0);
-#! quote rope/pairs.h
-#|    const vu64 missing = u16_excess(u64_load(limits->least), tests->least);
 sum = w + {{ADDENDS[I]}};
 rest = sum - {{2 * HALVES[I]}};
 d = w * {{UNIT[I]}} + r;

@@ -12,20 +12,15 @@
 #! bound ROTATION_SPLIT: rotation in double, split factors, correctly rounded
 #! bound ROTATION_SPLIT_DIRECT: rotation in double, split factors, evaluated directly
 #! variants FACTORS=rounded,direct
-#! mutation rope/pairs.h: f64_add(upper[i], lower[i]) => f64_sub(upper[i], lower[i])
-#! mutation rope/factors.h: u64_set(~(((uint64_t)1 << 40) - 1)) => u64_set(~(((uint64_t)1 << 41) - 1))
 #@ -Eprecision=200
-#! code rope/pairs.h factors SUFFIX=_c upper=c_upper lower=c_low
-#|    for (int i = 0; i < 2; i++) f64_store(to + i * LANES, f64_add(upper[i], lower[i]));
+#! code factors SUFFIX=_c upper=c_upper lower=c_low
+#: store_sums to
 #! again factors SUFFIX=_s upper=s_upper lower=s_low
-#! quote rope/pairs.h
-#|        store_sums(v->c + i, f32_load(at), f32_load(at + FACTOR_PAIRS));
-#|        store_sums(v->s + i, f32_load(at + 2 * FACTOR_PAIRS), f32_load(at + 3 * FACTOR_PAIRS));
-#! code rope/pairs.h factors SUFFIX=_1 c=to_c s=ZERO
-#|        vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
+#! code factors SUFFIX=_1 c=to_c s=ZERO
+#: round_pairs x
 #! again factors SUFFIX=_2 c=ZERO s=to_s
-#! code rope/pairs.h factors SUFFIX=_3 factors=a c=to_c s=ZERO
-#|        const double value = factors[0] * c + factors[1] * s;
+#! code factors SUFFIX=_3 factors=a c=to_c s=ZERO
+#: undecided_value value
 #! again factors SUFFIX=_4 factors=b c=ZERO s=to_s
 { {{hypotheses}} /\ |c_upper + c_low -/ c| <= {{SMALL * 2**-24}} /\ |s_upper + s_low -/ s| <= {{SMALL * 2**-24}}
 #? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}}

@@ -12,9 +12,6 @@
 #! let WIDTH = [BITS_FLOAT32, BITS_FLOAT16, BITS_BFLOAT16]
 #! let PRECISION = [24, 11, 8]
 #! variants TYPE=0..2
-#! mutation table/decide_rounding.h: const int drop = 53 - format.precision; const vu64 half => const int drop = 52 - format.precision; const vu64 half
-#! mutation table/decide_rounding.h: half = u64_set((uint64_t)1 << (drop - 1)), => half = u64_set((uint64_t)1 << (drop - 2)),
-#! mutation rounding.h: return (format_t){11, -14, => return (format_t){12, -14,
 @cut = fixed<{{DROP - WIDTH[TYPE]}},dn>;
 half = {{2**(DROP - WIDTH[TYPE] - LESS)}};
 r = cut(b + half);

@@ -18,28 +18,12 @@
 #! bound DD_ERROR: float64 rows, tested with this error, of M
 #! bound DIRECT_DD_FLOOR: float64 rows, of the amplitude
 #! variants FUSED=0,1
-#! mutation table/direct.h: #define DD_ERROR 0x1p-94 => #define DD_ERROR 0x1p-99
-#! mutation table/direct.h: #define DIRECT_DD_FLOOR 0x1p-110 => #define DIRECT_DD_FLOOR 0x1p-112
-#! mutation table/advance.h: above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest)); => above->low = f64_add_fma(above->low, x_rest);
-#! mutation table/advance.h: const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.high, x.low)); => const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.low, x.low));
 #@ -Eprecision=200
 p_high = 1 + ep - p_low;
 c_high = 1 + ec - c_low;
-#! code table/advance.h factors SUFFIX=_1 a_p=p_high a_p_low=p_low a_q=ZERO a_q_low=ZERO fine=c_high fine_low=c_low fine_TILE=ZERO fine_low_TILE=ZERO
-#|    const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
-#|    const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
-#|    const vdd x = two_product(p.high, c.high), y = two_product(q.high, s.high);
-#|    const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.high, x.low));
-#|    const vf64 y_rest = f64_muladd(q.high, s.low, f64_muladd(q.low, s.high, y.low));
-#|    *above = two_sum(x.high, y.high);
-#|    *below = two_difference(x.high, y.high);
-#|    above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest));
-#|    below->low = f64_add_fma(below->low, f64_sub(x_rest, y_rest));
+#! code factors SUFFIX=_1 a_p=p_high a_p_low=p_low a_q=ZERO a_q_low=ZERO fine=c_high fine_low=c_low fine_TILE=ZERO fine_low_TILE=ZERO
+#: advance_dd
 #! again factors SUFFIX=_2 a_q=p_high a_q_low=p_low a_p=ZERO a_p_low=ZERO fine_TILE=c_high fine_low_TILE=c_low fine=ZERO fine_low=ZERO
-#! quote table/decide_rounding.h
-#|    const vf64 below = f64_add(sum.high, f64_sub(sum.low, error)), above = f64_add_fma(sum.high, f64_add_fma(sum.low, error));
-#! quote table/advance.h
-#|            f64_store(a->error + i, f64_muladd(magnitude, f64_set(DD_ERROR), absolute_term));
 cross = p_high * c_low + p_low * c_high;
 pc = p_high * c_high + cross;
 { |ep| <= {{ANCHORS_DD}} /\ |p_low| <= {{1.0001*u}} /\ |ec| <= {{DIRECT_DD}} /\ |c_low| <= {{1.0001*u}} /\ {{hypotheses}}

@@ -11,20 +11,10 @@
 #! let ROWS_DOUBLE = 11.81 * u
 #! bound ROWS_DOUBLE: rows in double, of M
 #! variants FUSED=0,1
-#! mutation table/advance.h: *above = f64_muladd(p, cosine, y); => *above = f64_mulsub(p, cosine, y);
-#! refused table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_add(f64_mul(p0.high, c.high), f64_mul(q0.high, s.high)));
-#! mutation table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_mulsub(p0.high, c.high, f64_mul(q0.high, s.high)));
-#! mutation table/advance.h: f64_store(a->q + i, f64_sub(f64_mul(q0.high, c.high), f64_mul(p0.high, s.high))); => f64_store(a->q + i, f64_sub(f64_mul(p0.high, c.high), f64_mul(q0.high, s.high)));
-#! code table/advance.h factors SUFFIX=_1 o_p=p0 o_q=ZERO high=c high_TILE=ZERO o_p_low=ZERO o_q_low=ZERO low=ZERO low_TILE=ZERO fine=cc fine_TILE=ZERO
-#|        const vdd c = dd_load(high + i, low + i), s = dd_load(high + TILE + i, low + TILE + i);
-#|        const vdd p0 = dd_load(o->p + i, o->p_low + i), q0 = dd_load(o->q + i, o->q_low + i);
-#=
-#|            f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high)));
-#|            f64_store(a->q + i, f64_sub(f64_mul(q0.high, c.high), f64_mul(p0.high, s.high)));
+#! code factors SUFFIX=_1 o_p=p0 o_q=ZERO high=c high_TILE=ZERO o_p_low=ZERO o_q_low=ZERO low=ZERO low_TILE=ZERO fine=cc fine_TILE=ZERO
+#: anchor_of c p0 a_p a_q
 #= p = a->p; q = a->q;
-#|    const vf64 cosine = f64_load(fine), y = f64_mul(q, f64_load(fine + TILE));
-#|    *above = f64_muladd(p, cosine, y);
-#|    *below = f64_mulsub(p, cosine, y);
+#: advance
 #! again factors SUFFIX=_2 o_p=ZERO o_q=q0 high=ZERO high_TILE=s o_p_low=ZERO o_q_low=ZERO low=ZERO low_TILE=ZERO fine=cc fine_TILE=ZERO
 #! again factors SUFFIX=_3 o_p=ZERO o_q=q0 high=c high_TILE=ZERO o_p_low=ZERO o_q_low=ZERO low=ZERO low_TILE=ZERO fine=ZERO fine_TILE=ss
 #! again factors SUFFIX=_4 o_p=p0 o_q=ZERO high=ZERO high_TILE=s o_p_low=ZERO o_q_low=ZERO low=ZERO low_TILE=ZERO fine=ZERO fine_TILE=ss

@@ -13,19 +13,11 @@
 #! let LOW = 5 * u
 #! bound SIN_SERIES: direct_dd, series of sin
 #! variants FUSED=0,1 K=0..SIN_LEADING-1
-#! mutation doubledouble.h: s.low = f64_add(s.low, f64_add(a.low, b.low)); => s.low = f64_add(s.low, f64_sub(a.low, b.low));
-#! mutation table/direct.h: r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(leading[k][1])}, dd_product(z, r)); => r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(0)}, dd_product(z, r));
 #@ -Eprecision=200
 @rnd = float<53,ne>;
-#! quote doubledouble.h
-#|INLINE vdd dd_fast_sum(vdd a, vdd b) {
-#|    vdd s = fast_two_sum(a.high, b.high);
-#|    s.low = f64_add(s.low, f64_add(a.low, b.low));
-#|    return s;
-#|}
-#! code table/direct.h rounded leading=SIN_COEFFICIENTS k={{K}}
+#! code rounded leading=SIN_COEFFICIENTS k={{K}}
 #= vdd z = {z_high, z_low}, r = {i_high, i_low};
-#|        r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(leading[k][1])}, dd_product(z, r));
+#: direct_series loop:r
 z = z_high + z_low;
 i = i_high + i_low;
 cross = z_high * i_low + z_low * i_high;

@@ -8,12 +8,10 @@
 #! bound SIN_TAIL_DD: direct_dd, terms of sin in double
 #! bound COS_TAIL_DD: direct_dd, terms of cos in double
 #! variants FUSED=0,1
-#! mutation table/direct.h: t = f64_muladd(t, z.high, f64_set(tail[k])); => t = f64_mulsub(t, z.high, f64_set(tail[k]));
 @rnd = float<53,ne>;
-#! code table/direct.h rounded tail=SIN_TAIL SUFFIX=_s
+#! code rounded tail=SIN_TAIL SUFFIX=_s
 #= vdd z = {z_high, z_low};
-#|    vf64 t = f64_set(tail[TAIL - 1]);
-#|    for (int k = TAIL - 2; k >= 0; k--) t = f64_muladd(t, z.high, f64_set(tail[k]));
+#: direct_series t
 #! again exact tail=SIN_TAIL z_high=Z z_low=ZERO SUFFIX=_se
 #! again rounded tail=COS_TAIL SUFFIX=_c
 #! again exact tail=COS_TAIL z_high=Z z_low=ZERO SUFFIX=_ce

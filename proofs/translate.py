@@ -1,6 +1,6 @@
 """Translate statements of the C headers to definitions in Gappa's language.
 
-The translator executes the statements of a quotation one by one.  It represents a floating-point number by the text of an
+The translator executes the statements one by one.  It represents a floating-point number by the text of an
 expression, and an integer by its value, so loops over integers are unrolled.  Inline functions are executed, too, except
 two_sum, fast_two_sum, two_difference and two_product.  These are replaced by their theorems: the lower number of the result is
 the exact rounding error.  A condition on a floating-point number is refused, because its result is unknown.
@@ -9,7 +9,7 @@ the exact rounding error.  A condition on a floating-point number is refused, be
 import re
 from fractions import Fraction
 
-from c_parser import Parser, ProofError
+from c_parser import ProofError, parse
 
 OPAQUE = {"direct_phase", "phase_limb", "symmetry_of", "apply_symmetry", "direct_double", "direct_dd"}     # not translated
 LOADS = {"f64_load", "f32_load", "f64_load_f32"}
@@ -82,7 +82,7 @@ class Translator:
         self.variables = {**dict(variables), "FUSED": int(fused)}
 
     def run(self, text):
-        for statement in Parser(text).statements():
+        for statement in parse(text):
             self.execute(statement)
 
     def definitions(self):

@@ -1,76 +1,87 @@
 #!/usr/bin/env python3
-"""Apply the faults of faults.toml one by one to a copy of the tree, and run the tests: each fault must make a test fail.
+"""Make the changes of faults.txt one by one in a copy of the tree: a test or a proof must fail.
 
-A fault replaces text that occurs exactly once in a file.  The test files that it names run first; if they pass, the whole
-default suite runs.  The exit code is 1 if the tests miss a fault.  Faults in posenc.torch need PyTorch.
+The test files or the proof that a line names run first; if they pass, the whole default suite of tests runs.  The exit code is
+1 if a fault is missed.  Faults in posenc.torch need PyTorch, and proofs need Gappa and Sollya.
 """
 
 import argparse
 import importlib.util
 import os
-import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-TABLE = Path(__file__).with_name("faults.toml")
+import prove  # adds proofs/ to the path
+from headers import replaced
+
+LIST = Path(__file__).with_name("faults.txt")
 COMPILED = (".c", ".h", ".pyx", ".pxd", ".pxi")
 LONGEST = 1800              # seconds; a fault may cause a deadlock
 
 
+class Fault(NamedTuple):
+    file: str
+    finders: list[str]          # test files, or a proof
+    old: str
+    new: str
+
+    def __str__(self):
+        return f"{self.file}: `{self.old}` to `{self.new}`" if self.new else f"{self.file}: without `{self.old}`"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("words", nargs="*", metavar="WORD", help="run only faults whose file, text or tests contain a word")
+    parser.add_argument("words", nargs="*", metavar="WORD",
+                        help="run only faults whose file, text, tests or proof contain a word")
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="use N copies of the tree side by side")
     parser.add_argument("--named", action="store_true", help="run only the named test files, not the default suite")
     parser.add_argument("--check", action="store_true", help="only check that the texts occur exactly once")
     args = parser.parse_args()
-    faults = read_table()
+    faults = read_list()
     if args.check:
         print(f"{len(faults)} faults")
         return 0
-    chosen = [f for f in faults if not args.words or any(word in str(f.values()) for word in args.words)]
+    chosen = [f for f in faults if not args.words or any(word in part for part in (str(f), *f.finders) for word in args.words)]
     if not importlib.util.find_spec("torch"):
-        chosen = [f for f in chosen if "/torch/" not in f["file"]]
-    check_clean(chosen)
-    waiting = queue.SimpleQueue()
-    for fault in sorted(chosen, key=lambda f: f["file"].endswith(COMPILED)):        # grouped, because this needs fewer builds
-        waiting.put(fault)
+        chosen = [f for f in chosen if "/torch/" not in f.file]
+    proofs = [f for f in chosen if not f.finders[0].endswith(".py")]
+    others = sorted((f for f in chosen if f not in proofs), key=lambda f: f.file.endswith(COMPILED))        # fewer builds
+    found = {str(f): f.finders[0] for f in proofs if prove.finds(f.finders[0], (f.file, f.old, f.new))}
+    if others:
+        check_clean(others)
     with ThreadPoolExecutor(args.jobs) as pool:
-        for worker in [pool.submit(work, waiting, args.named) for _ in range(args.jobs)]:
-            worker.result()
-    print("\n| file | fault | caught by |\n|---|---|---|")
+        for result in pool.map(lambda k: work(others[k :: args.jobs], args.named), range(args.jobs)):
+            found |= result
     for fault in chosen:
-        print(f"| {fault['file']} | {shown(fault)} | {fault.get('caught') or '**nothing**'} |")
-    missed = [f for f in chosen if not f.get("caught")]
-    print(f"\n{len(chosen)} faults, {len(missed)} not caught")
-    return bool(missed)
+        print(f"{fault}: {found.get(str(fault)) or 'NOT FOUND'}")
+    print(f"{len(chosen)} faults, {len(chosen) - len(list(filter(None, found.values())))} not found")
+    return len(found) < len(chosen) or not all(found.values())
 
 
-def read_table():
+def read_list():
     """Return the faults, or end the program if the text of a fault does not occur exactly once."""
-    faults = tomllib.loads(TABLE.read_text("utf-8"))["fault"]
-    wrong = []
-    for fault in faults:
-        count = (ROOT / fault["file"]).read_text("utf-8").count(fault["old"])
-        if count != 1 or fault["old"] == fault["new"]:
-            wrong.append(f"{fault['file']}: {fault['old']!r} occurs {count} times, expected once")
-        wrong += [f"{test} does not exist" for test in fault["tests"].split() if not (ROOT / "tests" / test).exists()]
+    faults, wrong, file = [], [], ""
+    for line in re.sub(r"\n {8,}", " ", LIST.read_text("utf-8")).splitlines():
+        if not line.startswith("    "):
+            file = line
+            continue
+        finders, change = line.strip().split(": ", 1)
+        faults.append(Fault(file, finders.split(), *(text.strip() for text in f"{change} ".split(" => "))))
+        count = replaced((prove.ROOT / file).read_text("utf-8"), *faults[-1][2:])[1]
+        if count != 1:
+            wrong.append(f"{faults[-1]}: {count} occurrences, expected one")
+        folders = prove.ROOT / "tests", prove.PROOFS
+        wrong += [f"{name} does not exist" for name in faults[-1].finders if not any((f / name).exists() for f in folders)]
     if wrong:
         sys.exit("\n".join(wrong))
     return faults
-
-
-def shown(fault):
-    text = f"`{fault['old']}` to `{fault['new']}`" if fault["new"] else f"without `{fault['old']}`"
-    return " ".join(text.split()).replace("|", "\\|") + (f"; {fault['note']}" if "note" in fault else "")
 
 
 # ---- a copy of the tree ---------------------------------------------------------------------------------------------
@@ -78,45 +89,38 @@ def shown(fault):
 
 def copied(folder):
     copy = Path(folder, "posenc")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=prove.ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, copy / name)
+        shutil.copy(prove.ROOT / name, copy / name)
     return copy
 
 
 def check_clean(faults):
-    """End the program if a named test fails without a fault, because this test would seem to catch every fault."""
+    """End the program if a named test fails without a fault, because this test would seem to find every fault."""
     with tempfile.TemporaryDirectory(prefix="posenc-faults-") as folder:
         copy = copied(folder)
         build(copy)
-        if failed := run_tests(copy, sorted({f"tests/{test}" for fault in faults for test in fault["tests"].split()})):
+        if failed := run_tests(copy, sorted({name for fault in faults for name in fault.finders})):
             sys.exit(f"{failed} fails without a fault")
 
 
-def work(waiting, named_only):
+def work(faults, named_only):
+    """Return what finds each fault."""
+    result, stale = {}, True
     with tempfile.TemporaryDirectory(prefix="posenc-faults-") as folder:
         copy = copied(folder)
-        stale = True
-        while not waiting.empty():
-            try:
-                fault = waiting.get_nowait()
-            except queue.Empty:
-                return
-            begin = time.monotonic()
-            path = copy / fault["file"]
-            text = path.read_text("utf-8")
-            path.write_text(text.replace(fault["old"], fault["new"]), "utf-8")
-            compiled = path.suffix in COMPILED
+        for fault in faults:
+            begin, path = time.monotonic(), copy / fault.file
+            text, compiled = path.read_text("utf-8"), path.suffix in COMPILED
+            path.write_text(replaced(text, fault.old, fault.new)[0], "utf-8")
             if stale or compiled:
                 build(copy)
-            fault["caught"] = run_tests(copy, [f"tests/{test}" for test in fault["tests"].split()])
-            if not fault["caught"] and not named_only:
-                fault["caught"] = run_tests(copy, [])
+            found = run_tests(copy, fault.finders) or not named_only and run_tests(copy, [])
             path.write_text(text, "utf-8")
-            stale = compiled
-            result = f"caught by {fault['caught']}" if fault["caught"] else "NOT CAUGHT"
-            print(f"{fault['file']}: {shown(fault)}: {result} ({time.monotonic() - begin:.0f} s)", flush=True)
+            result[str(fault)], stale = found, compiled
+            print(f"{fault}: {found or 'NOT FOUND'} ({time.monotonic() - begin:.0f} s)", flush=True)
+    return result
 
 
 def environment(copy):
@@ -131,8 +135,9 @@ def build(copy):
         sys.exit(f"the build ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
-def run_tests(copy, files):
+def run_tests(copy, names):
     """Return the first test that failed, or the signal or time limit that ended the tests; "" if all passed."""
+    files = [f"tests/{name}" for name in names]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *files]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(

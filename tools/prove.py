@@ -4,8 +4,7 @@
     tools/prove.py [WORD ...]                 the scripts whose names contain a word; default: all
     tools/prove.py --write                    also writes the table to docs/data/proofs.json; run benchmarks/pages.py afterwards
     tools/prove.py --fast [WORD ...]          proves, but does not search for the smallest bound that can be proved
-    tools/prove.py --check [WORD ...]         only lists the quotations that are not in the sources; needs neither program
-    tools/prove.py --mutations [WORD ...]     lowers each bound, and makes each change that a script lists: see below
+    tools/prove.py --check [WORD ...]         only reads the sources; needs neither program
     tools/prove.py --show SCRIPT [NAME=VALUE ...]     prints what Gappa or Sollya reads
 
 Each proof is also run with a false conclusion.  This run must fail; if it succeeds, the hypotheses contradict each other.
@@ -19,13 +18,11 @@ to src/posenc for Python and Cython:
     bound NAME: DESCRIPTION         a bound that this script proves and that has a row in the table
     export NAME ...                 definitions, and bounds without a row, that other scripts may use
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
-    quote PATH                      the lines "#|" that follow must occur in the source, exactly once
-    code PATH MODE [SETTING ...]    like `quote`, and the lines are replaced by their translation; lines "#=" are translated,
-                                    too, but are not in the source; each run of lines "#|" between them is one quotation
+    code MODE [SETTING ...]         is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..." takes the
+                                    statements of a function that assign the names, or all of them: A..B takes those from A to
+                                    B, loop:NAME the body of a loop.  "#= TEXT" is C text that is not in the sources
     again MODE [SETTING ...]        translates the last code once more
     repeat NAME=30..1 TEXT          is replaced by one TEXT for each value
-    mutation PATH: OLD => NEW       a change of the source; the proof must fail, even if the quotation is changed, too
-    refused PATH: OLD => NEW        a change of the source that only the quotations detect
 
 MODE selects how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting is
 
@@ -44,9 +41,6 @@ If neither the code nor a setting defines a variable, it is a name in Gappa's la
     {{hypotheses}}          the bounds of the factors of mode "factors"
     #? NAME=VALUE TEXT      TEXT in the runs with this variant, nothing in other runs
     #@ OPTION               an option of Gappa, which reads it from this comment
-
---mutations makes each change in a copy of the sources.  If a quotation is refused, the same change is made in the script, and
-the proof is run again.  The results are counted; a result that differs from the one in the script is an error.
 """
 
 import argparse
@@ -68,12 +62,10 @@ DATA = ROOT / "docs/data/proofs.json"
 sys.path.insert(0, str(PROOFS))
 
 from c_parser import ProofError, number_of  # noqa: E402
-from headers import Headers, replaced  # noqa: E402
+from headers import Headers  # noqa: E402
 from translate import ZERO, Real, Translator, gappa_number  # noqa: E402
 
 U = Fraction(1, 2**53)
-FAILED, REFUSED, PROVED = "failed", "refused only", "still proved"      # results of a mutation
-AGAIN = "refused, and failed when quoted again"
 LONGEST = 120               # seconds of a run
 FUNCTIONS = {"N": lambda text: Fraction(number_of(text)), "u": U, "abs": abs, "enumerate": enumerate, "max": max, "min": min,
              "sum": sum}
@@ -82,11 +74,11 @@ FUNCTIONS = {"N": lambda text: Fraction(number_of(text)), "u": U, "abs": abs, "e
 class Script:
     """A script of proofs/: `headers` are the sources; `changed` overrides the values of some bounds."""
 
-    def __init__(self, path, headers, changed=None, requoted=None):
-        self.path, self.headers, self.changed, self.requoted = path, headers, changed or {}, requoted
-        self.names, self.bounds, self.mutations, self.variants, self.origin, self.exports = {}, {}, [], {}, {}, set()
+    def __init__(self, path, headers, changed=None):
+        self.path, self.headers, self.changed = path, headers, changed or {}
+        self.names, self.bounds, self.variants, self.origin, self.exports = {}, {}, {}, {}, set()
         self.parts = []                 # the text between directives, and the blocks of code
-        self.errors = []                # of refused quotations
+        self.errors = []                # of constants and statements that are not in the sources
         lines = path.read_text("utf-8").splitlines()
         while lines:
             line = lines.pop(0)
@@ -94,18 +86,15 @@ class Script:
                 self.parts.append(line)
                 continue
             word, _, rest = line[2:].strip().partition(" ")
-            quotation = []
-            while lines and lines[0].startswith(("#|", "#=")):
-                quotation.append(lines.pop(0)[1:])
-            quotation = "\n".join(quotation)
-            if requoted and word not in ("mutation", "refused"):
-                rest, quotation = (replaced(text, *requoted, r"\s+(?:\|\s+)?")[0] for text in (rest, quotation))
-            getattr(self, f"read_{word}")(rest, quotation)
+            code = []
+            while lines and lines[0].startswith(("#:", "#=")):
+                code.append(lines.pop(0))
+            getattr(self, f"read_{word}")(rest, code)
         if self.errors:
             raise ProofError(*self.errors)
 
     def found(self, find, *arguments):
-        """Return find(*arguments), or 1 if it refuses the quotation, so that the other quotations are read, too."""
+        """Return find(*arguments), or 1 if it fails, so that the other directives are read, too."""
         try:
             return find(*arguments)
         except ProofError as error:
@@ -124,7 +113,7 @@ class Script:
     def read_from(self, rest, _):
         other, names = rest.split(": ")
         try:
-            script = imported(other, self.headers, self.requoted)
+            script = imported(other, self.headers)
         except ProofError as error:
             self.errors += error.args
             self.names.update(dict.fromkeys(names.split(), 1))
@@ -157,27 +146,10 @@ class Script:
         for k in range(first, last + 1) if first <= last else range(first, last - 1, -1):
             self.parts.append(self.expanded(text, {name: k}))
 
-    def read_mutation(self, rest, _):
-        where, change = rest.split(": ", 1)
-        self.mutations.append((FAILED, where, *change.split(" => ")))
-
-    def read_refused(self, rest, _):
-        self.read_mutation(rest, _)
-        self.mutations[-1] = (REFUSED, *self.mutations[-1][1:])
-
-    def read_quote(self, rest, text):
-        """Check that each run of lines with "|" is in the header."""
-        for kind, lines in itertools.groupby(text.splitlines(), lambda line: line[0]):
-            if kind == "|":
-                self.found(self.headers.find, rest, "\n".join(line[1:] for line in lines))
-
-    def read_code(self, rest, text):
-        where, _, mode = rest.partition(" ")
-        self.read_quote(where, text)
-        text = "\n".join(line[1:] for line in text.splitlines())
-        whole = re.fullmatch(r"(?s)\w*INLINE [^{]*{(.*)}\s*", text)
-        self.last = whole[1] if whole else text
-        self.parts.append((mode, self.last))
+    def read_code(self, rest, code):
+        self.last = "\n".join(line[2:] if line[1] == "=" else str(self.found(self.headers.statements, *line[2:].split()))
+                              for line in code)
+        self.parts.append((rest, self.last))
 
     def read_again(self, rest, _):
         self.parts.append((rest, self.last))
@@ -253,8 +225,8 @@ class Script:
 
 
 @lru_cache(maxsize=64)
-def imported(name, headers, requoted):
-    return Script(PROOFS / name, headers, None, requoted)
+def imported(name, headers):
+    return Script(PROOFS / name, headers)
 
 
 def dyadic(x):
@@ -354,38 +326,12 @@ def table(paths, headers, fast):
     return rows, failed
 
 
-def mutations(paths, headers):
-    """Run each script with constants that are too small, and with the changes that it lists; return the number of errors."""
-    counts, wrong = dict.fromkeys((FAILED, AGAIN, REFUSED, PROVED), 0), 0
-    for path in paths:
-        script = Script(path, headers)
-        if output := script.failure() or script.contradiction():
-            raise ProofError(f"{path.name}: not proved: {output}")
-        for name in script.bounds:
-            proved = smallest(path, headers, name, script.names[name])
-            low = dyadic(proved * Fraction(97, 100))
-            result = FAILED if Script(path, headers, {name: low}).failure() else PROVED
-            counts[result] += 1
-            print(f"{path.name}: {name} = {shown(low)}, below the proved {shown(proved)}: {result}", flush=True)
-        for expected, *change in script.mutations:
-            result = outcome(path, change)
-            counts[result] += 1
-            unexpected = (result == REFUSED) != (expected == REFUSED)
-            wrong += unexpected and result != PROVED
-            print(f"{path.name}: {change[0]}: {change[1]} => {change[2]}: {result}{', unexpectedly' * unexpected}", flush=True)
-    print(", ".join(f"{count} {result}" for result, count in counts.items()))
-    return wrong + counts[PROVED]
-
-
-def outcome(path, change):
-    """Return the result of a change.  If a quotation is refused, also change the quotation."""
-    headers = Headers(SOURCES, change)
-    for requoted, failed in ((None, FAILED), (tuple(change[1:]), AGAIN)):
-        try:
-            return failed if Script(path, headers, None, requoted).failure() else REFUSED if requoted else PROVED
-        except ProofError:
-            continue
-    return REFUSED
+def finds(name, change):
+    """Return whether a script fails, or does not find its constants and statements, after a change of the sources."""
+    try:
+        return bool(Script(PROOFS / name, Headers(SOURCES, change)).failure())
+    except ProofError:
+        return True
 
 
 def main():
@@ -394,7 +340,6 @@ def main():
     parser.add_argument("--fast", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--mutations", action="store_true")
     parser.add_argument("--show", metavar="SCRIPT")
     args = parser.parse_args()
     if args.write and (args.words or args.fast):
@@ -418,8 +363,6 @@ def run(args, headers):
     for program in ("gappa", "sollya"):
         if not shutil.which(program):
             sys.exit(f"{program} is not installed (Debian, Ubuntu: apt-get install gappa sollya)")
-    if args.mutations:
-        return bool(mutations(paths, headers))
     rows, failed = table(paths, headers, args.fast)
     for row in [["bound", "script", "constant in use", "proved", "slack"], *rows] if rows else ():
         print(f"| {' | '.join(row)} |")
@@ -429,7 +372,7 @@ def run(args, headers):
 
 
 def check(paths, headers):
-    """Print all quotations that are not in the sources."""
+    """Print all constants and statements that are not in the sources."""
     runs, errors = 0, {}
     for path in paths:
         try:
