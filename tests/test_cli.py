@@ -90,7 +90,7 @@ def test_presets(call):
     code, out, _ = call("presets")
     documents = json.loads(call("presets", "--json")[1])["presets"]
     assert code == 0
-    for line, document, preset in zip(out.splitlines()[1:], documents, posenc.presets(), strict=True):
+    for line, document, preset in zip(out.splitlines()[1:], documents, posenc.presets().values(), strict=True):
         name, d_model, summary = line.split(maxsplit=2)
         assert (name, document["name"]) == (preset.name, preset.name) and d_model == document["d_model"]
         assert document["parameters"] == preset.parameters and document["source"] == preset.source

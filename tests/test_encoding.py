@@ -33,7 +33,7 @@ def test_an_encoding_survives_json(data, d_model, start, step):
     assert specification_in(document, (10, d_model)) == (positions, encoding, "float32")
 
 
-@pytest.mark.parametrize("name", [preset.name for preset in posenc.presets()])
+@pytest.mark.parametrize("name", posenc.presets())
 def test_presets_survive_json(name):
     encoding = posenc.preset(name, 64)
     assert Encoding.from_dict(json.loads(json.dumps(encoding.to_dict()))) == encoding

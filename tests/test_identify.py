@@ -18,7 +18,7 @@ from posenc.check.conventions import changes_of
 
 RNG = np.random.default_rng
 ROWS = 200
-NAMES = [p.name for p in posenc.presets()]
+NAMES = list(posenc.presets())
 COORDINATES = {"nerf", "tiny-cuda-nn", "pi0", "depthcharge"}       # presets for positions in [0, 1)
 KINDS = ("float32", "float16", "noise")
 

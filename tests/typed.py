@@ -92,9 +92,8 @@ hash(encoding)
 # ---- other functions --------------------------------------------------------------------------------------------------
 
 assert_type(posenc.preset("fairseq", 8, scale=2.0), posenc.Encoding)
-assert_type(posenc.presets()[0], posenc.Preset)
 assert_type(posenc.presets()["whisper"], posenc.Preset)
-assert_type(posenc.presets()[0].parameters, dict[str, Any])
+assert_type(posenc.presets()["whisper"].parameters, dict[str, Any])
 assert_type(posenc.grid((14, 14), 8), NDArray[Any])
 posenc.grid([range(3), np.arange(4)], 8, dtype=np.float64, group="function", base=[1e4, 1e3])
 posenc.grid(np.array([14, 14]), 8, coordinates=(-1, 1), include_input="first", out=bits)

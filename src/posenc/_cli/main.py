@@ -67,7 +67,7 @@ def presets(args: argparse.Namespace) -> int:
       posenc generate 1500 384 -o whisper.npy --preset whisper
     """
     lines, documents = ["preset                d_model  convention"], []
-    for preset in posenc.presets():
+    for preset in posenc.presets().values():
         d_model = "even" if preset.convention(8).get("odd") == "error" else "any"
         lines.append(f"{preset.name:22}{d_model:9}{preset.summary.replace(', even d_model only', '')}")
         documents.append({"name": preset.name, "d_model": d_model, "summary": preset.summary, "source": preset.source,

@@ -4,7 +4,7 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, SupportsIndex, overload
+from typing import Any, NamedTuple, SupportsIndex
 
 from posenc._arguments import checks
 from posenc._arguments.specification import changed
@@ -62,23 +62,6 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
         return f"Preset({self.name!r}, {self.summary!r}, {self.source!r}, parameters={self.parameters})"
 
 
-class Presets(tuple[Preset, ...]):
-    """A tuple of presets that prints as a table; an index may also be the name of a preset."""
-
-    __slots__ = ()
-
-    @overload
-    def __getitem__(self, index: SupportsIndex | str) -> Preset: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Preset, ...]: ...
-
-    def __getitem__(self, index: SupportsIndex | str | slice) -> Any:
-        return _preset(index) if isinstance(index, str) else super().__getitem__(index)
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{preset.name:22}{preset.summary:63}{preset.source}" for preset in self)
-
-
 # ---- the table ------------------------------------------------------------------------------------------------------
 
 ENDPOINT = {"layout": "halves", "spacing": "endpoint"}
@@ -95,93 +78,88 @@ def _wavelengths(shortest: float, longest: float) -> dict[str, Any]:
     return {**ENDPOINT, **EVEN, "base": longest / shortest, "frequency_scale": math.tau / shortest}
 
 
-# name, summary, source, function of d_model and the parameters of the source
-PRESETS = {row[0]: Preset(*row) for row in (
-    ("vaswani", "interleaved sin, cos; 10000**(-2i/d)", "Vaswani et al. 2017, section 3.5", lambda d_model: {}),
-    ("tensor2tensor", "halves, endpoint; odd: zero column", "tensor2tensor common_attention.py get_timing_signal_1d",
+# names of equal conventions, with the source of each; summary; function of d_model and the parameters of the source
+ROWS: list[tuple[dict[str, str], str, Callable[..., dict[str, Any]]]] = [
+    ({"vaswani": "Vaswani et al. 2017, section 3.5", "xlm": "transformers XLM create_sinusoidal_embeddings"},
+     "interleaved sin, cos; 10000**(-2i/d)", lambda d_model: {}),
+    ({"speecht5": "transformers SpeechT5ScaledPositionalEncoding", "espnet": "ESPnet PositionalEncoding",
+      "opennmt-py": "OpenNMT-py PositionalEncoding, SinusoidalInterleaved", "trax": "Trax PositionalEncoding",
+      "nemo": "NeMo multi_head_attention.py PositionalEncoding", "diffusers": "diffusers SinusoidalPositionalEmbedding",
+      "d2l": "Dive into Deep Learning PositionalEncoding"},
+     "as vaswani, even d_model only", lambda d_model: EVEN),
+    ({"tensor2tensor": "tensor2tensor common_attention.py get_timing_signal_1d"}, "halves, endpoint; odd: zero column",
      lambda d_model, *, min_timescale=1.0, max_timescale=1e4, start_index=0: {
          **_timescales(min_timescale, max_timescale), "position_offset": start_index}),
-    ("fairseq", "halves, endpoint; odd: zero column; row 1 zero, tokens from 2", "fairseq SinusoidalPositionalEmbedding",
-     lambda d_model: FAIRSEQ),
-    ("m2m100", "as fairseq", "transformers M2M100SinusoidalPositionalEmbedding", lambda d_model: FAIRSEQ),
-    ("speech2text", "as fairseq", "transformers Speech2TextSinusoidalPositionalEmbedding", lambda d_model: FAIRSEQ),
-    ("marian", "halves", "transformers MarianSinusoidalPositionalEmbedding", lambda d_model: {"layout": "halves"}),
-    ("roformer", "halves", "transformers RoFormerSinusoidalPositionalEmbedding", lambda d_model: {"layout": "halves"}),
-    ("xlm", "as vaswani", "transformers XLM create_sinusoidal_embeddings", lambda d_model: {}),
-    ("ctrl", "halves", "transformers CTRL positional_encoding", lambda d_model: {"layout": "halves"}),
-    ("gptj", "halves, even d_model only", "transformers GPT-J create_sinusoidal_positions",
-     lambda d_model: {"layout": "halves", **EVEN}),
-    ("xlnet", "halves, even d_model only; positions descend", "transformers XLNetModel.relative_positional_encoding",
-     lambda d_model: {"layout": "halves", **EVEN}),
-    ("whisper", "halves, endpoint, even d_model only", "openai/whisper model.py sinusoids",
-     lambda d_model, *, max_timescale=1e4: {**ENDPOINT, **EVEN, "base": max_timescale}),
-    ("pegasus-x", "halves, endpoint, even d_model only", "transformers PegasusXSinusoidalPositionalEmbedding",
-     lambda d_model, *, max_scale=1e4: {**ENDPOINT, **EVEN, "base": max_scale}),
-    ("musicgen", "halves, cos first, endpoint; odd: zero column", "transformers MusicgenSinusoidalPositionalEmbedding",
-     lambda d_model: {**ENDPOINT, "order": "cos", "odd": "zero"}),
-    ("speecht5", "as vaswani, even d_model only", "transformers SpeechT5ScaledPositionalEncoding", lambda d_model: EVEN),
-    ("timesfm", "as tensor2tensor", "transformers TimesFmPositionalEmbedding",
+    ({"timesfm": "transformers TimesFmPositionalEmbedding"}, "as tensor2tensor",
      lambda d_model, *, min_timescale=1.0, max_timescale=1e4: _timescales(min_timescale, max_timescale)),
-    ("pi0", "halves, endpoint; periods from 0.004 to 4", "openpi create_sinusoidal_pos_embedding",
-     lambda d_model, *, min_period=4e-3, max_period=4.0: _wavelengths(min_period, max_period)),
-    ("depthcharge", "halves, endpoint; periods from 0.001 to 10,000, for m/z", "depthcharge FloatEncoder",
-     lambda d_model, *, min_wavelength=1e-3, max_wavelength=1e4: _wavelengths(min_wavelength, max_wavelength)),
-    ("opennmt-py", "as vaswani, even d_model only", "OpenNMT-py PositionalEncoding, SinusoidalInterleaved",
-     lambda d_model: EVEN),
-    ("opennmt-py-concat", "halves, endpoint, even d_model only", "OpenNMT-py PositionalEncoding, SinusoidalConcat",
+    ({"flax": "flax examples/wmt sinusoidal_init"}, "as tensor2tensor",
+     lambda d_model, *, min_scale=1.0, max_scale=1e4: _timescales(min_scale, max_scale)),
+    ({"fairseq": "fairseq SinusoidalPositionalEmbedding", "m2m100": "transformers M2M100SinusoidalPositionalEmbedding",
+      "speech2text": "transformers Speech2TextSinusoidalPositionalEmbedding"},
+     "halves, endpoint; odd: zero column; row 1 zero, tokens from 2", lambda d_model: FAIRSEQ),
+    ({"marian": "transformers MarianSinusoidalPositionalEmbedding", "ctrl": "transformers CTRL positional_encoding",
+      "roformer": "transformers RoFormerSinusoidalPositionalEmbedding"}, "halves", lambda d_model: {"layout": "halves"}),
+    ({"gptj": "transformers GPT-J create_sinusoidal_positions",
+      "xlnet": "transformers XLNetModel.relative_positional_encoding, at descending positions"},
+     "halves, even d_model only", lambda d_model: {"layout": "halves", **EVEN}),
+    ({"opennmt-py-concat": "OpenNMT-py PositionalEncoding, SinusoidalConcat"}, "halves, endpoint, even d_model only",
      lambda d_model: {**ENDPOINT, **EVEN}),
-    ("opennmt-tf", "halves, endpoint, even d_model only; the first token is at 1", "OpenNMT-tf SinusoidalPositionEncoder",
+    ({"whisper": "openai/whisper model.py sinusoids"}, "halves, endpoint, even d_model only",
+     lambda d_model, *, max_timescale=1e4: {**ENDPOINT, **EVEN, "base": max_timescale}),
+    ({"pegasus-x": "transformers PegasusXSinusoidalPositionalEmbedding"}, "halves, endpoint, even d_model only",
+     lambda d_model, *, max_scale=1e4: {**ENDPOINT, **EVEN, "base": max_scale}),
+    ({"musicgen": "transformers MusicgenSinusoidalPositionalEmbedding"}, "halves, cos first, endpoint; odd: zero column",
+     lambda d_model: {**ENDPOINT, "order": "cos", "odd": "zero"}),
+    ({"pi0": "openpi create_sinusoidal_pos_embedding"}, "halves, endpoint; periods from 0.004 to 4",
+     lambda d_model, *, min_period=4e-3, max_period=4.0: _wavelengths(min_period, max_period)),
+    ({"depthcharge": "depthcharge FloatEncoder"}, "halves, endpoint; periods from 0.001 to 10,000, for m/z",
+     lambda d_model, *, min_wavelength=1e-3, max_wavelength=1e4: _wavelengths(min_wavelength, max_wavelength)),
+    ({"opennmt-tf": "OpenNMT-tf SinusoidalPositionEncoder"}, "halves, endpoint, even d_model only; the first token is at 1",
      lambda d_model: {**ENDPOINT, **EVEN, "position_offset": 1}),
-    ("espnet", "as vaswani, even d_model only", "ESPnet PositionalEncoding", lambda d_model: EVEN),
-    ("nemo", "as vaswani, even d_model only", "NeMo multi_head_attention.py PositionalEncoding", lambda d_model: EVEN),
-    ("nemo-fixed", "values / sqrt(d), even d_model only", "NeMo transformer_modules.py FixedPositionalEncoding",
+    ({"nemo-fixed": "NeMo transformer_modules.py FixedPositionalEncoding"}, "values / sqrt(d), even d_model only",
      lambda d_model: {"scale": max(d_model, 1) ** -0.5, **EVEN}),
-    ("keras-hub", "as vaswani", "KerasHub SinePositionEncoding",
+    ({"keras-hub": "KerasHub SinePositionEncoding"}, "as vaswani",
      lambda d_model, *, max_wavelength=1e4: {"base": max_wavelength}),
     # an odd d_model has the frequencies of d_model + 1
-    ("positional-encodings", "odd: exponents of d + 1", "positional-encodings PositionalEncoding1D",
+    ({"positional-encodings": "positional-encodings PositionalEncoding1D"}, "odd: exponents of d + 1",
      lambda d_model: {"shift": -0.5} if d_model % 2 else {}),
-    ("diffusers-timestep", "halves, shift 1; odd: zero column", "diffusers get_timestep_embedding",
+    ({"diffusers-timestep": "diffusers get_timestep_embedding"}, "halves, shift 1; odd: zero column",
      lambda d_model, *, flip_sin_to_cos=False, downscale_freq_shift=1.0, scale=1.0, max_period=1e4: {
          "layout": "halves", "order": "cos" if flip_sin_to_cos else "sin", "shift": downscale_freq_shift,
          "position_scale": scale, "base": max_period, "odd": "zero"}),
-    ("diffusers", "as vaswani, even d_model only", "diffusers SinusoidalPositionalEmbedding", lambda d_model: EVEN),
-    ("mlx", "halves, endpoint, values * sqrt(2/d), even d_model only", "MLX nn.SinusoidalPositionalEncoding",
+    ({"mlx": "MLX nn.SinusoidalPositionalEncoding"}, "halves, endpoint, values * sqrt(2/d), even d_model only",
      lambda d_model, *, min_freq=1e-4, max_freq=1.0, cos_first=False, full_turns=False: {
          **ENDPOINT, **EVEN, "order": "cos" if cos_first else "sin", "base": max_freq / min_freq,
          "frequency_scale": max_freq * (math.tau if full_turns else 1.0), "scale": math.sqrt(2 / d_model)}),
-    ("x-transformers", "halves, values / sqrt(d), even d_model only", "x-transformers ScaledSinusoidalEmbedding",
+    ({"x-transformers": "x-transformers ScaledSinusoidalEmbedding"}, "halves, values / sqrt(d), even d_model only",
      lambda d_model, *, theta=1e4: {"layout": "halves", **EVEN, "base": theta, "scale": d_model**-0.5}),
-    ("flax", "as tensor2tensor", "flax examples/wmt sinusoidal_init",
-     lambda d_model, *, min_scale=1.0, max_scale=1e4: _timescales(min_scale, max_scale)),
-    ("trax", "as vaswani, even d_model only", "Trax PositionalEncoding", lambda d_model: EVEN),
-    ("pyg", "halves, endpoint, even d_model only", "PyTorch Geometric PositionalEncoding",
+    ({"pyg": "PyTorch Geometric PositionalEncoding"}, "halves, endpoint, even d_model only",
      lambda d_model, *, base_freq=1e-4, granularity=1.0: {
          **ENDPOINT, **EVEN, "base": 1.0 / base_freq, "position_scale": 1.0 / granularity}),
-    ("d2l", "as vaswani, even d_model only", "Dive into Deep Learning PositionalEncoding", lambda d_model: EVEN),
     # D = d_model / 2 - shift = 1, so frequency i is 2**i
-    ("nerf", "frequencies 1, 2, 4 ...: d/2 octaves of a coordinate", "Mildenhall et al. 2020, bmild/nerf Embedder",
+    ({"nerf": "Mildenhall et al. 2020, bmild/nerf Embedder"}, "frequencies 1, 2, 4 ...: d/2 octaves of a coordinate",
      lambda d_model: {"base": 0.5, "shift": d_model / 2 - 1, **EVEN}),
-    ("tiny-cuda-nn", "frequencies pi, 2 pi, 4 pi ...: d/2 octaves", "tiny-cuda-nn Frequency encoding",
+    ({"tiny-cuda-nn": "tiny-cuda-nn Frequency encoding"}, "frequencies pi, 2 pi, 4 pi ...: d/2 octaves",
      lambda d_model: {"base": 0.5, "shift": d_model / 2 - 1, "frequency_scale": math.pi, **EVEN}),
-    ("notebook-columns", "a slip: column j has exponent j/d", "the notebooks that this library began with",
+    ({"notebook-columns": "the notebooks that this library began with"}, "a slip: column j has exponent j/d",
      lambda d_model: {"exponents": "column"}),
     # D = d_model / 2 - shift = 1, so frequency i is 10000**(2 / d_model - i)
-    ("notebook-slip", "a slip: divisor 10000**(i - 2/d), not 10000**(2i/d)", "the notebooks that this library began with",
+    ({"notebook-slip": "the notebooks that this library began with"}, "a slip: divisor 10000**(i - 2/d), not 10000**(2i/d)",
      lambda d_model: {"shift": d_model / 2 - 1, "frequency_scale": 1e4 ** (2 / max(d_model, 1)), **EVEN}),
     # D = d_model / 2 - shift = d_model / 4, so column j has the exponent j / (2 D) = 2 j / d_model
-    ("double-exponents", "a slip: column j has exponent 2j/d", "SamLynnEvans/Transformer PositionalEncoder",
+    ({"double-exponents": "SamLynnEvans/Transformer PositionalEncoder"}, "a slip: column j has exponent 2j/d",
      lambda d_model: {"exponents": "column", "shift": d_model / 4, **EVEN}),
-)}
+]
+PRESETS = {name: Preset(name, summary, source, function) for names, summary, function in ROWS for name, source in names.items()}
 
 
-def presets() -> Presets:
-    """List the presets of all model families.
+def presets() -> dict[str, Preset]:
+    """Return the presets of all model families.
 
     Returns
     -------
-    tuple of Preset
-        The tuple prints as a table of names, summaries and sources.  A name is an index, too: ``presets()["whisper"]``.
+    dict of str to Preset
+        The presets by name.  ``posenc presets`` prints them as a table.
 
     See Also
     --------
@@ -190,10 +168,10 @@ def presets() -> Presets:
     Examples
     --------
     >>> import posenc
-    >>> [p.name for p in posenc.presets()][:3]
-    ['vaswani', 'tensor2tensor', 'fairseq']
+    >>> list(posenc.presets())[:3]
+    ['vaswani', 'xlm', 'speecht5']
     """
-    return Presets(PRESETS.values())
+    return dict(PRESETS)
 
 
 def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:

@@ -310,15 +310,15 @@ def key_of(encoding: Encoding) -> tuple[bytes, float]:
 def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, Names]]:
     """Return, for each key, the shortest encoding and the (name, padding_idx) of every preset with this key."""
     by_key: dict[tuple[bytes, float], tuple[Encoding, Names]] = {}
-    for preset in posenc.presets():
+    for name in posenc.presets():
         try:
-            encoding = posenc.preset(preset.name, d_model)
+            encoding = posenc.preset(name, d_model)
         except ValueError:                      # the preset does not support this d_model
             continue
         short_form = encoding.replace(padding_idx=None, odd=encoding.odd if d_model % 2 else DEFAULTS["odd"])
         if np.isfinite(encoding.frequencies).all():
             shortest, names = by_key.get(key := key_of(short_form), (short_form, ()))
-            names = *names, (preset.name, encoding.padding_idx)
+            names = *names, (name, encoding.padding_idx)
             by_key[key] = min(shortest, short_form, key=lambda e: len(changes_of(e))), names
     return by_key
 
