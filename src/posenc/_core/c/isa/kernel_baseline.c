@@ -1,3 +1,3 @@
 #define ISA baseline
-#define SIMD "isa/simd_baseline.h"
+#define SIMD "isa/baseline.h"
 #include "isa/kernel_template.h"

@@ -1,6 +1,6 @@
-/* The SIMD primitives that are operators of C, for the baseline and NEON; simd_baseline.h explains them. */
-#if !defined(POSENC_SIMD_H)
-#include "isa/simd_baseline.h" /* a linter compiles this header alone */
+/* The SIMD primitives that are operators of C, for the baseline and NEON; simd.h explains them. */
+#if !defined(POSENC_BASELINE_H) && !defined(POSENC_SIMD_NEON_H)
+#include "isa/baseline.h" /* a linter compiles this header alone */
 #else
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* SIMD primitives for AVX2 with FMA and F16C; simd_baseline.h explains them. */
-#ifndef POSENC_SIMD_H
-#define POSENC_SIMD_H
+/* SIMD primitives for AVX2 with FMA and F16C; simd.h explains them. */
+#ifndef POSENC_SIMD_AVX2_H
+#define POSENC_SIMD_AVX2_H
 
 #include <immintrin.h>
 #include "rounding.h"

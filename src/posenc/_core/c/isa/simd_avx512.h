@@ -1,6 +1,6 @@
-/* SIMD primitives for AVX-512 (F, DQ, BW, VL); simd_baseline.h explains them. */
-#ifndef POSENC_SIMD_H
-#define POSENC_SIMD_H
+/* SIMD primitives for AVX-512 (F, DQ, BW, VL); simd.h explains them. */
+#ifndef POSENC_SIMD_AVX512_H
+#define POSENC_SIMD_AVX512_H
 
 #include <immintrin.h>
 #include "rounding.h"

@@ -1,10 +1,10 @@
-/* SIMD primitives for NEON, which every arm64 processor has; simd_baseline.h explains them.
+/* SIMD primitives for NEON, which every arm64 processor has; simd.h explains them.
  *
  * The argument `non_temporal` of u64_flush has no effect.  Neoverse processors detect lines that are written whole and in
  * order, and do not read these lines first (write streaming).  STNP is only a hint, stores two vectors at once, and has no
  * intrinsic in GCC. */
-#ifndef POSENC_SIMD_H
-#define POSENC_SIMD_H
+#ifndef POSENC_SIMD_NEON_H
+#define POSENC_SIMD_NEON_H
 
 #include <arm_neon.h>
 
@@ -40,7 +40,6 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = vzip1q_f64(a, b);
     *high = vzip2q_f64(a, b);
 }
-
 
 static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
 static inline vf32 f32_load(const float *p) { return vld1q_f32(p); }
