@@ -125,5 +125,5 @@ def test_each_instruction_set_defines_every_primitive(name):
     headers = others + "".join(path.read_text("utf-8") for path in own)
     definition = rf"^(?:static|INLINE|NOINLINE|DEFINE_\w+)\b[^\n(]*?\(?{primitive}[(,]"
     used, defined = set(re.findall(rf"\b{primitive}\(", headers)), set(re.findall(definition, headers, re.MULTILINE))
-    assert len(used) > 60 and {"u16_excess", "mask16_is_all"} <= used and used - defined == set()
+    assert len(used) > 50 and {"u16_excess", "mask16_is_all"} <= used and used - defined == set()
     assert {path.stem for path in (folder / "isa").glob("simd_*.h")} == PARTS.keys()
