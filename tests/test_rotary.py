@@ -210,6 +210,17 @@ def test_sections_become_axes():
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 500000.0}
 GEMMA3 = {"model_type": "gemma3_text", "head_dim": 256, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
           "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+QWEN = {"model_type": "qwen", "hidden_size": 4096, "num_attention_heads": 32, "rotary_emb_base": 10000, "rotary_pct": 1.0,
+        "seq_length": 8192, "use_dynamic_ntk": True}
+NOMIC = {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "n_positions": 8192, "max_trained_positions": 2048,
+         "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+         "rotary_scaling_factor": 2}
+DEEPSEEK_V4 = {"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 64, "rope_theta": 10000,
+               "compress_rope_theta": 160000, "max_position_embeddings": 1048576, "rope_scaling": {
+                   "type": "yarn", "factor": 16, "original_max_position_embeddings": 65536, "beta_fast": 32, "beta_slow": 1}}
+MIMO = {"model_type": "mimo_v2_flash", "head_dim": 192, "rope_theta": 5000000, "swa_rope_theta": 10000,
+        "partial_rotary_factor": 0.334}
+MROPE = {"type": "mrope", "mrope_section": [2, 3, 3]}
 PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 131072,
         "original_max_position_embeddings": 4096, "rope_theta": 10000.0,
         "rope_scaling": {"type": "longrope", "short_factor": [1, 1.5, 2, 4], "long_factor": [2, 3, 4, 8],
@@ -246,12 +257,24 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
       "per_layer_config": {"1": {"head_dim": 32}, "02": {"head_dim": 32}}, "rope_parameters": {
         "full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}}, {"layer_type": "full_attention"},
      Rotary(32, base=1e6)),
-    ({"model_type": "zamba2", "attention_head_dim": 160, "kv_channels": 80, "rope_theta": 1e4}, {}, Rotary(160)),
+    ({"model_type": "zamba2", "attention_head_dim": 160, "kv_channels": 80, "use_mem_rope": True}, {}, Rotary(160)),
     ({"model_type": "bamba", "head_dim": 128, "rope_theta": 1e4, "attn_rotary_emb": 64}, {}, Rotary(128, rotary_dim=64)),
     ({"model_type": "gptj", "head_dim": 128, "rotary_dim": None}, {}, Rotary(128, layout="interleaved")),
     (LLAMA | {"rotary_emb_fraction": 0.5, "rotary_emb_interleaved": True}, {},
      Rotary(128, base=500000.0, rotary_dim=64, layout="interleaved")),
     (LLAMA | {"rope_parameters": {}, "rope_scaling": LLAMA3}, {}, Rotary(128, scaling=LLAMA3)),
+    (LLAMA | {"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 8192.0}}, {}, Rotary(128, scaling=LLAMA3)),
+    (LLAMA | {"model_type": "phi", "hidden_size": 2560}, {}, Rotary(80, base=500000.0, rotary_dim=40)),
+    (GEMMA3 | {"rope_local_base_freq": None}, {"layer_type": "sliding_attention"}, Rotary(256)),
+    *[({"model_type": "of the future", name: LLAMA}, {}, Rotary(128, base=500000.0))
+      for name in ("text_config", "llm_config", "language_config")],
+    (LLAMA | {"model_type": "of the future"}, {"layout": "interleaved"}, Rotary(128, base=500000.0, layout="interleaved")),
+    ({"model_type": "of the future", "head_dim": 16, "rope_theta": 1e4, "rope_scaling": MROPE},
+     {"layout": "halves", "axes": [0, 1, 2, 0, 1, 2, 0, 1]}, Rotary(16, axes=[0, 1, 2, 0, 1, 2, 0, 1])),
+    (QWEN, {"layout": "halves"}, Rotary(128)), (QWEN, {"layout": "halves", "length": 8192}, Rotary(128)),
+    (QWEN, {"layout": "halves", "length": 8193}, Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 3})),
+    (QWEN, {"layout": "halves", "length": 32769}, Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 15})),
+    (NOMIC, {"length": 8192}, Rotary(64, base=1000 * 7 ** (64 / 62))),
     ({"model_type": "qwen4_exp_text", "head_dim": 128, "rope_theta": 5e6, "rope_scaling": {"mrope_section": [24, 20, 20]}}, {},
      Rotary.preset("qwen3-vl", 128)),
     ({"model_type": "ernie4_5_vl_moe_text", "head_dim": 128, "rope_theta": 5e5,
@@ -265,8 +288,36 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
 ])
 def test_configurations(config, options, expected):
     before = copy.deepcopy(config)
-    assert Rotary.from_config(config, **options) == expected
+    rotary = Rotary.from_config(config, **options)
+    if config is NOMIC:         # the base is rounded
+        np.testing.assert_allclose(rotary.frequencies, expected.frequencies, 1e-14)
+    else:
+        assert rotary == expected
     assert config == before
+
+
+@pytest.mark.parametrize("config, layer_type, lowest, layout", [
+    (DEEPSEEK_V4, "main", 1.3335e-4, "interleaved"), (DEEPSEEK_V4, "compress", 5.6805e-7, "interleaved"),
+    (MIMO, "full_attention", 5e6 ** (-62 / 64), "halves"), (MIMO, "sliding_attention", 1e4 ** (-62 / 64), "halves"),
+    ({"model_type": "dots3_note", "qk_rope_head_dim": 64, "rope_theta": 8e7, "swa_rope_theta": 5e4}, "sliding_attention",
+     5e4 ** (-62 / 64), "interleaved"),
+    ({"model_type": "gpt_neox", "hidden_size": 60, "num_attention_heads": 4, "rotary_pct": 0.2}, None, 1e4 ** (-2 / 3), "halves"),
+    ({"model_type": "gpt_neox", "head_dim": 15, "rotary_ndims": 3}, None, 1e4 ** (-2 / 3), "halves"),
+    ({"model_type": "wav2vec2-conformer", "hidden_size": 64, "num_attention_heads": 1, "position_embeddings_type": "rotary",
+      "rotary_embedding_base": 99}, None, 99 ** (-62 / 64), "halves"),
+])
+def test_bases_of_configurations(config, layer_type, lowest, layout):
+    rotary = Rotary.from_config(config, layer_type)
+    assert rotary.frequencies[-1] == pytest.approx(lowest, rel=4e-5)
+    assert rotary.attention_scaling == 1 and rotary.layout == layout
+
+
+def test_configurations_of_omegaconf():
+    omegaconf = pytest.importorskip("omegaconf")
+    config = {"model_type": "qwen2_vl_text", "head_dim": 16, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
+    assert Rotary.from_config(omegaconf.OmegaConf.create(config)) == Rotary.from_config(config)
+    longrope = PHI3 | {"layer_types": ["full_attention"]}
+    assert Rotary.from_config(omegaconf.OmegaConf.create(longrope)) == Rotary.from_config(longrope)
 
 
 # ---- tables -----------------------------------------------------------------------------------------------------------
@@ -480,8 +531,17 @@ Rotary(8, scaling=YARN, frequencies=[1] * 4)                                  Va
 Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})             ValueError  scale is 1e+308
 Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)                  ValueError  frequencies range from 2**
 Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})            ValueError  frequency -inf
-from_config(YARN)                                                             ValueError  config lacks head_dim
-from_config({"model_type": "x", "text_config": LLAMA})                        ValueError  pass config.text_config
+from_config(YARN)                                                             ValueError  only the parameters of a rotation
+from_config({"model_type": "llama", "rope_theta": 1e4})                       ValueError  config lacks head_dim
+from_config(LLAMA | {"model_type": "bert"})                                   ValueError  has no rotary embeddings
+from_config(LLAMA | {"model_type": "x"})                                      ValueError  pass layout='halves' or layout
+from_config({"head_dim": 64, "rope_theta": 1e4})                              ValueError  model_type None; pass layout=
+from_config(LLAMA | {"model_type": "x", "rope_scaling": MROPE}, layout="halves")                 ValueError  pass axes=
+from_config({"rope_theta": 1e4, "text_config": LLAMA | {"rope_theta": None}})  ValueError  config has rope_theta beside
+from_config(LLAMA | {"swa_rope_theta": 1e4})                                  ValueError  config has swa_rope_theta 10000.0
+from_config(LLAMA | {"rotary_emb_scale_base": 512})                           ValueError  config has rotary_emb_scale_base 512
+from_config(LLAMA | {"use_rope": False})                                      ValueError  config has use_rope False
+from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})    ValueError  rope_scaling for all layers, expected
 from_config(LLAMA | {"model_type": "mamba"})                                  ValueError  config has model_type 'mamba'
 from_config(LLAMA | {"model_type": "pixtral"})                                ValueError  positions have several axes
 from_config(LLAMA | {"model_type": "falcon", "alibi": True})                  ValueError  config has alibi True, expected False
@@ -490,13 +550,13 @@ from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  V
 from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  ValueError  config has layer_rope_theta with 10000.0
 from_config(LLAMA | {"rope_ratio": 50})                                       ValueError  config has rope_ratio 50
 from_config(LLAMA | {"rope_interleave": "no"})                                TypeError   rope_interleave is 'no'
-from_config(LLAMA | {"model_type": "phi"})                                    ValueError  config lacks partial_rotary_factor
+from_config(LLAMA | {"model_type": "zamba2"})                                 ValueError  config has use_mem_rope False
 from_config(LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}})  ValueError  lacks the key 'max_position_embeddings'
 from_config(LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN})        ValueError  both rope_parameters and rope_scaling
 from_config(LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}})       ValueError  layer_type is None, expected 'main'
 from_config(LLAMA | {"rope_parameters": {"main": None, "x": {}}}, "main")     ValueError  layer_type is 'main', expected 'x'
 from_config(GEMMA3)                                                           ValueError  layer_type is None, expected 'sliding
-from_config(GEMMA3 | {"rope_local_base_freq": None}, "sliding_attention")     ValueError  config lacks rope_local_base_freq
+from_config({"model_type": "gpt_oss", "head_dim": 64})                        ValueError  config lacks rope_parameters
 from_config(LLAMA, layer_type="full_attention")                               ValueError  layer_type is 'full_attention'
 from_config(LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}})             ValueError  layer_type is None
 from_config(LLAMA | {"layer_types": ["x", "x"], "per_layer_config": {"0": {"head_dim": 8}}}, "x")  ValueError  per_layer_config

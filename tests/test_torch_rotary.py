@@ -251,7 +251,7 @@ def test_embedding_of_several_axes_and_forms():
 
 
 def test_attributes_of_the_embedding():
-    nested = {"head_dim": 8, "rope_parameters": {
+    nested = {"model_type": "gemma3_text", "head_dim": 8, "rope_parameters": {
         "full_attention": {"rope_theta": 1e6, "rope_type": "linear", "factor": 8.0},
         "sliding_attention": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
         "none": None,
@@ -273,7 +273,7 @@ def test_attributes_of_the_embedding():
     ({"type": "longrope", "factor": 2.0, "short_factor": [1] * 8, "long_factor": [2] * 8}, "original_max_position_embeddings"),
 ], ids=["dynamic", "longrope"])
 def test_embedding_warns_of_positions_that_need_a_length(scaling, name):
-    config = {"head_dim": 16, "rope_theta": 1e4, "rope_scaling": scaling, name: 64}
+    config = {"model_type": "llama", "head_dim": 16, "rope_theta": 1e4, "rope_scaling": scaling, name: 64}
     RotaryEmbedding(config)(X, torch.tensor([[63]]))
     with pytest.warns(UserWarning, match="64 or more, .* length is None; pass length= to RotaryEmbedding"):
         RotaryEmbedding(config)(X, torch.tensor([[64]]))
@@ -285,7 +285,7 @@ def test_embedding_warns_of_positions_that_need_a_length(scaling, name):
 
 CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
 ROWS = torch.randint(0, 1000, (2, 7), generator=torch.Generator().manual_seed(3))
-NESTED = {"head_dim": 8, "rope_parameters": {
+NESTED = {"model_type": "gemma3_text", "head_dim": 8, "rope_parameters": {
     "full_attention": {"rope_theta": 1e6, "rope_type": "default"},
     "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
 }}

@@ -162,29 +162,38 @@ class Rotary(Specification):
         return self._frequencies.attention_factor
 
     @classmethod
-    def from_config(cls, config: Any, layer_type: str | None = None, length: SupportsIndex | None = None) -> Self:
+    def from_config(
+        cls, config: Any, layer_type: str | None = None, length: SupportsIndex | None = None, *, layout: Layout | None = None,
+        axes: ArrayLike | None = None,
+    ) -> Self:
         """Return the rotation that a model's configuration describes.
 
         Parameters
         ----------
         config : transformers.PreTrainedConfig or mapping
-            The configuration, its dict, or a checkpoint's parsed ``config.json``; for a model with several parts, the
-            configuration of the part that uses rotations, such as ``config.text_config``.
+            The configuration, its dict, or a checkpoint's parsed ``config.json``.  If it has several parts, the part with the
+            language model is used, such as ``config.text_config``.
         layer_type : str, optional
             The type of layer, for a model whose layers have different rotations, such as Gemma 3.
         length : int, optional
             The length of the sequences, for the types dynamic and longrope.  Without a length, these types have the frequencies
             for short sequences.  Other types ignore the length.
+        layout : {"halves", "interleaved"}, optional
+            The layout, required if transformers has no model of this type.  The default is that of the model type.
+        axes : array_like of int, optional
+            The axis of each pair, required if the configuration has ``mrope_section`` and transformers has no model of this
+            type.  The default follows from the configuration and the model type.
 
         Returns
         -------
         Rotary
-            The rotation.  Its layout is that of the model type, or "halves" for an unknown type; `replace` changes the layout.
+            The rotation.
 
         Raises
         ------
         TypeError, ValueError
-            If the configuration lacks a value or has an unknown type or key, or if an argument has a wrong type or value.
+            If the configuration lacks a value, has an unknown type, or has a key for rotations that posenc does not read; or if
+            an argument has a wrong type or value.
 
         See Also
         --------
@@ -196,7 +205,7 @@ class Rotary(Specification):
         >>> Rotary.from_config({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
         Rotary(64, base=500000.0)
         """
-        head_dim, keywords = settings_of(config, layer_type, length)
+        head_dim, keywords = settings_of(config, layer_type, length, layout, axes)
         return cls(head_dim, **keywords)
 
     @staticmethod

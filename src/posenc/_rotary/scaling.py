@@ -212,11 +212,17 @@ FORMER_NAMES = {"su": "longrope", "mrope": "default"}
 
 
 def _positive_numbers(name: str, value: Any) -> tuple[float, ...]:
-    return tuple(checks.positive(f"{name}[{i}]", number) for i, number in enumerate(checks.frequencies(name, value)))
+    array = checks.frequencies(name, list(value) if isinstance(value, Sequence) else value)
+    return tuple(checks.positive(f"{name}[{i}]", number) for i, number in enumerate(array))
+
+
+def _length(name: str, value: Any, *, lowest: int = 1) -> int:
+    """Return a number of positions as an integer; configurations also state it as a float."""
+    return checks.integer(name, int(value) if isinstance(value, float) and value.is_integer() else value, lowest)
 
 
 def _section(name: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, Sequence) or isinstance(value, str):
         raise checks.wrong_type(name, value, "a list of integers")
     return tuple(checks.integer(f"{name}[{i}]", number, 0) for i, number in enumerate(value))
 
@@ -224,8 +230,8 @@ def _section(name: str, value: Any) -> tuple[int, ...]:
 CHECKS: dict[str, Callable[[str, Any], Any]] = {          # of all other keys: checks.positive
     **dict.fromkeys(("mscale", "mscale_all_dim"), checks.real),
     **dict.fromkeys(("mrope_interleaved", "truncate"), checks.boolean),
-    **dict.fromkeys(("max_position_embeddings", "length"), partial(checks.integer, lowest=1)),
-    ORIGINAL: partial(checks.integer, lowest=2),
+    **dict.fromkeys(("max_position_embeddings", "length"), _length),
+    ORIGINAL: partial(_length, lowest=2),
     **dict.fromkeys(("short_factor", "long_factor"), _positive_numbers),
     "mrope_section": _section,
 }

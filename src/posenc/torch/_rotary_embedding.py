@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from posenc import Rotary
 from posenc._arguments import checks
-from posenc._rotary.model_config import TABLES, layer_types, look_up
+from posenc._rotary.model_config import layer_types, module_form
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._positional_encoding import TableModule, kept_table
@@ -90,8 +90,7 @@ class RotaryEmbedding(TableModule):
                 raise ValueError(f"length is {length!r}, expected None with a posenc.Rotary; set length in its scaling")
             self._rotations: dict[str | None, Rotary] = {None: config}
         else:
-            self._form = TABLES.get(str(look_up(config, "model_type")), "twice")
-            self._hidden_size = look_up(config, "hidden_size")
+            self._form, self._hidden_size = module_form(config)
             self._rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
         if self._form == "complex" and dtype not in (None, torch.float32):
             raise ValueError(f"dtype is {dtype}, expected torch.float32 for a model that takes complex numbers")
@@ -125,7 +124,7 @@ class RotaryEmbedding(TableModule):
         Examples
         --------
         >>> from posenc.torch import RotaryEmbedding
-        >>> RotaryEmbedding({"head_dim": 64, "rope_theta": 500000.0}).rotary()
+        >>> RotaryEmbedding({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}).rotary()
         Rotary(64, base=500000.0)
         """
         if layer_type not in self._rotations:
@@ -192,8 +191,8 @@ class RotaryEmbedding(TableModule):
         cos, sin = values.chunk(2, -1)
         if self._form == "complex":
             return torch.complex(cos, sin)
-        if self._form == "once":
-            return cos.contiguous(), sin.contiguous()
+        if self._form in ("once", "sin, cos"):
+            return (cos.contiguous(), sin.contiguous()) if self._form == "once" else (sin.contiguous(), cos.contiguous())
         if self._form == "in pairs":
             return cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
         return torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
