@@ -301,7 +301,7 @@ def test_configurations(config, options, expected):
     (MIMO, "full_attention", 5e6 ** (-62 / 64), "halves"), (MIMO, "sliding_attention", 1e4 ** (-62 / 64), "halves"),
     ({"model_type": "dots3_note", "qk_rope_head_dim": 64, "rope_theta": 8e7, "swa_rope_theta": 5e4}, "sliding_attention",
      5e4 ** (-62 / 64), "interleaved"),
-    ({"model_type": "gpt_neox", "hidden_size": 60, "num_attention_heads": 4, "rotary_pct": 0.2}, None, 1e4 ** (-2 / 3), "halves"),
+    ({"model_type": "gpt_neox", "hidden_size": 15, "num_attention_heads": 1, "rotary_pct": 0.2}, None, 1e4**(-2 / 3), "halves"),
     ({"model_type": "gpt_neox", "head_dim": 15, "rotary_ndims": 3}, None, 1e4 ** (-2 / 3), "halves"),
     ({"model_type": "wav2vec2-conformer", "hidden_size": 64, "num_attention_heads": 1, "position_embeddings_type": "rotary",
       "rotary_embedding_base": 99}, None, 99 ** (-62 / 64), "halves"),
