@@ -140,16 +140,6 @@ def one_row():
     return table(["call", "time"], *([call, spread(seconds)] for call, seconds in rows))
 
 
-def placement():
-    data = load("threads")
-    rows = []
-    for call, pauses in data["placed"].items():
-        for pause in pauses:
-            pairs = (seconds[call][pause] for seconds in data.values())
-            rows.append([call, f"{pause} ms", *(f"{one[0] / two[0]:.2f}" for one, two in pairs)])
-    return table(["call", "pause", *data], *rows)
-
-
 def at(position):
     return f"{int(position):,}" if int(position) < 10**6 else f"{int(position):.0e}".replace("e+0", "e")
 

@@ -129,22 +129,6 @@ def test_concurrent_callers_share_the_thread_pool():
 
 @linux
 @openmp
-def test_small_calls_avoid_a_team_that_starts_late():
-    """On one processor the second thread starts too late.  If every call used it, about 1,250 context switches would result."""
-    code = """if True:
-        import os, posenc
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        for _ in range(512):
-            posenc.encode(512, 512, threads=2)
-        [second] = {int(name) for name in os.listdir("/proc/self/task")} - {os.getpid()}
-        with open(f"/proc/self/task/{second}/status") as file:
-            print(sum(int(line.split()[1]) for line in file if "ctxt_switches" in line))
-    """
-    assert int(python(code, OPENBLAS_NUM_THREADS="1")) < 300
-
-
-@linux
-@openmp
 def test_parallel_regions_of_the_host_get_one_thread(tmp_path):
     source = """
     void in_a_region(void (*call)(void)) {

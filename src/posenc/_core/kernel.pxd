@@ -139,14 +139,6 @@ cdef extern from "openmp.h" nogil:
     ptrdiff_t next_block(counter_t *counter)
     double seconds()
 
-    ctypedef struct affinity_t:
-        pass
-
-    void leave_processor(affinity_t *affinity, int team)
-    void thread_started(affinity_t *affinity)
-    void fetch_late_thread(affinity_t *affinity)
-    void restore_mask(affinity_t *affinity)
-
 
 cdef extern from "positions.h" nogil:
     bint is_inside(int64_t lowest, int64_t highest, double offset)

@@ -3,8 +3,6 @@
 # A call is planned as blocks of rows (c/plan.h).  A team of threads runs them in pieces of about PIECE_SECONDS.
 
 cdef enum:
-    SMALL = 32                          # a call is small if it has fewer than SMALL * plan.per_thread values
-    MOST_SINGLE_CALLS = 256             # largest value of `single_calls`
     MOST_UNDECIDED = 1 << 12            # a thread with more undecided values takes no block before they are evaluated
 
 cdef double PIECE_SECONDS = 0.05        # after this time, no thread takes another block of the piece
@@ -12,8 +10,6 @@ cdef double PIECE_SECONDS = 0.05        # after this time, no thread takes anoth
 cdef object lock = object()             # guards the following numbers
 cdef tally_t counted                    # what all threads have counted since the last call of `counters`
 cdef int threads_in_use = 0             # threads reserved by calls that may use more than one
-cdef int single_calls = 0               # number of small calls that use one thread after an uneven team: see run_call
-cdef int single_calls_left = 0          # number of these calls that are still to come
 
 counted.uncertain = counted.exact = 0
 
@@ -27,8 +23,6 @@ cdef struct piece_t:
     ptrdiff_t blocks                    # number of blocks of the call
     counter_t next                      # the first block that no thread has taken
     double start                        # time in seconds
-    ptrdiff_t by_caller                 # number of blocks that the calling thread has run
-    affinity_t affinity                 # places the threads of a team of two on two processors: see openmp.h
 
 
 openmp_loaded(default_threads.stack_size())     # notes the process, to detect forks, and the stack that a thread needs
@@ -39,49 +33,37 @@ cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
     cdef tally_t *tally = &piece.run.tallies[thread]
     cdef char *memory = piece.run.memory + thread * piece.run.bytes
     cdef ptrdiff_t which
-    if thread:
-        thread_started(&piece.affinity)
     while True:
         which = next_block(&piece.next)
         if which >= piece.blocks:
             break
         piece.block(piece.run, which, memory, tally)
-        if not thread:
-            piece.by_caller += 1
-        # the last block needs no clock; abs, because the clock may be set back
+        # no clock check after the last block; abs() guards against a clock set back
         if which + 1 < piece.blocks and (tally.count >= MOST_UNDECIDED or abs(seconds() - piece.start) > PIECE_SECONDS):
             break
-    if not thread:
-        fetch_late_thread(&piece.affinity)
 
 
-cdef ptrdiff_t run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team) except -1 nogil:
-    """Run blocks in pieces; return the number of blocks that the calling thread ran.
-
-    Between pieces, undecided values are evaluated and signals are checked; a handler may raise or fork.
-    """
+cdef int run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team) except -1 nogil:
+    """Run blocks in pieces, between which undecided values are evaluated and signals are checked; a handler may raise or fork."""
     cdef piece_t piece
     cdef ptrdiff_t first = 0
     piece.block = block
     piece.run = run
     piece.blocks = blocks
-    piece.by_caller = 0
     while True:
         set_counter(&piece.next, first)
         piece.start = seconds() if blocks > 1 else 0
-        leave_processor(&piece.affinity, team)
         if team == 1:
             take_blocks(&piece, 0)
         else:
             # Not prange, whose variables are lastprivate: GCC puts a barrier before such a loop.  There, the calling thread
-            # would wait for late threads, and Linux often wakes it on the processor of such a thread.
+            # would wait for a thread that starts late.
             with parallel(num_threads=team):
                 take_blocks(&piece, openmp_thread_number())
-        restore_mask(&piece.affinity)
         evaluate_undecided(run)
         first = next_block(&piece.next)         # the first block that no thread has run
         if first >= blocks:
-            return piece.by_caller
+            return 0
         # does nothing outside the main thread; no other test for the main thread is reliable
         with gil:
             PyErr_CheckSignals()
@@ -129,18 +111,11 @@ cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str 
 
     Threads that other calls use, and those that the system refuses, are not available.  Each thread has `run.bytes` of memory
     and a tally.  If the memory is not available, the error states its `purpose`.
-
-    After an uneven team, the next small calls use one thread, because they would wait for a late thread longer than they take:
-    other processes may use the processors, or the system may run two threads on one.  A team is uneven if the calling thread
-    ran more than 3/4 of all blocks, or less than 1/4 of an equal share.  The first uneven team is followed by 1 such call, the
-    next one by 2, then 4, ..., until a team shares its blocks evenly.
     """
-    global threads_in_use, single_calls, single_calls_left
+    global threads_in_use
     cdef tally_t tallies[MAX_THREADS]
     cdef bytes memory = allocate(<double>threads * run.bytes, purpose) if run.bytes else b""
     cdef int i, reserved = 1, team = 1
-    cdef ptrdiff_t by_caller = -1       # unknown if an exception ends the call
-    cdef bint uneven
     run.kernel = active
     run.memory = on_cache_line(<char *>memory)
     run.threads = threads
@@ -154,15 +129,11 @@ cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str 
         with nogil:
             if reserved > 1:
                 team = openmp_team(reserved)
-            by_caller = run_pieces(block, run, blocks, team)
+            run_pieces(block, run, blocks, team)
     finally:
         with cython.critical_section(lock):
             if threads > 1:
                 threads_in_use -= reserved
-            if team > 1 and by_caller >= 0:
-                uneven = 4 * by_caller > 3 * blocks or 4 * team * by_caller < blocks
-                single_calls = min(max(1, 2 * single_calls), MOST_SINGLE_CALLS) if uneven else 0
-                single_calls_left = single_calls
             for i in range(threads):
                 counted.uncertain += tallies[i].uncertain
                 counted.exact += tallies[i].exact
@@ -213,12 +184,7 @@ cdef int thread_count(const plan_t *plan, int requested) except -1:
 
     `requested` is the argument of the call, at most MAX_THREADS, or 0 for the default.
     """
-    global single_calls_left
     if plan.most_threads <= 1 or requested == 1 or (requested == 0 and plan.values < 2 * plan.per_thread) or is_serial():
-        return 1
-    if single_calls_left > 0 and plan.values < SMALL * plan.per_thread:
-        with cython.critical_section(lock):
-            single_calls_left -= 1
         return 1
     if requested == 0:
         requested = <int>min(<ptrdiff_t>allowed_threads(), plan.values // plan.per_thread)

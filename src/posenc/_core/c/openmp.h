@@ -1,5 +1,4 @@
-/* The parts of the parallel loop in parallel.pxi that need C: threads of OpenMP, their placement, the counter of
- * blocks, and forks.
+/* The parts of the parallel loop in parallel.pxi that need C: threads of OpenMP, the counter of blocks, and forks.
  *
  * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child, the runtime waits
  * forever for threads that exist only in the parent.  Both cases are detected before threads start. */
@@ -8,102 +7,6 @@
 
 #include <stddef.h>
 #include <time.h>
-
-/* ---- placement of the second thread ------------------------------------------------------------------------------------ */
-
-/* Linux often starts a woken thread on the processor of the thread that wakes it, and leaves both there for milliseconds,
- * even if another processor is idle.  One reason is that in a virtual machine, a halted processor does not count as idle.
- * Therefore, in a team of two, the affinity mask of the other thread excludes the caller's processor during a region.
- *
- * The region ends only when the other thread has started.  If it still waits for another processor when the caller finds no
- * more work, it is moved to the caller's processor.
- *
- * The masks of larger teams are not changed: a late thread delays a large team less, and they were not measured. */
-
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-static int thread_id(void) { return (int)syscall(SYS_gettid); }
-#else
-static inline int thread_id(void) { return 0; }
-#endif
-
-#if !defined(_WIN32)
-static _Thread_local int second_thread; /* ID of the first additional thread of the caller's team, 0 if unknown */
-#endif
-
-#if defined(__linux__) && defined(_OPENMP)
-
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-
-typedef struct {
-    cpu_set_t allowed; /* mask of both threads before the region */
-    cpu_set_t mask; /* of the other thread during the region */
-    pid_t thread; /* ID of the other thread, 0 if its mask is not changed */
-    atomic_int has_started;
-} affinity_t;
-
-static int placement_is_off;
-
-/* Only LLVM's runtime has this function.  That runtime moves threads between teams, so `second_thread` may be out of date. */
-extern int kmp_get_blocktime(void) __attribute__((weak));
-
-__attribute__((constructor)) static void read_placement(void) {
-    const char *const setting = getenv("POSENC_NO_PLACEMENT");
-    placement_is_off = (setting && *setting) || kmp_get_blocktime;
-}
-
-static int has_mask(pid_t thread, const cpu_set_t *expected) {
-    cpu_set_t mask;
-    return !sched_getaffinity(thread, sizeof mask, &mask) && CPU_EQUAL(&mask, expected);
-}
-
-/* The calling thread calls this function before a region. */
-static void leave_processor(affinity_t *affinity, int team) {
-    affinity->thread = 0;
-    affinity->has_started = 0;
-    if (team != 2 || !second_thread || placement_is_off) return;
-    const int here = sched_getcpu();
-    if (here < 0 || sched_getaffinity(0, sizeof affinity->allowed, &affinity->allowed)) return;
-    if (!has_mask(second_thread, &affinity->allowed)) return;
-    affinity->mask = affinity->allowed;
-    CPU_CLR(here, &affinity->mask);
-    if (CPU_COUNT(&affinity->mask) && !sched_setaffinity(second_thread, sizeof affinity->mask, &affinity->mask))
-        affinity->thread = second_thread;
-}
-
-/* The other threads call this function when they start. */
-static void thread_started(affinity_t *affinity) { affinity->has_started = 1; }
-
-/* The calling thread calls this function when it finds no more work. */
-static void fetch_late_thread(affinity_t *affinity) {
-    if (!affinity->thread || affinity->has_started) return;
-    const int here = sched_getcpu();
-    if (here < 0 || !CPU_ISSET(here, &affinity->allowed) || !has_mask(affinity->thread, &affinity->mask)) return;
-    CPU_ZERO(&affinity->mask);
-    CPU_SET(here, &affinity->mask);
-    sched_setaffinity(affinity->thread, sizeof affinity->mask, &affinity->mask);
-}
-
-/* Restores the mask after a region, unless another program has changed it.  If another program has given the calling thread the
- * mask that the other one has during the region, it has given this mask to all threads (`taskset -a`, in the order of thread
- * IDs), and the thread keeps it. */
-static void restore_mask(const affinity_t *affinity) {
-    if (affinity->thread && has_mask(affinity->thread, &affinity->mask) && !has_mask(0, &affinity->mask))
-        sched_setaffinity(affinity->thread, sizeof affinity->allowed, &affinity->allowed);
-}
-
-#else
-
-typedef int affinity_t;
-static inline void leave_processor(affinity_t *affinity, int team) { (void)affinity, (void)team; }
-static inline void thread_started(affinity_t *affinity) { (void)affinity; }
-static inline void fetch_late_thread(affinity_t *affinity) { (void)affinity; }
-static inline void restore_mask(const affinity_t *affinity) { (void)affinity; }
-
-#endif
 
 /* ---- threads ----------------------------------------------------------------------------------------------------------- */
 
@@ -143,6 +46,9 @@ static int openmp_team(int requested) { return requested; }
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 static pid_t home;                  /* the process that loaded the library */
 static size_t stack_size;
@@ -172,19 +78,21 @@ static int openmp_is_forked(void) { return home != getpid(); }
 typedef struct {
     pthread_t thread;
     pthread_mutex_t *gate;
-    int number;
+    pid_t number; /* of the thread on Linux */
 } probe_t;
 
 static void *wait_at_gate(void *argument) {
     probe_t *const probe = argument;
-    probe->number = thread_id();
+#if defined(__linux__)
+    probe->number = (pid_t)syscall(SYS_gettid);
+#endif
     pthread_mutex_lock(probe->gate);
     pthread_mutex_unlock(probe->gate);
     return NULL;
 }
 
 /* Linux counts a thread towards its user's limit for a few microseconds after it has been joined. */
-static void wait_until_uncounted(int number) {
+static void wait_until_uncounted(pid_t number) {
 #if defined(__linux__)
     for (int i = 0; i < 10000 && syscall(SYS_tgkill, getpid(), number, 0) == 0; i++) sched_yield();
 #else
@@ -226,13 +134,8 @@ static int grow_team(int requested) {
     pthread_sigmask(SIG_SETMASK, &blocked, &host);
     const int team = 1 + probe_threads(requested - 1);
 #if defined(_OPENMP)
-    int second = 0;
 #pragma omp parallel num_threads(team)
-    if (openmp_thread_number()) {
-        pthread_setspecific(team_member, &team_member);
-        if (openmp_thread_number() == 1) second = thread_id();
-    }
-    second_thread = second;
+    if (openmp_thread_number()) pthread_setspecific(team_member, &team_member);
 #endif
     pthread_sigmask(SIG_SETMASK, &host, NULL);
     return team;
