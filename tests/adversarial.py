@@ -87,7 +87,8 @@ def evaluate(phases, scale):
 def halfway(reference, column, dtype, seed, tries=2**18, count=16):
     """Return integer positions at which the value in `column` is closest to a half-way point of `dtype`.
 
-    Double-double arithmetic selects candidates among `tries` random positions; MPFR computes their distances.
+    Double-double arithmetic selects candidates among `tries` random positions, many more than `count`, because its errors depend
+    on NumPy's sine; MPFR computes their distances.
 
     Returns
     -------
@@ -110,8 +111,8 @@ def halfway(reference, column, dtype, seed, tries=2**18, count=16):
     units = high / ulps
     estimates = np.abs(np.abs(units - np.rint(units) + low / ulps) - 0.5)
 
-    distances = {}
-    for i in np.argpartition(estimates, min(16 * count, tries - 1))[: 16 * count]:
+    distances, candidates = {}, max(256, 16 * count)
+    for i in np.argpartition(estimates, min(candidates, tries - 1))[:candidates]:
         units = abs(mpq(reference.value(positions[i], column, 200)) / mpq(float(ulps[i])))
         distances[positions[i]] = float(abs(units - units.numerator // units.denominator - mpq(1, 2)))
     return sorted(distances.items(), key=lambda pair: pair[1])[:count]
