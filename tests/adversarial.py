@@ -87,8 +87,8 @@ def evaluate(phases, scale):
 def halfway(reference, column, dtype, seed, tries=2**18, count=16):
     """Return integer positions at which the value in `column` is closest to a half-way point of `dtype`.
 
-    Double-double arithmetic selects candidates among `tries` random positions, many more than `count`, because its errors depend
-    on NumPy's sine; MPFR computes their distances.
+    Double-double arithmetic selects candidates among `tries` random positions, many more than `count`, because its errors
+    depend on NumPy's sine; MPFR computes their distances.
 
     Returns
     -------
