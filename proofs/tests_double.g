@@ -1,5 +1,5 @@
 # The tests of values in double: the error bound of each value, and the thresholds of the fast test (table/decide_rounding.h,
-# table/advance.h, table/rows.h).
+# table/advance.h, table/direct_rows.h).
 #
 # Rows advanced from an anchor.  M is scaled to 1; T is the sum of the magnitudes of the terms.  M - T is at least REACH * a,
 # where a is the amplitude, because |P0| + |Q0| >= a.  The absolute errors (of P0, Q0 and four tabulated numbers, each
@@ -21,17 +21,17 @@
 #
 # Rows evaluated directly.  The amplitude is scaled to 1.
 #! constant DOUBLE_ERROR table/advance.h: #define DOUBLE_ERROR {}
-#! constant DIRECT_DOUBLE_ERROR table/rows.h: #define DIRECT_DOUBLE_ERROR {}
-#! constant DIRECT_DOUBLE_FLOOR table/rows.h: #define DIRECT_DOUBLE_FLOOR {}
+#! constant DIRECT_DOUBLE_ERROR table/direct_rows.h: #define DIRECT_DOUBLE_ERROR {}
+#! constant DIRECT_DOUBLE_FLOOR table/direct_rows.h: #define DIRECT_DOUBLE_FLOOR {}
 #! constant DD_ERROR table/direct.h: #define DD_ERROR {}
 #! constant DIRECT_DD_FLOOR table/direct.h: #define DIRECT_DD_FLOOR {}
 #! constant REACH table/advance.h: offsets->reach[column] = turns ? reach + {} : 0;
 #! constant SHARE table/decide_rounding.h: return dtype == FLOAT32 ? {} : {_};
 #! constant SHARE_FLOATS table/decide_rounding.h: return dtype == FLOAT32 ? {_} : {};
 #! constant NEAR table/decide_rounding.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
-#! constant DIRECT_SHARE table/rows.h: f64_muladd(amplitude, f64_set({}), f64_set({_} * smallest_normal(dtype)))
+#! constant DIRECT_SHARE table/direct_rows.h: f64_muladd(amplitude, f64_set({}), f64_set({_} * smallest_normal(dtype)))
 #! constant TIMES table/advance.h: : f64_set({} * smallest_normal(job->dtype));
-#! constant TIMES_DIRECT table/rows.h: f64_muladd(amplitude, f64_set({_}), f64_set({} * smallest_normal(dtype)))
+#! constant TIMES_DIRECT table/direct_rows.h: f64_muladd(amplitude, f64_set({_}), f64_set({} * smallest_normal(dtype)))
 #! constant NORMAL_FLOAT16 table/decide_rounding.h: return dtype == FLOAT16 ? {} : {_}; }
 #! constant NORMAL table/decide_rounding.h: return dtype == FLOAT16 ? {_} : {}; }
 #! constant MOST_SCALE _core/tables.pxi: self.spec.fast_test = 2.0**-400 <= abs(scale) <= 2.0**{}

@@ -9,6 +9,9 @@ cdef extern from "kernel.h" nogil:
         TILE
         LINE
         OFFSETS_PER_COLUMN
+        RADIX
+        WHOLE
+        LEVELS
 
     ctypedef enum dtype_t:
         FLOAT64
@@ -31,8 +34,8 @@ cdef extern from "kernel.h" nogil:
         const uint64_t *sign
         const uint64_t *quarter
         int order
-        double scale, position_offset, padding_real
-        int64_t padding, zero
+        double scale, position_offset, offset_rest, padding_real
+        int64_t offset_whole, padding, zero
         int has_padding, has_zero, has_fast_path, fast_test
         void *context
 
@@ -40,6 +43,13 @@ cdef extern from "kernel.h" nogil:
         ptrdiff_t first
 
     offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first)
+
+    ctypedef struct digits_t:
+        int fractions, levels
+        const double *level[LEVELS]
+        const double *radians
+
+    int angles_of_tile(const spec_t *spec)
 
     ctypedef struct job_t:
         dtype_t dtype
@@ -51,6 +61,10 @@ cdef extern from "kernel.h" nogil:
         const int64_t *integers
         const double *reals
         const offsets_t *offsets
+        const digits_t *digits
+        const char *span
+        int64_t span_start
+        ptrdiff_t span_rows, span_pitch
         size_t panel
 
     enum:
@@ -102,6 +116,7 @@ cdef extern from "kernel.h" nogil:
     ctypedef struct kernel_t:
         const char *name
         void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
+        void (*tabulate_level)(const spec_t *, int, int, double *, ptrdiff_t, ptrdiff_t) noexcept nogil
         void (*rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
         size_t (*rotation_memory)(const rotation_t *) noexcept nogil
         void (*factors)(const rotation_t *, ptrdiff_t, ptrdiff_t, double *, char *) noexcept nogil
@@ -145,7 +160,10 @@ cdef extern from "positions.h" nogil:
     bint are_integers_inside(const int64_t *positions, ptrdiff_t rows, double offset)
     bint are_reals_inside(const double *positions, ptrdiff_t rows, double offset)
     int64_t *integers_of(const double *positions, ptrdiff_t rows)
-    uint64_t spacing(job_t *job, ptrdiff_t rows)
+    int radians_of_columns(const spec_t *spec, double *radians)
+    uint64_t even_step(job_t *job, ptrdiff_t rows)
+    void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows)
+    ptrdiff_t count_digits(const spec_t *spec, const job_t *job, ptrdiff_t rows, int fractions, ptrdiff_t *with_digits)
 
 
 cdef extern from "strides.h" nogil:

@@ -5,8 +5,17 @@ cdef class Offsets:
     cdef bytes memory
 
 
+cdef class Digits:
+    cdef digits_t table
+    cdef list memory
+
+
 cdef class Columns:
     cdef spec_t spec
+    cdef list digits                    # for the other dtypes, and for float64; a Digits or None
+    cdef int64_t wanted[2][LEVELS]      # number of rows that had a digit for each level, for both
+    cdef int fractions
+    cdef object radians
     cdef list tables                    # offset tables for consecutive positions, newest first
     cdef object memory, value
 

@@ -1,12 +1,18 @@
 # encode and add_to: the columns of an encoding, its offset tables, and the preparation and execution of a call.
 
 cdef enum:
+    ROWS_FOR_LEVEL = 64                 # rows evaluated directly in the time that a level takes
+    DIGITS_BYTES = 1 << 24              # most bytes of the levels from WHOLE on that an encoding keeps, for each precision
     KEPT_TABLES = 2                     # most offset tables that an encoding keeps
     KEPT_COLUMNS = 1 << 13              # most columns of a kept table; a column takes 1.3 kB
 
 
 cdef class Offsets:
     """An immutable offset table for positions that are `step` apart, with the columns from `first` on."""
+
+
+cdef class Digits:
+    """Immutable digit tables; those with further levels are a new object."""
 
 
 cdef class Columns:
@@ -35,6 +41,7 @@ cdef class Columns:
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx, object value):
         check_settings()
+        memset(self.wanted, 0, sizeof(self.wanted))
         self.memory = (turns, sign, quarter)
         self.value = value
         self.tables = []
@@ -57,6 +64,12 @@ cdef class Columns:
         self.spec.has_zero = floor(position_offset) == position_offset and position_offset > -2.0**63
         if self.spec.has_zero:
             self.spec.zero = -<int64_t>position_offset
+        # without a rest, no position is computed from digits
+        self.spec.offset_whole = <int64_t>rint(position_offset) if abs(position_offset) < 2.0**62 else 0
+        self.spec.offset_rest = position_offset - self.spec.offset_whole if abs(position_offset) < 2.0**62 else float("nan")
+        self.digits = [None, None]
+        self.radians = PyBytes_FromStringAndSize(NULL, self.spec.columns * sizeof(double))
+        self.fractions = radians_of_columns(&self.spec, <double *><char *><bytes>self.radians)
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.context = <void *>value
@@ -69,40 +82,65 @@ def pitched(ptrdiff_t d_model):
 
 # ---- offset tables -----------------------------------------------------------------------------------------------------------
 
-cdef struct offsets_run_t:
-    # an offset table that is computed in blocks of tiles
+cdef struct tables_run_t:
+    # an offset table, or a level, that is computed in blocks of tiles
     run_t run
     const spec_t *spec
     const offsets_t *offsets
+    double *level                       # or NULL
+    int index, parts                    # of the level
 
 
-cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
-    """Set the offset table with which the rows of a job are advanced, and return it; None if they are evaluated directly.
+cdef list arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
+    """Choose how the rows of a job are computed; return the tables, which the caller must keep alive.
 
-    Positions that are evenly spaced are replaced.  If the table is not kept, `least_rows` is the fewest rows for which it is
-    built.  No lock is held while a table is built, because a child process that is forked at this time would inherit the lock
-    in its locked state.  Two threads may therefore build the same table.
+    Evenly spaced rows have an offset table.  In other arrays, integers have a span (its table is not computed here), and an
+    offset table if there are runs; the remaining rows have digit tables.  Without a table, rows are evaluated directly.  If an
+    offset table is not kept, `least_rows` is the fewest rows for which it is built.  No lock is held while a table is built,
+    because a child process that is forked at this time would inherit the lock in its locked state.  Two threads may therefore
+    build the same table.
     """
-    cdef Offsets table, result = None
-    cdef job_t advanced
     cdef uint64_t step
-    cdef ptrdiff_t first
-    cdef bint is_kept
+    cdef ptrdiff_t with_digits[LEVELS]
+    cdef ptrdiff_t in_runs
+    cdef int fractions
     job.offsets = NULL
+    job.digits = NULL
+    job.span = NULL
+    job.span_rows = 0
     job.panel = 0
     if rows < ROWS_WITH_TABLE:
-        return None
-    advanced = job[0]
+        return []
     if job.integers == NULL:
-        step = spacing(&advanced, rows)
+        step = even_step(job, rows)
     else:
         with nogil:
-            step = spacing(&advanced, rows)
+            step = even_step(job, rows)
     # the limit keeps step times the longest offset inside the int64 range
-    if not 0 < step < <uint64_t>1 << 50:
-        return None
-    first = choose_output(&advanced, &columns.spec, rows)
-    is_kept = step == 1 and columns.spec.columns <= KEPT_COLUMNS
+    if 0 < step < <uint64_t>1 << 50:
+        return [offsets_of(job, rows, columns, step, least_rows, threads)]
+    if job.integers == NULL and job.reals == NULL:
+        return []
+    memset(with_digits, 0, sizeof(with_digits))
+    fractions = columns.fractions if job.reals != NULL or columns.spec.offset_rest != 0 else 0
+    if fractions >= WHOLE:
+        return []
+    with nogil:
+        if job.integers != NULL and job.out != NULL and columns.spec.columns > TILE:
+            choose_span(&columns.spec, job, rows)
+        in_runs = count_digits(&columns.spec, job, rows, fractions, with_digits)
+    if job.out == NULL:                 # a rotation, which evaluates rows directly unless most are in runs
+        return [offsets_of(job, rows, columns, 1, least_rows, threads) if 2 * in_runs >= rows - 1 else None]
+    return [offsets_of(job, rows, columns, 1, least_rows, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
+            digits_of(job, columns, fractions, with_digits, threads)]
+
+
+cdef Offsets offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, ptrdiff_t least_rows, int threads):
+    """Set and return the offset table of a job; None if there are fewer than `least_rows` rows, or none is worth building."""
+    cdef Offsets table, result = None
+    cdef job_t advanced = job[0]
+    cdef ptrdiff_t first = choose_output(&advanced, &columns.spec, rows)
+    cdef bint is_kept = step == 1 and columns.spec.columns <= KEPT_COLUMNS
     if is_kept:
         least_rows = ROWS_FOR_KEPT_TABLE
         with cython.critical_section(columns):
@@ -123,22 +161,89 @@ cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t leas
 
 cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int threads):
     cdef Offsets result = Offsets.__new__(Offsets)
-    cdef offsets_run_t run
+    cdef tables_run_t run
     cdef double size = <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double)
     result.memory = allocate(size, f"the offset table of d_model {spec.d_model}")
     result.table = offsets_in(<double *>on_cache_line(<char *>result.memory), spec.columns, step, first)
-    run.run.bytes = 0
     run.spec = spec
     run.offsets = &result.table
-    run.run.plan = plan_offsets(spec)
-    run_call(offsets_block, &run.run, run.run.plan.blocks, thread_count(&run.run.plan, threads), None)
+    run.level = NULL
+    run_tables(&run, threads)
     return result
 
 
-cdef void offsets_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
-    cdef offsets_run_t *run = <offsets_run_t *>context
-    cdef ptrdiff_t first = which * context.plan.rows
-    context.kernel.tabulate(run.spec, run.offsets, first, min(first + context.plan.rows, run.spec.columns // TILE))
+cdef int run_tables(tables_run_t *run, int threads) except -1:
+    run.run.bytes = 0
+    run.run.plan = plan_offsets(run.spec)
+    run_call(tables_block, &run.run, run.run.plan.blocks, thread_count(&run.run.plan, threads), None)
+    return 0
+
+
+cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
+    cdef tables_run_t *run = <tables_run_t *>context
+    cdef ptrdiff_t first = which * context.plan.rows, last = min(first + context.plan.rows, run.spec.columns // TILE)
+    if run.level == NULL:
+        context.kernel.tabulate(run.spec, run.offsets, first, last)
+    else:
+        context.kernel.tabulate_level(run.spec, run.index, run.parts, run.level, first, last)
+
+
+# ---- digit tables ------------------------------------------------------------------------------------------------------------
+
+
+cdef Digits digits_of(job_t *job, Columns columns, int fractions, const ptrdiff_t *with_digits, int threads):
+    """Set and return the digit tables of a job, or None.
+
+    A level is built when `ROWS_FOR_LEVEL` rows have had a digit for it, in this call and earlier ones.
+    """
+    cdef const spec_t *spec = &columns.spec
+    cdef bint is_float64 = job.dtype == FLOAT64
+    cdef int lowest = WHOLE - fractions, level, stop = WHOLE, most
+    cdef double level_bytes = <double>spec.columns // TILE * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
+    cdef Digits table
+    if not spec.has_fast_path or not (is_float64 or spec.fast_test) or is_float64 and fractions:
+        return None
+    most = <int>min(<double>LEVELS, WHOLE + DIGITS_BYTES / level_bytes)
+    with cython.critical_section(columns):
+        for level in range(lowest, most):
+            columns.wanted[is_float64][level] += with_digits[level - lowest + 1 if level > WHOLE else 0]
+            if columns.wanted[is_float64][level] >= ROWS_FOR_LEVEL:
+                stop = level + 1
+        table = columns.digits[is_float64]
+    if stop <= WHOLE:
+        return None
+    if table is None or table.table.level[lowest] == NULL or table.table.levels < stop:
+        table = new_digits(columns, table, lowest, stop, 2 if is_float64 else 1, threads)
+        with cython.critical_section(columns):
+            columns.digits[is_float64] = table
+    job.digits = &table.table
+    return table
+
+
+cdef Digits new_digits(Columns columns, Digits known, int lowest, int stop, int parts, int threads):
+    """Return digit tables with the levels of `known`, and those from `lowest` to `stop`."""
+    cdef Digits result = Digits.__new__(Digits)
+    cdef tables_run_t run
+    cdef const spec_t *spec = &columns.spec
+    cdef ptrdiff_t level_size = spec.columns // TILE * angles_of_tile(spec) * RADIX * 2 * parts
+    memset(&result.table, 0, sizeof(digits_t))
+    result.memory = []
+    if known is not None:
+        result.table = known.table
+        result.memory = [*known.memory]
+    result.table.fractions = columns.fractions
+    result.table.radians = <const double *><const char *>columns.radians
+    result.table.levels = max(stop, result.table.levels)
+    run.spec = spec
+    run.parts = parts
+    for run.index in range(lowest, stop):
+        if result.table.level[run.index] == NULL:
+            memory = allocate(<double>level_size * sizeof(double), f"the digit tables of d_model {spec.d_model}")
+            result.memory.append(memory)
+            run.level = <double *>on_cache_line(<char *><bytes>memory)
+            run_tables(&run, threads)
+            result.table.level[run.index] = run.level
+    return result
 
 
 # ---- preparation -------------------------------------------------------------------------------------------------------------
@@ -260,7 +365,9 @@ cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1
     cdef job_t *job = &call.job
     cdef plan_t *plan = &call.run.plan
     cdef ptrdiff_t least_rows = ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE
-    cdef Offsets table = advance(job, call.all_rows, columns, least_rows, threads)
+    cdef list tables = arrange(job, call.all_rows, columns, least_rows, threads)
+    if job.span_rows:
+        tables.append(new_span(call, columns, threads))
     plan_job(plan, call.spec, job, call.all_rows)
     threads = thread_count(plan, threads)
     divide_job(plan, call.spec, job, call.all_rows, threads)
@@ -268,6 +375,28 @@ cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1
     call.ranges = threads
     run_call(table_block, &call.run, (plan.blocks + threads - 1) // threads * threads, threads, "panels of rows")
     return 0
+
+
+cdef bytes new_span(table_call_t *call, Columns columns, int threads):
+    """Compute the span table of a job, and return its memory."""
+    cdef job_t *job = &call.job
+    cdef table_call_t span
+    cdef double size = <double>job.span_rows * job.span_pitch
+    cdef bytes memory = allocate(size, f"{job.span_rows} rows of d_model {columns.spec.d_model}")
+    memset(&span, 0, sizeof(table_call_t))
+    span.spec = call.spec
+    span.all_rows = job.span_rows
+    span.job.dtype = job.dtype
+    span.job.output = STORE
+    span.job.out = on_cache_line(<char *>memory)
+    span.job.row_stride = job.span_pitch
+    span.job.batch = 1
+    span.job.x_scale = 1
+    span.job.start = <uint64_t>job.span_start
+    span.job.step = 1
+    execute_job(&span, columns, threads)
+    job.span = span.job.out
+    return memory
 
 
 cdef void table_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:

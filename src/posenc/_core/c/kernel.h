@@ -28,6 +28,9 @@ enum {
     BLOCK = FINE * COARSE,       /* rows computed from one direct evaluation */
     STRIP = 32,                  /* most tiles of a panel: see job_t */
     LINE = 64,                   /* bytes of a cache line */
+    RADIX = 64,                  /* of the digits of positions */
+    WHOLE = 3,                   /* the level of the digit of weight 1: see digits_t */
+    LEVELS = WHOLE + 11,
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
 
@@ -63,6 +66,8 @@ typedef struct {
     order_t order;
     double scale;
     double position_offset;
+    int64_t offset_whole;        /* the nearest integer, and ... */
+    double offset_rest;          /* ... the rest, if |position_offset| is below 2**52 */
     int has_padding;
     int64_t padding;             /* the padding position, before the offset */
     double padding_real;         /* the float64 that is equal to `padding`, or NaN if there is none */
@@ -94,6 +99,18 @@ static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t s
     return (offsets_t){step, first, fine, fine_low, coarse, coarse_low, reach, reach + columns};
 }
 
+/* Tables of the cosines and sines of d * 64**(k - WHOLE) positions, for the digits d = 0 .. 63 of level k.  A level has the shape
+ * (tiles, RADIX, {cos, sin}, angles of a tile), or (tiles, RADIX, {cos, sin, cos_low, sin_low}, angles) for float64.  The columns
+ * of a pair have one angle.  All levels from the lowest one in use to levels - 1 are set. */
+typedef struct {
+    int fractions; /* levels below WHOLE that real positions use */
+    int levels;
+    const double *level[LEVELS];
+    const double *radians; /* (tiles, angles of a tile): frequencies in radians per position */
+} digits_t;
+
+static inline int angles_of_tile(const spec_t *spec) { return spec->order == UNPAIRED ? TILE : TILE / 2; }
+
 /* Row r of the table is stored at out + r * row_stride.  For ADD, it is added to the rows at `batch` addresses, which are
  * batch_stride apart: x is replaced by x * x_scale + value. */
 typedef struct {
@@ -109,6 +126,11 @@ typedef struct {
     const double *reals;
     /* the offset table for positions that ascend or descend by offsets->step; if NULL, each row is evaluated directly */
     const offsets_t *offsets;
+    const digits_t *digits; /* the levels for other positions, or NULL */
+    /* the span table, or NULL: span_rows rows of span_pitch bytes, at the positions from span_start on */
+    const char *span;
+    int64_t span_start;
+    ptrdiff_t span_rows, span_pitch;
     size_t panel; /* bytes of the panel, a buffer from which rows are flushed to `out`; 0 without a panel */
 } job_t;
 
@@ -206,6 +228,7 @@ typedef struct {
 typedef struct {
     const char *name;
     void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
+    void (*tabulate_level)(const spec_t *, int level, int parts, double *table, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
     size_t (*rotation_memory)(const rotation_t *); /* bytes of `memory`, which begins on a cache line */
     void (*factors)(const rotation_t *, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory);

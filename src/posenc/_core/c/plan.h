@@ -70,7 +70,7 @@ static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t 
 static inline void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows) {
     /* float64 values below 2**-900 are undecided; frequencies of more than MOST_LIMBS limbs may give many */
     const int advanced =
-        job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) && spec->fraction_limbs <= MOST_LIMBS;
+        (job->offsets || job->digits) && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) && spec->fraction_limbs <= MOST_LIMBS;
     plan->values = rows * spec->columns * job->batch;
     plan->per_thread = advanced ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
     plan->in_block = advanced ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;

@@ -99,6 +99,26 @@ NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t 
     return position_from_integer(p, spec->position_offset);
 }
 
+/* ---- frequencies ------------------------------------------------------------------------------------------------------- */
+
+/* Computes the frequencies of all angles in radians per position, with a relative error below 6 * 2**-53.  Returns the number of
+ * levels below the point with which r units, |r| <= 1/2, are an angle of at most 2**-5; at least LEVELS if there is none. */
+static inline int radians_of_columns(const spec_t *spec, double *radians) {
+    const int angles = angles_of_tile(spec), limbs = spec->integer_limbs + spec->fraction_limbs;
+    int fractions = 1;
+    for (ptrdiff_t i = 0; i < spec->columns / TILE * angles; i++) {
+        const ptrdiff_t column = i * (TILE / angles);
+        double sum = 0;
+        for (int k = limbs - 1; k >= 0; k--) sum = sum * 0x1p-32 + spec->turns[k * spec->pitch + column];
+        for (int k = spec->integer_limbs; k < 1; k++) sum *= 0x1p-32;
+        for (int k = spec->integer_limbs; k > 1; k--) sum *= 0x1p32;
+        sum *= 0x1.921fb54442d18p+2;
+        while (fractions < LEVELS && sum > power_of_two(6 * fractions - 4)) fractions++;
+        radians[i] = spec->sign[column] ? -sum : sum;
+    }
+    return fractions;
+}
+
 /* ---- arrays of positions ----------------------------------------------------------------------------------------------- */
 
 /* Returns whether position + offset is certain to lie in the domain, [-2**63, 2**63), for positions from lowest to highest. */
@@ -135,28 +155,97 @@ static inline int64_t *integers_of(const double *p, ptrdiff_t rows) {
 
 static inline uint64_t distance(int64_t a, int64_t b) { return b > a ? (uint64_t)b - (uint64_t)a : (uint64_t)a - (uint64_t)b; }
 
-/* Returns the distance between the positions of successive rows with which angle addition can compute most of them, or 0.  This
- * is the distance of all rows, or 1 if at least half of all rows are 1 from the next, as in packed sequences.
- * An evenly spaced array is replaced by its first position and its step. */
-static inline uint64_t spacing(job_t *job, ptrdiff_t rows) {
+/* Returns the step of evenly spaced rows, or 0.  An evenly spaced array is replaced by its first position and its step. */
+static inline uint64_t even_step(job_t *job, ptrdiff_t rows) {
     const int64_t *const p = job->integers;
     if (job->reals || rows < 2) return 0;
     if (!p) return (int64_t)job->step < 0 ? 0 - job->step : job->step;
     const uint64_t step = distance(p[0], p[1]);
-    ptrdiff_t even = 0, ones = 0;
-    for (ptrdiff_t i = 0; i < rows - 1; i++) {
-        const uint64_t next = distance(p[i], p[i + 1]);
-        even += next == step;
-        ones += next == 1;
+    /* the positions do not wrap around; the division is exact, but step times the number of rows could exceed 64 bits */
+    if (step == 0 || distance(p[0], p[rows - 1]) / step != (uint64_t)(rows - 1)) return 0;
+    for (ptrdiff_t i = 1; i < rows; i++)
+        if (distance(p[i - 1], p[i]) != step) return 0;
+    job->start = (uint64_t)p[0];
+    job->step = p[1] > p[0] ? step : 0 - step;
+    job->integers = NULL;
+    return step;
+}
+
+/* The position of a row as a number of units, and what is left of it, in units: position + position_offset = n + rest. */
+typedef struct {
+    int64_t n;
+    double rest;
+} units_t;
+
+/* Splits the position of a row; a unit is 64**-fractions.  Returns 0 if this is not possible, |n| could be 2**62 or more, or
+ * the row is that of the padding position. */
+static inline int split_position(const spec_t *spec, const job_t *job, ptrdiff_t row, int fractions, units_t *to) {
+    const double units = power_of_two(6 * fractions), round = 0x1.8p52; /* x + round - round is the integer next to x */
+    if (job->reals) {
+        const double x = job->reals[row], sum = x + spec->position_offset, added = sum - x, scaled = sum * units;
+        if (!(magnitude_of(scaled) < 0x1p62) || (spec->has_padding && x == spec->padding_real)) return 0;
+        /* from 2**51 on, `scaled` is an integer or half of one */
+        to->n = (int64_t)(magnitude_of(scaled) < 0x1p51 ? scaled + round - round : scaled);
+        to->rest = (scaled - (double)to->n) + ((x - (sum - added)) + (spec->position_offset - added)) * units;
+    } else {
+        const uint64_t p = job->integers ? (uint64_t)job->integers[row] : job->start + (uint64_t)row * job->step;
+        const uint64_t whole = p + (uint64_t)spec->offset_whole, limit = (uint64_t)1 << (62 - 6 * fractions);
+        const double scaled = spec->offset_rest * units, nearest = scaled + round - round;
+        if (whole + limit >= 2 * limit || (spec->has_padding && p == (uint64_t)spec->padding)) return 0;
+        to->n = (int64_t)(whole << 6 * fractions) + (int64_t)nearest;
+        to->rest = scaled - nearest;
     }
-    /* the positions do not turn around; the division is exact, but step times the number of pairs could exceed 64 bits */
-    if (step && even == rows - 1 && distance(p[0], p[rows - 1]) / step == (uint64_t)(rows - 1)) {
-        job->start = (uint64_t)p[0];
-        job->step = p[1] > p[0] ? step : 0 - step;
-        job->integers = NULL;
-        return step;
+    return magnitude_of(to->rest) <= 0.5;
+}
+
+/* Number of bits of x. */
+static inline int bits_of_integer(uint64_t x) {
+    int bits = 0;
+    for (int step = 32; step; step /= 2)
+        if (x >> step) x >>= step, bits += step;
+    return bits + (int)x;
+}
+
+enum { SPAN_BYTES = 1 << 23 }; /* most bytes of a span table, which stays in the caches */
+
+/* Sets the span of a job at integer positions: the positions near the middle row for which a table has the fewest rows in
+ * proportion to those that are copied from it.  There is none if at most as many rows are copied as the table has. */
+static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
+    const int64_t *const p = job->integers, middle = p[rows / 2];
+    ptrdiff_t near[65] = {0}, copied = 0, saved = 0;
+    int64_t lowest = middle, highest = middle;
+    job->span_pitch = spec->d_model * size_of(job->dtype);
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        near[bits_of_integer(distance(middle, p[i]))]++;
+        lowest = p[i] < lowest ? p[i] : lowest;
+        highest = p[i] > highest ? p[i] : highest;
     }
-    return 2 * ones >= rows - 1;
+    job->span_rows = 0;
+    for (int bits = 0; bits < 32; bits++) {
+        const uint64_t reach = ((uint64_t)1 << bits) - 1, below = distance(lowest, middle), above = distance(middle, highest);
+        const uint64_t down = below < reach ? below : reach, span = down + (above < reach ? above : reach) + 1;
+        copied += near[bits];
+        if (span * (uint64_t)job->span_pitch > SPAN_BYTES || copied - (ptrdiff_t)span <= saved) continue;
+        saved = copied - (ptrdiff_t)span;
+        job->span_start = middle - (int64_t)down;
+        job->span_rows = (ptrdiff_t)span;
+    }
+}
+
+/* Counts the rows of a job that are neither in its span nor next to each other: with_digits[k] is the number
+ * of those with at least k digits.  Returns the number of rows outside the span that are 1 from the next row. */
+static inline ptrdiff_t count_digits(const spec_t *spec, const job_t *job, ptrdiff_t rows, int fractions,
+                                     ptrdiff_t with_digits[LEVELS]) {
+    ptrdiff_t in_runs = 0;
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        units_t units;
+        if (job->integers && (uint64_t)job->integers[i] - (uint64_t)job->span_start < (uint64_t)job->span_rows) continue;
+        if (job->integers && i + 1 < rows && distance(job->integers[i], job->integers[i + 1]) == 1) in_runs++;
+        else if (split_position(spec, job, i, fractions, &units))
+            with_digits[(bits_of_integer(distance(0, units.n)) + 5) / 6]++;
+    }
+    for (int k = LEVELS - 2; k >= 0; k--) with_digits[k] += with_digits[k + 1];
+    return in_runs;
 }
 
 #endif

@@ -7,100 +7,7 @@
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
 
-#include "table/advance.h"
-
-/* ---- direct rows ------------------------------------------------------------------------------------------------------- */
-
-#define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
-#define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the full amplitude, for tiny phases */
-
-/* Evaluates a row of a tile directly; only float64 needs the low parts. */
-INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, row_t *t) {
-    for (int i = 0; i < TILE; i += 2 * LANES) {
-        vdd p[2], q[2];
-        direct_vectors(spec, position, column + i, dtype, p, q);
-        for (int j = 0; j < 2; j++) {
-            f64_store(t->high + i + j * LANES, p[j].high);
-            if (dtype == FLOAT64) f64_store(t->low + i + j * LANES, p[j].low);
-        }
-    }
-}
-
-/* Writes an evaluated row of a tile. */
-INLINE void write_evaluated(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, char *out,
-                            row_t *t, dtype_t dtype, tally_t *tally) {
-    const vf64 amplitude = f64_abs(f64_set(spec->scale));
-    const vf64 share = f64_set(dtype == FLOAT64 ? DD_ERROR : DIRECT_DOUBLE_ERROR);
-    const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR));
-    vf64 value[TILE_VECTORS];
-    mask16 passed = mask16_all();
-    vu64 undecided = u64_set(0);
-    if (dtype == FLOAT64) {
-        for (int v = 0; v < TILE_VECTORS; v++) {
-            const vdd evaluated = dd_load(t->high + v * LANES, t->low + v * LANES);
-            value[v] = rounded_dd(evaluated, f64_muladd(f64_abs(evaluated.high), share, floor), &undecided);
-        }
-    } else {
-        /* a value >= 2**-40 times the amplitude has a relative error below 2**-48, which is at most 32 ulp */
-        const vf64 smallest = f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype)));
-        const vu64 addend = test_addend(smallest, smallest, dtype);
-        for (int v = 0; v < TILE_VECTORS; v += 2) {
-            value[v] = f64_load(t->high + v * LANES);
-            value[v + 1] = f64_load(t->high + (v + 1) * LANES);
-            passed = fast_test(passed, value + v, f32_of_f64(value[v], value[v + 1]), addend, dtype);
-        }
-    }
-    if (UNLIKELY(!(dtype == FLOAT64 || spec->fast_test) || !mask16_is_all(passed) || !u64_is_zero(undecided))) {
-        for (int i = 0; i < TILE; i += LANES) {
-            if (dtype != FLOAT64) f64_store(t->low + i, f64_set(0));
-            f64_store(t->error + i, f64_muladd(f64_abs(f64_load(t->high + i)), share, floor));
-        }
-        write_settled(spec, job, job->output, row, column, width, out, t, tally);
-    } else {
-        write_tile(job, out, value, width, dtype, job->output);
-    }
-}
-
-/* Writes columns column .. end - 1 of a row to `out`. */
-NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
-                             ptrdiff_t end, char *out, tally_t *tally) {
-    ALIGNED row_t t;
-    for (; column < end; column += TILE, out += TILE * size_of(job->dtype)) {
-        if (job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
-        else evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy for three dtypes */
-        FOR_DTYPE(job->dtype, write_evaluated(spec, job, row, column, minimum(end - column, TILE), out, &t, DTYPE, tally))
-    }
-}
-
-/* Writes a row without a fast path.  The bounds of errors are infinite, so every value is evaluated exactly. */
-COLD void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
-    row_t t = {.low = {0}};
-    for (int i = 0; i < TILE; i++) t.error[i] = double_of_bits(0x7ff0000000000000u);
-    for (ptrdiff_t column = 0; column < spec->d_model; column += TILE)
-        write_settled(spec, job, job->output, row, column, minimum(spec->d_model - column, TILE),
-                      out + column * size_of(job->dtype), &t, tally);
-}
-
-/* Writes a row whose values are known: its position is not finite, or is the padding position, or all of its angles are 0. */
-NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, char *out) {
-    const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
-    const vu64 bits = position->finite ? bits_of_f64(f64_set(cosine)) : u64_set(0x7ff8000000000000u);
-    const vu64 all = u64_set(position->finite ? 0 : UINT64_MAX); /* all columns are NaN, else cosines have these bits */
-    for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
-        double values[TILE];
-        for (int i = 0; i < TILE; i += LANES)
-            f64_store(values + i, f64_of_bits(u64_and(bits, u64_or(all, u64_load(spec->quarter + column + i)))));
-        write_rounded(job, job->output, minimum(spec->d_model - column, TILE), out + column * size_of(job->dtype), values);
-    }
-}
-
-NOINLINE void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
-    const position_t position = position_of(spec, job, row);
-    char *const out = job->out + row * job->row_stride;
-    if (is_known(&position) || spec->scale == 0) known_row(spec, job, &position, out);
-    else if (spec->has_fast_path) direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
-    else exact_row(spec, job, row, out, tally);
-}
+#include "table/digits.h"
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------ */
 
@@ -261,38 +168,57 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
     }
 }
 
-/* Writes rows at integer positions.  Long runs of positions that rise or fall by job->offsets->step are computed in blocks. */
-static void integer_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
+enum { FEWEST_IN_RUN = 16 }; /* shorter runs are computed from digits, which is about as fast */
+
+/* Returns the number of rows from `row` on, at integer positions, that rise or fall by job->offsets->step. */
+static ptrdiff_t run_at(const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     const int64_t *const p = job->integers;
-    const ptrdiff_t end = row + count;
-    while (row < end) {
-        const uint64_t step = row + 1 < end ? (uint64_t)p[row + 1] - (uint64_t)p[row] : 0;
-        const int up = step == job->offsets->step;
-        ptrdiff_t rows = 1;
-        if (up || -step == job->offsets->step)
-            while (row + rows < end && (uint64_t)p[row + rows] - (uint64_t)p[row + rows - 1] == step &&
-                   (p[row + rows] > p[row + rows - 1]) == up)
-                rows++;
-        if (rows < FEWEST_ROWS) {
-            for (const ptrdiff_t next = row + rows; row < next; row++) scattered_row(spec, job, row, tally);
-            continue;
+    const uint64_t step = row + 1 < end ? (uint64_t)p[row + 1] - (uint64_t)p[row] : 0;
+    const int up = step == job->offsets->step;
+    ptrdiff_t rows = 1;
+    if (up || -step == job->offsets->step)
+        while (row + rows < end && (uint64_t)p[row + rows] - (uint64_t)p[row + rows - 1] == step &&
+               (p[row + rows] > p[row + rows - 1]) == up)
+            rows++;
+    return rows;
+}
+
+/* Writes a row of the span table; returns 0 if its position is outside. */
+static int copy_row(const spec_t *spec, const job_t *job, ptrdiff_t row) {
+    const uint64_t at = (uint64_t)job->integers[row] - (uint64_t)job->span_start;
+    char *const out = job->out + row * job->row_stride;
+    if (at >= (uint64_t)job->span_rows) return 0;
+    if (job->output == ADD) add_to_batch(job, out, job->span + (ptrdiff_t)at * job->span_pitch, spec->d_model, job->batch);
+    else memcpy(out, job->span + (ptrdiff_t)at * job->span_pitch, (size_t)(spec->d_model * size_of(job->dtype)));
+    return 1;
+}
+
+/* Writes rows at any positions: by the span table, in runs, by digits, and directly. */
+static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
+    digit_group_t group;
+    group.count = 0;
+    for (ptrdiff_t row = first; row < first + count; row++) {
+        if (job->span && copy_row(spec, job, row)) continue;
+        const ptrdiff_t rows = job->offsets ? run_at(job, row, first + count) : 1;
+        if (rows >= FEWEST_IN_RUN) {
+            job_t run = *job;
+            run.integers = NULL;
+            run.out += row * job->row_stride;
+            run.start = (uint64_t)job->integers[row];
+            run.step = (uint64_t)job->integers[row + 1] - run.start;
+            even_rows(spec, &run, 0, rows, panel, tally);
+            row += rows - 1;
+        } else if (!job->digits || !add_digit_row(spec, job, row, &group, tally)) {
+            scattered_row(spec, job, row, tally);
         }
-        job_t run = *job;
-        run.integers = NULL;
-        run.out += row * job->row_stride;
-        run.start = (uint64_t)p[row];
-        run.step = step;
-        even_rows(spec, &run, 0, rows, panel, tally);
-        row += rows;
     }
+    if (group.count) write_digit_rows(spec, job, &group, tally);
 }
 
 static void rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
     const environment_t host = environment_enter();
-    if (job->offsets == NULL)
-        for (ptrdiff_t row = first; row < first + count; row++) scattered_row(spec, job, row, tally);
-    else if (job->integers) integer_rows(spec, job, first, count, panel, tally);
-    else even_rows(spec, job, first, count, panel, tally);
+    if (job->offsets && !job->integers) even_rows(spec, job, first, count, panel, tally);
+    else uneven_rows(spec, job, first, count, panel, tally);
     if (job->output == STREAM) flush_fence();
     environment_leave(host);
 }

@@ -1,0 +1,492 @@
+/* Computes rows at any positions from the digits of the position in base 64.
+ *
+ * Level k of an encoding has cos and sin of d * 64**(k - WHOLE) positions for each digit d.  A position is +-(n + r) units, with
+ * an integer n and |r| <= 1/2; a unit is the weight of a level.  cos and sin of the position are the complex product of one entry
+ * of each level and, for a real position, of cos and sin of r units, which are polynomials.  The entries of level WHOLE are
+ * multiplied by the scale.
+ *
+ * Bounds (docs/numerics.md, section 5): the error is below DIGIT_ERROR (DIGIT_DD_ERROR for float64) for each level of the
+ * product, twice as much for the polynomials, times M; M is the amplitude or, for a sine, the largest angle if this is smaller.
+ */
+#ifndef POSENC_DIGITS_H
+#define POSENC_DIGITS_H
+
+#include "table/advance.h"
+#include "table/direct_rows.h"
+
+#define DIGIT_ERROR 0x1p-51
+#define DIGIT_DD_ERROR 0x1p-92
+
+/* ---- levels -------------------------------------------------------------------------------------------------------------- */
+
+INLINE vdd dd_of(double x) { return (vdd){f64_set(x), f64_set(0)}; }
+
+/* Computes the entries of a level for LANES angles: those of the powers of two directly, the others as products of two. */
+NOINLINE void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, lanes_t lanes, vdd c[RADIX], vdd s[RADIX]) {
+    c[0] = dd_of(1);
+    s[0] = dd_of(0);
+    for (int d = 1; d < RADIX; d++) {
+        const int last = d & -d, rest = d - last;
+        if (rest) {
+            c[d] = dd_product_sum(c[rest], c[last], dd_negated(s[rest]), s[last]);
+            s[d] = dd_product_sum(s[rest], c[last], c[rest], s[last]);
+        } else {
+            const position_t position = position_from_real(d * power_of_two(6 * (level - WHOLE)), 0);
+            direct_dd(spec, &position, column, lanes, &s[d], &c[d]);
+        }
+    }
+}
+
+/* Computes the entries of a level, and low parts if `parts` is 2. */
+static void tabulate_level(const spec_t *spec, int level, int parts, double *table, ptrdiff_t first_tile, ptrdiff_t last_tile) {
+    const environment_t host = environment_enter();
+    const int angles = angles_of_tile(spec), columns = TILE / angles;
+    const vf64 scale = f64_set(level == WHOLE ? spec->scale : 1);
+    for (ptrdiff_t tile = first_tile; tile < last_tile; tile++) {
+        for (int i = 0; i < angles; i += LANES) {
+            const ptrdiff_t column = tile * TILE + columns * i;
+            double *to = table + tile * RADIX * 2 * parts * angles + i;
+            vdd c[RADIX], s[RADIX];
+            tabulate_digits(spec, level, column, columns == 2 ? PAIRS : ANGLES, c, s);
+            for (int d = 0; d < RADIX; d++, to += 2 * parts * angles) {
+                const vdd cosine = dd_times_double(c[d], scale), sine = dd_times_double(s[d], scale);
+                f64_store(to, cosine.high);
+                f64_store(to + angles, sine.high);
+                if (parts == 2) f64_store(to + 2 * angles, cosine.low);
+                if (parts == 2) f64_store(to + 3 * angles, sine.low);
+            }
+        }
+    }
+    environment_leave(host);
+}
+
+/* ---- positions ----------------------------------------------------------------------------------------------------------- */
+
+/* A row at +-(n + rest) units.  `digits` is the number of digits of n, and `same` is set if the position is that of the row
+ * before it in the group. */
+typedef struct {
+    ptrdiff_t row;
+    uint64_t n, sign;
+    double rest;
+    int digits, same;
+} digit_row_t;
+
+/* Returns the lowest level of the rows of a job. */
+INLINE int lowest_level(const spec_t *spec, const job_t *job) {
+    return job->reals || spec->offset_rest != 0 ? WHOLE - job->digits->fractions : WHOLE;
+}
+
+/* Describes the position of a row; returns 0 if the row cannot be computed from digits. */
+static int read_digits(const spec_t *spec, const job_t *job, ptrdiff_t row, digit_row_t *to) {
+    const int lowest = lowest_level(spec, job);
+    units_t units;
+    if (!split_position(spec, job, row, WHOLE - lowest, &units)) return 0;
+    const int negative = units.n < 0;
+    to->row = row;
+    to->n = distance(0, units.n);
+    to->sign = (uint64_t)negative << 63;
+    to->rest = negative ? -units.rest : units.rest;
+    to->digits = (bits_of_integer(to->n) + 5) / 6;
+    /* a small rest is evaluated directly, because its sines are small compared with M */
+    return (to->n || magnitude_of(to->rest) >= 0x1p-9) && lowest + to->digits <= job->digits->levels;
+}
+
+/* ---- a tile --------------------------------------------------------------------------------------------------------------- */
+
+/* The angles of a tile.  If rows are narrow, these are the angles of several rows, one after another. */
+typedef struct {
+    ALIGNED double radians[TILE];
+    ALIGNED uint64_t quarter[TILE];
+} angles_t;
+
+/* The error bounds of sines and of cosines, and the addends of their fast test, in which dtype float64 has none.  If columns are
+ * not paired, the first ones are those of the columns. */
+typedef struct {
+    ALIGNED double error[2][TILE];
+} errors_t;
+
+typedef union {
+    ALIGNED uint64_t addend[2][TILE / 2];
+    errors_t errors;
+} limit_t;
+
+/* Returns the error bounds of positions below 64**digits units. */
+static errors_t errors_of(const spec_t *spec, const job_t *job, const angles_t *angles, int digits) {
+    const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED, is_float64 = job->dtype == FLOAT64;
+    const int factors = (lowest + digits > WHOLE ? digits : WHOLE + 1 - lowest) + 2 * (lowest < WHOLE);
+    const double scale = magnitude_of(spec->scale), units = power_of_two(6 * (lowest + digits - WHOLE));
+    const double unit = scale * factors * (is_float64 ? DIGIT_DD_ERROR : DIGIT_ERROR);
+    const double floor = is_float64 ? scale * factors * DIRECT_DD_FLOOR : 0;
+    errors_t e;
+    for (int i = 0; i < angles_of_tile(spec); i++) {
+        const double largest = magnitude_of(angles->radians[i]) * units + 0x1p-36, m = largest < 1 ? largest : 1;
+        const int is_cosine = !paired && angles->quarter[i];
+        e.error[0][i] = is_cosine ? unit + floor : angles->radians[i] == 0 ? 0 : unit * m + floor;
+        e.error[1][i] = unit + floor;
+    }
+    return e;
+}
+
+static void limit_of(const spec_t *spec, const job_t *job, const angles_t *angles, int digits, limit_t *limit) {
+    const errors_t e = errors_of(spec, job, angles, digits);
+    if (job->dtype == FLOAT64) limit->errors = e;
+    for (int k = 0; job->dtype != FLOAT64 && k <= (spec->order != UNPAIRED); k++) {
+        for (int i = 0; i < angles_of_tile(spec); i += 2 * LANES) {
+            vf64 smallest[2];
+            for (int j = 0; j < 2; j++) {
+                ALIGNED double floor[LANES];
+                for (int at = 0; at < LANES; at++)
+                    floor[at] = e.error[k][i + j * LANES + at] == 0 ? 0 : 2 * smallest_normal(job->dtype);
+                smallest[j] = f64_muladd(f64_load(e.error[k] + i + j * LANES),
+                                         f64_set(smallest_share(job->dtype) / DOUBLE_ERROR), f64_load(floor));
+            }
+            const vu64 addend = test_addend(smallest[0], smallest[1], job->dtype);
+            memcpy(limit->addend[k] + i / 2, &addend, sizeof addend);
+        }
+    }
+}
+
+/* Adjacent tiles of a row, or a tile of several narrow rows, as a product of factors.  A factor has the cosines of all angles of
+ * a tile, then their sines, and those of the next tile `stride` numbers later (`rest_stride` for `rest`, which may be NULL).
+ * `sign` has the sign bits of the positions. */
+typedef struct {
+    const double *factor[LEVELS], *rest;
+    ptrdiff_t stride, rest_stride;
+    int factors, tiles, digits;
+    order_t order;
+    const uint64_t *sign;
+    const angles_t *angles;
+    limit_t (*limits)[LEVELS + 1];
+} product_t;
+
+/* Multiplies (c, s) by a factor. */
+INLINE void multiply_by(const double *factor, int angles, int vectors, vf64 *c, vf64 *s) {
+    for (int v = 0; v < vectors; v++) {
+        const vf64 cosine = f64_load(factor + v * LANES), sine = f64_load(factor + v * LANES + angles);
+        const vf64 product = f64_mul(s[v], sine);
+        s[v] = f64_muladd(s[v], cosine, f64_mul(c[v], sine));
+        c[v] = f64_mulsub(c[v], cosine, product);
+    }
+}
+
+/* Computes cos and sin of vectors of angles, from angle `at` of a tile on. */
+INLINE void multiply(const product_t *p, int tile, int at, int angles, int vectors, vf64 *c, vf64 *s) {
+    const ptrdiff_t from = tile * p->stride + at;
+    for (int v = 0; v < vectors; v++) {
+        c[v] = f64_load(p->factor[0] + from + v * LANES);
+        s[v] = f64_load(p->factor[0] + from + v * LANES + angles);
+    }
+    for (int k = 1; k < p->factors; k++) multiply_by(p->factor[k] + from, angles, vectors, c, s);
+    if (p->rest) multiply_by(p->rest + tile * p->rest_stride + at, angles, vectors, c, s);
+}
+
+/* Does the same in double-double, for one vector. */
+INLINE void multiply_dd(const product_t *p, int tile, int at, int angles, vdd *c, vdd *s) {
+    const ptrdiff_t cosines = tile * p->stride + at, sines = cosines + angles, low = 2 * angles;
+    *c = dd_load(p->factor[0] + cosines, p->factor[0] + cosines + low);
+    *s = dd_load(p->factor[0] + sines, p->factor[0] + sines + low);
+    for (int k = 1; k < p->factors; k++) {
+        const vdd cosine = dd_load(p->factor[k] + cosines, p->factor[k] + cosines + low), before = *c;
+        const vdd sine = dd_load(p->factor[k] + sines, p->factor[k] + sines + low);
+        *c = dd_product_sum(before, cosine, dd_negated(*s), sine);
+        *s = dd_product_sum(*s, cosine, before, sine);
+    }
+}
+
+INLINE vf64 with_sign(vf64 x, const uint64_t *sign) { return f64_of_bits(u64_xor(bits_of_f64(x), u64_load(sign))); }
+
+INLINE vf64 select_column(const uint64_t *quarter, vf64 s, vf64 c) {
+    return f64_of_bits(u64_select(u64_load(quarter), bits_of_f64(c), bits_of_f64(s)));
+}
+
+/* Computes TILE columns, rounded to dtype.  Returns whether a value is uncertain. */
+INLINE int round_tile(const product_t *p, int tile, char *out, int paired, dtype_t dtype) {
+    const int angles = paired ? TILE / 2 : TILE, vectors = angles / LANES < 4 ? angles / LANES : 4;
+    const uint64_t *const quarter = p->angles[tile].quarter;
+    const limit_t *const limit = &p->limits[tile][p->digits];
+    mask16 passed = mask16_all();
+    for (int i = 0; i < angles; i += vectors * LANES) {
+        vf64 c[4], s[4];
+        vf32 f[4];
+        multiply(p, tile, i, angles, vectors, c, s);
+        for (int v = 0; v < vectors; v += 2) {
+            const int at = (i + v * LANES) / 2;
+            for (int j = v; j < v + 2; j++) {
+                s[j] = with_sign(s[j], p->sign + i + j * LANES);
+                if (!paired) s[j] = select_column(quarter + i + j * LANES, s[j], c[j]);
+            }
+            const vf32 x = f32_of_f64(s[v], s[v + 1]);
+            passed = fast_test(passed, s + v, x, u64_load(limit->addend[0] + at), dtype);
+            if (paired) {
+                const vf32 y = f32_of_f64(c[v], c[v + 1]);
+                passed = fast_test(passed, c + v, y, u64_load(limit->addend[1] + at), dtype);
+                f32_interleave(p->order == SIN_FIRST ? x : y, p->order == SIN_FIRST ? y : x, f + v, f + v + 1);
+            } else {
+                f[v / 2] = x;
+            }
+        }
+        for (int g = 0; g < (paired ? vectors : vectors / 2); g += dtype == FLOAT32 ? 1 : 2, out += sizeof(vu64))
+            u64_flush(out, bits_of(f + g, dtype), 0);
+    }
+    return !mask16_is_all(passed);
+}
+
+/* Does the same for float64. */
+INLINE int round_tile_dd(const product_t *p, int tile, char *out, int paired) {
+    const int angles = paired ? TILE / 2 : TILE;
+    const uint64_t *const quarter = p->angles[tile].quarter;
+    const errors_t *const errors = &p->limits[tile][p->digits].errors;
+    vu64 undecided = u64_set(0);
+    for (int i = 0; i < angles; i += LANES, out += (paired ? 2 : 1) * sizeof(vf64)) {
+        vdd c, s;
+        multiply_dd(p, tile, i, angles, &c, &s);
+        s = (vdd){with_sign(s.high, p->sign + i), with_sign(s.low, p->sign + i)};
+        if (!paired) s = (vdd){select_column(quarter + i, s.high, c.high), select_column(quarter + i, s.low, c.low)};
+        vf64 x = rounded_dd(s, f64_load(errors->error[0] + i), &undecided);
+        if (paired) {
+            vf64 y = rounded_dd(c, f64_load(errors->error[1] + i), &undecided);
+            f64_interleave(p->order == SIN_FIRST ? x : y, p->order == SIN_FIRST ? y : x, &x, &y);
+            u64_flush(out + sizeof(vf64), bits_of_f64(y), 0);
+        }
+        u64_flush(out, bits_of_f64(x), 0);
+    }
+    return !u64_is_zero(undecided);
+}
+
+/* Computes all tiles of a product, rounded to dtype.  Returns a bit for each tile with an uncertain value. */
+INLINE unsigned round_product(const product_t *p, char *out, int paired, dtype_t dtype) {
+    unsigned uncertain = 0;
+    for (int tile = 0; tile < p->tiles; tile++, out += TILE * size_of(dtype)) {
+        const int fails = dtype == FLOAT64 ? round_tile_dd(p, tile, out, paired) : round_tile(p, tile, out, paired, dtype);
+        uncertain |= (unsigned)fails << tile;
+    }
+    return uncertain;
+}
+
+#define DEFINE_ROUND(T) \
+    NOINLINE unsigned round_##T(const product_t *p, char *out) { \
+        return p->order == UNPAIRED ? round_product(p, out, 0, T) : round_product(p, out, 1, T); \
+    }
+DEFINE_ROUND(FLOAT64)
+DEFINE_ROUND(FLOAT32)
+DEFINE_ROUND(FLOAT16)
+DEFINE_ROUND(BFLOAT16)
+static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, round_FLOAT32, round_FLOAT16, round_BFLOAT16};
+
+/* Computes the values of `columns` columns of a tile, from angle `first` on, with their error bounds. */
+COLD void evaluate_product(const product_t *p, int tile, const errors_t *errors, dtype_t dtype, int first, int columns,
+                           row_t *t) {
+    const int paired = p->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
+    ALIGNED double high[2][TILE], low[2][TILE];
+    for (int i = 0; i < angles; i += LANES) {
+        vdd c = dd_of(0), s = dd_of(0);
+        if (dtype == FLOAT64) multiply_dd(p, tile, i, angles, &c, &s);
+        else multiply(p, tile, i, angles, 1, &c.high, &s.high);
+        dd_store(high[0] + i, low[0] + i, (vdd){with_sign(s.high, p->sign + i), with_sign(s.low, p->sign + i)});
+        dd_store(high[1] + i, low[1] + i, c);
+    }
+    for (int i = 0; i < columns; i++) {
+        const int angle = first + (paired ? i / 2 : i), at = paired ? 0 : angle;
+        const int is_cosine = paired ? i % 2 == (p->order == SIN_FIRST) : p->angles[tile].quarter[at] != 0;
+        t->high[i] = high[is_cosine][angle];
+        t->low[i] = low[is_cosine][angle];
+        t->error[i] = errors->error[paired && is_cosine][angle];
+    }
+}
+
+/* Whether the error bounds of all values decide how they are rounded. */
+COLD int is_decided(const row_t *t, int columns, dtype_t dtype) {
+    for (int i = 0; i < columns; i++) {
+        const double below = round_to(dtype, t->high[i] + (t->low[i] - t->error[i]));
+        if (bits_of_double(below) != bits_of_double(round_to(dtype, t->high[i] + (t->low[i] + t->error[i])))) return 0;
+    }
+    return 1;
+}
+
+/* ---- factors ------------------------------------------------------------------------------------------------------------- */
+
+/* cos and sin of the rest of a position, for |t| <= 2**-5; the truncation errors are below 2**-55 and, for the sine, 2**-58 t. */
+NOINLINE void multiply_rest(const double *radians, const double *rest, double unit, int angles, double *to) {
+    for (int i = 0; i < angles; i += LANES) {
+        const vf64 t = f64_mul(f64_mul(f64_load(rest + i), f64_set(unit)), f64_load(radians + i)), z = f64_mul(t, t);
+        vf64 s = f64_set(SIN_COEFFICIENTS[3][0]), c = f64_set(COS_COEFFICIENTS[3][0]);
+        for (int k = 2; k > 0; k--) s = f64_muladd(s, z, f64_set(SIN_COEFFICIENTS[k][0]));
+        for (int k = 2; k >= 0; k--) c = f64_muladd(c, z, f64_set(COS_COEFFICIENTS[k][0]));
+        f64_store(to + i, c);
+        f64_store(to + angles + i, f64_muladd(f64_mul(s, z), t, t));
+    }
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+
+enum {
+    GROUP_ROWS = 256,
+    GROUP_TILES = 4 /* tiles of a row that are written together: their lines are adjacent, and their levels stay in L2 */
+};
+
+typedef struct {
+    digit_row_t row[GROUP_ROWS];
+    int count;
+} digit_group_t;
+
+/* Buffers of the factors of narrow rows, and of the rest of positions.  A vector may be stored past the end of a factor. */
+typedef struct {
+    ALIGNED double factor[LEVELS + 1][4 * TILE + LANES], rest[TILE + LANES];
+    ALIGNED uint64_t sign[TILE + LANES];
+} gathered_t;
+
+/* Sets the angles of a tile for rows of `width` angles. */
+static void set_angles(const spec_t *spec, const job_t *job, ptrdiff_t tile, int width, angles_t *angles) {
+    const int count = angles_of_tile(spec);
+    for (int i = 0; i < count; i++) {
+        angles->radians[i] = job->digits->radians[tile * count + i % width];
+        angles->quarter[i] = spec->quarter[tile * TILE + i % width];
+    }
+}
+
+/* Writes a tile of a row with an uncertain value; `first` is the first angle of the row in the product. */
+COLD void write_uncertain_product(const spec_t *spec, const job_t *job, const product_t *p, int tile, ptrdiff_t column,
+                                  ptrdiff_t row, int first, tally_t *tally) {
+    const int columns = minimum(spec->d_model - column, TILE);
+    const errors_t errors = errors_of(spec, job, &p->angles[tile], p->digits);
+    char *const out = job->out + row * job->row_stride + column * size_of(job->dtype);
+    row_t t = {.high = {0}};
+    evaluate_product(p, tile, &errors, job->dtype, first, columns, &t);
+    if (is_decided(&t, columns, job->dtype)) {
+        write_settled(spec, job, job->output, row, column, columns, out, &t, tally);
+    } else {
+        const position_t position = position_of(spec, job, row);
+        direct_columns(spec, job, &position, row, column, column + columns, out, tally);
+    }
+}
+
+/* Sets the limits of the digits of a product, unless they are set. */
+INLINE void set_limits(const spec_t *spec, const job_t *job, const product_t *p, unsigned *known) {
+    if (*known >> p->digits & 1) return;
+    for (int t = 0; t < p->tiles; t++) limit_of(spec, job, &p->angles[t], p->digits, &p->limits[t][p->digits]);
+    *known |= 1u << p->digits;
+}
+
+INLINE int levels_of_digits(int lowest, int digits) { return lowest + digits > WHOLE ? digits : WHOLE + 1 - lowest; }
+
+/* Writes the tiles from `first` to `last` of a group of rows. */
+static void write_wide_rows(const spec_t *spec, const job_t *job, const digit_group_t *group, ptrdiff_t first, ptrdiff_t last,
+                            tally_t *tally) {
+    const ptrdiff_t size = size_of(job->dtype), column = first * TILE;
+    const int count = angles_of_tile(spec), tiles = (int)(last - first), lowest = lowest_level(spec, job);
+    const int entry = count * (job->dtype == FLOAT64 ? 4 : 2), columns = minimum(spec->d_model - column, tiles * TILE);
+    const int is_direct = job->output != ADD && columns == tiles * TILE;
+    const double unit = power_of_two(6 * (lowest - WHOLE));
+    ALIGNED char staged[GROUP_TILES * TILE * sizeof(double)];
+    ALIGNED double rest[TILE], factor[GROUP_TILES][2 * TILE];
+    ALIGNED uint64_t signs[2][TILE];
+    limit_t limits[GROUP_TILES][LEVELS + 1];
+    angles_t angles[GROUP_TILES];
+    unsigned known = 0;
+    const char *written = NULL; /* the row before this one */
+    product_t p = {.stride = RADIX * entry, .rest_stride = 2 * TILE, .tiles = tiles, .order = spec->order, .angles = angles,
+                   .limits = limits, .rest = lowest < WHOLE ? factor[0] : NULL};
+    for (int t = 0; t < tiles; t++) set_angles(spec, job, first + t, count, &angles[t]);
+    for (int i = 0; i < TILE; i++) signs[0][i] = 0, signs[1][i] = (uint64_t)1 << 63;
+    for (const digit_row_t *row = group->row; row < group->row + group->count; row++) {
+        char *const out = job->out + row->row * job->row_stride + column * size, *const to = is_direct ? out : staged;
+        if (row->same && written) {
+            write_staged(job, out, written, columns, job->dtype, job->output, job->batch);
+            continue;
+        }
+        p.sign = signs[row->sign != 0];
+        p.digits = row->digits;
+        p.factors = levels_of_digits(lowest, row->digits);
+        for (int k = 0; k < p.factors; k++)
+            p.factor[k] = job->digits->level[lowest + k] + (first * RADIX + (ptrdiff_t)((row->n >> 6 * k) % RADIX)) * entry;
+        for (int i = 0; p.rest && i < count; i++) rest[i] = row->rest;
+        for (int t = 0; p.rest && t < tiles; t++) multiply_rest(angles[t].radians, rest, unit, count, factor[t]);
+        set_limits(spec, job, &p, &known);
+        const unsigned uncertain = ROUND[job->dtype](&p, to);
+        written = uncertain ? NULL : to;
+        if (!UNLIKELY(uncertain)) {
+            if (!is_direct) write_staged(job, out, staged, columns, job->dtype, job->output, job->batch);
+            continue;
+        }
+        for (int t = 0; t < tiles; t++) {
+            const ptrdiff_t at = t * TILE * size;
+            if (uncertain >> t & 1)
+                write_uncertain_product(spec, job, &p, t, column + t * TILE, row->row, 0, tally);
+            else if (!is_direct)
+                write_staged(job, out + at, staged + at, minimum(columns - t * TILE, TILE), job->dtype, job->output, job->batch);
+        }
+    }
+}
+
+/* Writes a group of rows of at most half the angles of a tile; as many rows as fit in a tile are computed together. */
+static void write_narrow_rows(const spec_t *spec, const job_t *job, const digit_group_t *group, int width, tally_t *tally) {
+    const ptrdiff_t size = size_of(job->dtype);
+    const int count = angles_of_tile(spec), per = count / width, lowest = lowest_level(spec, job);
+    const int entry = count * (job->dtype == FLOAT64 ? 4 : 2), pitch = width * (TILE / count), columns = (int)spec->d_model;
+    ALIGNED char staged[TILE * sizeof(double)];
+    limit_t limits[1][LEVELS + 1];
+    angles_t angles;
+    gathered_t g;
+    unsigned known = 0;
+    memset(&g, 0, sizeof g);
+    set_angles(spec, job, 0, width, &angles);
+    product_t p = {.tiles = 1, .order = spec->order, .sign = g.sign, .angles = &angles, .limits = limits};
+    for (int i = 0; i < group->count; i += per) {
+        const digit_row_t *const row = group->row + i;
+        const int rows = minimum(group->count - i, per);
+        p.digits = 0;
+        for (int j = 0; j < rows; j++) p.digits = row[j].digits > p.digits ? row[j].digits : p.digits;
+        p.factors = levels_of_digits(lowest, p.digits);
+        for (int k = 0; k < p.factors; k++) {
+            const double *const level = job->digits->level[lowest + k];
+            p.factor[k] = g.factor[k];
+            for (int part = 0; part < entry; part += count) /* in ascending order, because vectors overlap */
+                for (int j = 0; j < rows; j++)
+                    for (int at = 0; at < width; at += LANES)
+                        f64_store(g.factor[k] + part + j * width + at,
+                                  f64_load(level + (row[j].n >> 6 * k) % RADIX * (unsigned)entry + part + at));
+        }
+        for (int j = 0; j < rows; j++) {
+            for (int at = 0; at < width; at += LANES) {
+                u64_flush(g.sign + j * width + at, u64_set(row[j].sign), 0);
+                f64_store(g.rest + j * width + at, f64_set(row[j].rest));
+            }
+        }
+        if (lowest < WHOLE) {
+            multiply_rest(angles.radians, g.rest, power_of_two(6 * (lowest - WHOLE)), count, g.factor[LEVELS]);
+            p.rest = g.factor[LEVELS];
+        }
+        set_limits(spec, job, &p, &known);
+        if (UNLIKELY(ROUND[job->dtype](&p, staged))) {
+            for (int j = 0; j < rows; j++) write_uncertain_product(spec, job, &p, 0, 0, row[j].row, j * width, tally);
+        } else if (job->output != ADD && pitch * size == job->row_stride && row[rows - 1].row - row->row == rows - 1 &&
+                   pitch == columns) {
+            memcpy(job->out + row->row * job->row_stride, staged, (size_t)(rows * columns * size));
+        } else {
+            for (int j = 0; j < rows; j++)
+                write_staged(job, job->out + row[j].row * job->row_stride, staged + j * pitch * size, columns, job->dtype,
+                             job->output, job->batch);
+        }
+    }
+}
+
+NOINLINE void write_digit_rows(const spec_t *spec, const job_t *job, digit_group_t *group, tally_t *tally) {
+    const int count = angles_of_tile(spec), width = minimum((spec->d_model * count + TILE - 1) / TILE, count);
+    const ptrdiff_t tiles = spec->columns / TILE;
+    if (2 * width <= count) write_narrow_rows(spec, job, group, width, tally);
+    else
+        for (ptrdiff_t tile = 0; tile < tiles; tile += GROUP_TILES)
+            write_wide_rows(spec, job, group, tile, minimum(tile + GROUP_TILES, tiles), tally);
+    group->count = 0;
+}
+
+/* Adds a row to a group, which is written when it is full.  Returns 0 if the row cannot be computed from digits. */
+static int add_digit_row(const spec_t *spec, const job_t *job, ptrdiff_t row, digit_group_t *group, tally_t *tally) {
+    digit_row_t *const to = group->row + group->count, *const before = to - 1;
+    if (!read_digits(spec, job, row, to)) return 0;
+    to->same = group->count && before->n == to->n && before->sign == to->sign && before->rest == to->rest;
+    if (++group->count == GROUP_ROWS) write_digit_rows(spec, job, group, tally);
+    return 1;
+}
+
+#endif
