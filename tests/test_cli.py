@@ -19,7 +19,7 @@ from posenc import Encoding
 from posenc._core import kernel
 from posenc._encoding.encoding import KEYWORDS
 from posenc._files import table
-from posenc._files.save_open_verify import first_mismatch, opened_table
+from posenc._files.functions import first_mismatch, opened_table
 from posenc._files.table import Table
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")

@@ -13,8 +13,8 @@ import pytest
 import zarr
 
 import posenc.dask
+from code_blocks import OFFLINE, environment_with_commands
 from conftest import assert_same_bits
-from pages import OFFLINE, environment_with_commands
 from test_docs import BLOCK, ROOT, packages_of, programs
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="requires SIGKILL")

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-import pages
+import code_blocks
 import posenc
-from pages import BLOCK
+from code_blocks import BLOCK
 from posenc import _cli
 
 ROOT = Path(__file__).parent.parent
@@ -65,7 +65,7 @@ def test_examples_of_documents_run(path, tmp_path):
     omitted |= {block for block in blocks if not all(map(find_spec, packages_of(block) & optional))}
     for package in sorted(packages_of("\n".join(block for block in blocks if block not in omitted))):
         pytest.importorskip(package)
-    done = pages.run(text, tmp_path, omitted=omitted)
+    done = code_blocks.run(text, tmp_path, omitted=omitted)
     assert (done.returncode, done.stderr) == (0, "")
     if path.name == "README.md":            # its comments are the output
         assert done.stdout and [line for line in done.stdout.splitlines() if f"# {line}\n" not in text] == []
@@ -195,7 +195,7 @@ def shell(tmp_path):
             text = io.StringIO()
             with contextlib.chdir(folder), contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
                 return _cli.main(line.split()[1:]), text.getvalue()
-        environment = pages.environment_with_commands(tmp_path / "bin")
+        environment = code_blocks.environment_with_commands(tmp_path / "bin")
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         done = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, **output)
         return done.returncode, done.stdout

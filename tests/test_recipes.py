@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import nulls
-from pages import BLOCK, program, run
+from code_blocks import BLOCK, program, run
 
 RECIPES = Path(__file__).parent.parent / "docs/recipes"
 PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name != "README.md")

@@ -48,12 +48,12 @@ def main():
     if args.check:
         print(f"{len(faults)} faults")
         return 0
-    chosen = [f for f in faults if not args.words or any(word in part for part in (str(f), *f.finders) for word in args.words)]
+    chosen = [f for f in faults if not args.words or any(word in f"{f} {f.finders}" for word in args.words)]
     if not importlib.util.find_spec("torch"):
         chosen = [f for f in chosen if "/torch/" not in f.file]
-    proofs = [f for f in chosen if not f.finders[0].endswith(".py")]
+    proofs = [f for f in chosen if f.finders[0].startswith("proofs/")]
     others = sorted((f for f in chosen if f not in proofs), key=lambda f: f.file.endswith(COMPILED))        # fewer builds
-    found = {str(f): f.finders[0] for f in proofs if prove.finds(f.finders[0], (f.file, f.old, f.new))}
+    found = {str(f): f.finders[0] for f in proofs if prove.finds(f.finders[0], f[:1] + f[2:])}
     if others:
         check_clean(others)
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -73,12 +73,12 @@ def read_list():
             file = line
             continue
         finders, change = line.strip().split(": ", 1)
-        faults.append(Fault(file, finders.split(), *(text.strip() for text in f"{change} ".split(" => "))))
+        finders = [f"{'tests' if name.endswith('.py') else 'proofs'}/{name}" for name in finders.split()]
+        faults.append(Fault(file, finders, *(text.strip() for text in f"{change} ".split(" => "))))
         count = replaced((prove.ROOT / file).read_text("utf-8"), *faults[-1][2:])[1]
         if count != 1:
             wrong.append(f"{faults[-1]}: {count} occurrences, expected one")
-        folders = prove.ROOT / "tests", prove.PROOFS
-        wrong += [f"{name} does not exist" for name in faults[-1].finders if not any((f / name).exists() for f in folders)]
+        wrong += [f"{name} does not exist" for name in faults[-1].finders if not (prove.ROOT / name).exists()]
     if wrong:
         sys.exit("\n".join(wrong))
     return faults
@@ -135,9 +135,8 @@ def build(copy):
         sys.exit(f"the build ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
-def run_tests(copy, names):
+def run_tests(copy, files):
     """Return the first test that failed, or the signal or time limit that ended the tests; "" if all passed."""
-    files = [f"tests/{name}" for name in names]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *files]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(

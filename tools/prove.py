@@ -326,10 +326,10 @@ def table(paths, headers, fast):
     return rows, failed
 
 
-def finds(name, change):
+def finds(path, change):
     """Return whether a script fails, or does not find its constants and statements, after a change of the sources."""
     try:
-        return bool(Script(PROOFS / name, Headers(SOURCES, change)).failure())
+        return bool(Script(ROOT / path, Headers(SOURCES, change)).failure())
     except ProofError:
         return True
 

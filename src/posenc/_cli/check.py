@@ -16,7 +16,7 @@ import posenc.check
 from posenc import Rotary
 from posenc._arguments.specification import changes_of
 from posenc._cli import options
-from posenc._files.save_open_verify import opened_table
+from posenc._files.functions import opened_table
 from posenc._files.table import explaining
 from posenc.check.report import compared, is_rotary
 

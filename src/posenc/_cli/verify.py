@@ -7,7 +7,7 @@ import time
 
 from posenc._cli import options
 from posenc._files.formats import format_of
-from posenc._files.save_open_verify import first_mismatch, opened_table
+from posenc._files.functions import first_mismatch, opened_table
 from posenc._files.table import itemsize
 
 
