@@ -28,7 +28,7 @@ LONGEST = 1800              # seconds; a fault may cause a deadlock
 
 class Fault(NamedTuple):
     file: str
-    finders: list[str]          # test files, or a proof
+    finders: tuple[str, ...]    # test files, or a proof
     old: str
     new: str
 
@@ -53,16 +53,17 @@ def main():
         chosen = [f for f in chosen if "/torch/" not in f.file]
     proofs = [f for f in chosen if f.finders[0].startswith("proofs/")]
     others = sorted((f for f in chosen if f not in proofs), key=lambda f: f.file.endswith(COMPILED))        # fewer builds
-    found = {str(f): f.finders[0] for f in proofs if prove.finds(f.finders[0], f[:1] + f[2:])}
+    found = {f: f.finders[0] for f in proofs if prove.finds(f.finders[0], f[:1] + f[2:])}
     if others:
         check_clean(others)
     with ThreadPoolExecutor(args.jobs) as pool:
         for result in pool.map(lambda k: work(others[k :: args.jobs], args.named), range(args.jobs)):
             found |= result
     for fault in chosen:
-        print(f"{fault}: {found.get(str(fault)) or 'NOT FOUND'}")
-    print(f"{len(chosen)} faults, {len(chosen) - len(list(filter(None, found.values())))} not found")
-    return len(found) < len(chosen) or not all(found.values())
+        print(f"{fault}: {found.get(fault) or 'NOT FOUND'}")
+    missed = len([fault for fault in chosen if not found.get(fault)])
+    print(f"{len(chosen)} faults, {missed} not found")
+    return missed > 0
 
 
 def read_list():
@@ -73,7 +74,7 @@ def read_list():
             file = line
             continue
         finders, change = line.strip().split(": ", 1)
-        finders = [f"{'tests' if name.endswith('.py') else 'proofs'}/{name}" for name in finders.split()]
+        finders = tuple(f"{'tests' if name.endswith('.py') else 'proofs'}/{name}" for name in finders.split())
         faults.append(Fault(file, finders, *(text.strip() for text in f"{change} ".split(" => "))))
         count = replaced((prove.ROOT / file).read_text("utf-8"), *faults[-1][2:])[1]
         if count != 1:
@@ -118,7 +119,7 @@ def work(faults, named_only):
                 build(copy)
             found = run_tests(copy, fault.finders) or not named_only and run_tests(copy, [])
             path.write_text(text, "utf-8")
-            result[str(fault)], stale = found, compiled
+            result[fault], stale = found, compiled
             print(f"{fault}: {found or 'NOT FOUND'} ({time.monotonic() - begin:.0f} s)", flush=True)
     return result
 
