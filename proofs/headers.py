@@ -4,6 +4,7 @@ import re
 from fractions import Fraction
 
 from c_parser import ProofError, number_of, parse
+from pycparser import c_ast
 
 # the head of a loop or a condition
 HEAD = r"(?:for|if|while|switch) \((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) ?"
@@ -52,7 +53,7 @@ class Headers:
             if found := re.search(rf"enum {{[^}}]*\b{name} = (\d+)", text):
                 return int(found[1])
             if found := re.search(rf"(?:double|uint32_t) {name}\[.*?\] = ({{.*?}});", text, flags=re.DOTALL):
-                return array(parse(f"int a[] = {found[1]};")[0][2])
+                return array(parse(f"int a[] = {found[1]};")[0].init)
         return None
 
     def statements(self, function, *names):
@@ -86,9 +87,9 @@ class Headers:
 
 def array(node):
     """Return the numbers of an initialiser."""
-    if node[0] == "struct":
-        return [array(item) for item in node[1]]
-    return -array(node[2]) if node[0] == "unary" else Fraction(node[1])
+    if isinstance(node, c_ast.InitList):
+        return [array(item) for item in node.exprs]
+    return -array(node.expr) if isinstance(node, c_ast.UnaryOp) else Fraction(number_of(node.value))
 
 
 def split(body):

@@ -9,7 +9,8 @@ the exact rounding error.  A condition on a floating-point number is refused, be
 import re
 from fractions import Fraction
 
-from c_parser import ProofError, parse
+from c_parser import ProofError, number_of, parse
+from pycparser import c_ast
 
 OPAQUE = {"direct_phase", "phase_limb", "symmetry_of", "apply_symmetry", "direct_double", "direct_dd"}     # not translated
 LOADS = {"f64_load", "f32_load", "f64_load_f32"}
@@ -82,8 +83,7 @@ class Translator:
         self.variables = {**dict(variables), "FUSED": int(fused)}
 
     def run(self, text):
-        for statement in parse(text):
-            self.execute(statement)
+        self.run_all(parse(text))
 
     def definitions(self):
         """Return the definitions.  The last value has the name of its variable; names of earlier values end with a number."""
@@ -102,32 +102,50 @@ class Translator:
     # ---- statements ----
 
     def execute(self, node):
-        kind = node[0]
-        if kind == "block":
-            for statement in node[1]:
-                self.execute(statement)
-        elif kind == "assign":
-            if node[2] is not None:
-                self.target = self.prefix + self.path(node[1])
-                self.assign(node[1], self.evaluate(node[2]))
-        elif kind == "for":
-            self.execute(node[1])
-            while self.condition(node[2]):
-                self.execute(node[4])
-                self.execute(node[3])
-        elif kind == "if":
-            self.execute(node[2] if self.condition(node[1]) else node[3])
-        elif kind == "return":
-            self.target = self.prefix.removesuffix("_")
-            raise Return(self.evaluate(node[1]))
-        elif kind == "expression":
-            self.evaluate(node[1])
+        match node:
+            case c_ast.Compound():
+                self.run_all(node.block_items)
+            case c_ast.DeclList():
+                self.run_all(node.decls)
+            case c_ast.ExprList():
+                self.run_all(node.exprs)
+            case c_ast.Decl():
+                if node.init:
+                    self.assign(c_ast.ID(node.name), node.init)
+            case c_ast.Assignment(rvalue=c_ast.Assignment()):       # a = b = c
+                self.execute(node.rvalue)
+                self.assign(node.lvalue, node.rvalue.rvalue)
+            case c_ast.Assignment():
+                source = node.rvalue if node.op == "=" else c_ast.BinaryOp(node.op[:-1], node.lvalue, node.rvalue)
+                self.assign(node.lvalue, source)
+            case c_ast.UnaryOp(op="p++" | "++" | "p--" | "--"):
+                self.assign(node.expr, c_ast.BinaryOp(node.op[-1], node.expr, c_ast.Constant("int", "1")))
+            case c_ast.For():
+                self.execute(node.init)
+                while self.condition(node.cond):
+                    self.run_all([node.stmt, node.next])
+            case c_ast.If():
+                self.run_all([node.iftrue if self.condition(node.cond) else node.iffalse])
+            case c_ast.Return():
+                self.target = self.prefix.removesuffix("_")
+                raise Return(self.evaluate(node.expr))
+            case _:
+                self.evaluate(node)
 
-    def assign(self, target, value):
-        if target[0] == "member" and target[1][0] == "name" and isinstance(self.variables.get(target[1][1]), dict):
-            name, member = target[1][1], target[2]
-            self.variables[name] = {**self.variables[name], member: self.named(f"{self.prefix}{name}_{member}", value)}
-            return
+    def run_all(self, nodes):
+        for node in filter(None, nodes or []):
+            self.execute(node)
+
+    def assign(self, target, source):
+        self.target = self.prefix + self.path(target)
+        self.set(target, self.evaluate(source))
+
+    def set(self, target, value):
+        match target:
+            case c_ast.StructRef(name=c_ast.ID(name=name)) if isinstance(self.variables.get(name), dict):
+                member = target.field.name
+                self.variables[name] = {**self.variables[name], member: self.named(f"{self.prefix}{name}_{member}", value)}
+                return
         name = self.path(target)
         if name not in self.given:
             self.variables[name] = self.named(self.prefix + name, value)
@@ -161,50 +179,53 @@ class Translator:
 
     def path(self, node):
         """Return the name of a variable or an address; indices are left out, unless they are named constants."""
-        kind = node[0]
-        if kind == "name":
-            return node[1]
-        if kind == "member":
-            return f"{self.path(node[1])}_{node[2]}"
-        if kind == "index":
-            return self.path(("+", node[1], node[2]))
-        if kind == "unary" and node[1] in "*&":
-            return self.path(node[2])
-        if kind == "cast":
-            return self.path(node[2])
-        if kind == "+":
-            return self.path(node[1]) + (f"_{constant}" if (constant := self.constant_offset(node[2])) else "")
+        match node:
+            case c_ast.ID():
+                return node.name
+            case c_ast.StructRef():
+                return f"{self.path(node.name)}_{node.field.name}"
+            case c_ast.ArrayRef():
+                return self.path(node.name) + self.constant_offset(node.subscript)
+            case c_ast.UnaryOp(op="*" | "&") | c_ast.Cast():
+                return self.path(node.expr)
+            case c_ast.BinaryOp(op="+"):
+                return self.path(node.left) + self.constant_offset(node.right)
         raise ProofError(f"{node} is not a variable")
 
     def constant_offset(self, node):
-        if node[0] == "name" and node[1].isupper() and node[1] != "LANES":
-            return node[1]
-        if node[0] == "*" and node[1][0] == "number" and (name := self.constant_offset(node[2])):
-            return f"{node[1][1]}_{name}"
+        match node:
+            case c_ast.ID() if node.name.isupper() and node.name != "LANES":
+                return f"_{node.name}"
+            case c_ast.BinaryOp(op="*", left=c_ast.Constant()) if name := self.constant_offset(node.right):
+                return f"_{node.left.value}{name}"
         return ""
 
     def evaluate(self, node):
-        kind = node[0]
-        if kind == "number":
-            return node[1]
-        if kind == "name":
-            return self.lookup(node[1])
-        if kind == "member":
-            return self.member(node)
-        if kind == "index":
-            return self.element(node)
-        if kind == "call":
-            return self.call(node[1], node[2])
-        if kind == "struct":
-            high, low = (self.evaluate(member) for member in node[1])
-            return {"high": real(high), "low": real(low)}
-        if kind == "?":
-            return self.evaluate(node[2] if self.condition(node[1]) else node[3])
-        if kind == "cast":
-            return self.cast(node)
-        if kind == "unary":
-            return self.unary(node)
-        return self.binary(kind, self.evaluate(node[1]), self.evaluate(node[2]))
+        match node:
+            case c_ast.Constant():
+                return number_of(node.value)
+            case c_ast.ID():
+                return self.lookup(node.name)
+            case c_ast.StructRef():
+                return self.member(node)
+            case c_ast.ArrayRef():
+                return self.element(node)
+            case c_ast.FuncCall():
+                return self.call(node.name.name, node.args.exprs if node.args else [])
+            case c_ast.CompoundLiteral():
+                return self.evaluate(node.init)
+            case c_ast.InitList():
+                high, low = (self.evaluate(member) for member in node.exprs)
+                return {"high": real(high), "low": real(low)}
+            case c_ast.TernaryOp():
+                return self.evaluate(node.iftrue if self.condition(node.cond) else node.iffalse)
+            case c_ast.Cast():
+                return self.cast(node)
+            case c_ast.UnaryOp():
+                return self.unary(node)
+            case c_ast.BinaryOp():
+                return self.binary(node.op, self.evaluate(node.left), self.evaluate(node.right))
+        raise ProofError(f"{type(node).__name__} is not translated")
 
     def condition(self, node):
         value = self.evaluate(node)
@@ -222,30 +243,31 @@ class Translator:
         return constant
 
     def member(self, node):
-        if node[1][0] == "name" and isinstance(base := self.variables.get(node[1][1]), dict):
-            return base[node[2]]
+        if isinstance(node.name, c_ast.ID) and isinstance(base := self.variables.get(node.name.name), dict):
+            return base[node.field.name]
         return self.lookup(self.path(node))
 
     def element(self, node):
         try:
-            base = self.evaluate(node[1])
+            base = self.evaluate(node.name)
         except ProofError:
             base = None
         if isinstance(base, list):
-            return base[self.evaluate(node[2])]
+            return base[self.evaluate(node.subscript)]
         return self.lookup(self.path(node))
 
     def cast(self, node):
-        value = self.evaluate(node[2])
-        return self.rounded(value, "float32") if node[1] == "float" and isinstance(value, Real) else value
+        value = self.evaluate(node.expr)
+        is_float = node.to_type.type.type.names == ["float"]
+        return self.rounded(value, "float32") if is_float and isinstance(value, Real) else value
 
     def unary(self, node):
-        if node[1] in "*&":
-            return self.lookup(self.path(node[2]))
-        if node[1] in "!~":
-            value = self.condition(node[2])
-            return int(not value) if node[1] == "!" else ~value
-        value = self.evaluate(node[2])
+        if node.op in "*&":
+            return self.lookup(self.path(node.expr))
+        if node.op in "!~":
+            value = self.condition(node.expr)
+            return int(not value) if node.op == "!" else ~value
+        value = self.evaluate(node.expr)
         return self.negated(value) if isinstance(value, Real) else -value
 
     def negated(self, value):
@@ -290,7 +312,8 @@ class Translator:
 
     def call(self, name, arguments):
         if name in OPAQUE:
-            self.inputs.add(result := "_".join([name, *(str(a[1]) for a in arguments if a[0] == "number")]))
+            numbers = [argument.value for argument in arguments if isinstance(argument, c_ast.Constant)]
+            self.inputs.add(result := "_".join([name, *numbers]))
             return Real(result)
         if name in LOADS:
             return self.lookup(self.path(arguments[0]))
@@ -301,15 +324,15 @@ class Translator:
             *targets, value = arguments
             value = self.evaluate(value)
             for target, part in zip(targets, value.values() if isinstance(value, dict) else [value], strict=True):
-                self.assign(("name", self.path(target)), part)
+                self.set(c_ast.ID(self.path(target)), part)
             return None
         if name == "f64_interleave":                # moves numbers without changing them
             for target, source in zip(arguments[2:], arguments[:2], strict=True):
-                self.assign(("name", self.path(target)), self.evaluate(source))
+                self.set(c_ast.ID(self.path(target)), self.evaluate(source))
             return None
         values = [self.evaluate(argument) for argument in arguments]
         if name == "f64_set":
-            return ZERO if arguments[0] == ("number", 0) else real(values[0])
+            return ZERO if isinstance(arguments[0], c_ast.Constant) and values[0] == 0 else real(values[0])
         if name in EXACT and "WITHOUT_THEOREMS" not in self.variables:
             return self.exact(name, *values)
         name = name.replace("f32_", "f64_")
