@@ -20,9 +20,11 @@ from posenc.check.rotations import SOURCE, RotaryMatch, longest, matched, merged
 from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, moved, source_of, undisturbed
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
+CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
 ROWS = (67, 23, 11)         # rows of the first runs, as many as the model takes; no other axis should have such a length
 CONSECUTIVE = 2048          # positions of a model that chooses them itself; its scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
+STATED = "no rotation"       # in place of a layer type
 OTHER = 0.37                # the elements of the keys while queries are compared, and of the queries while keys are compared
 
 
@@ -176,6 +178,9 @@ def _expected(attention: Attention, attentions: Sequence[Attention]) -> list[Exp
     """Return the rotation of an attention, or those of all layer types if the configuration does not say which it has."""
     every = _expectations(attention.config)
     same = [other.number for other in attentions if other.config is attention.config]
+    flags = _listed(attention.config, "no_rope_layers")
+    if len(flags) == len(same) and not flags[same.index(attention.number)]:
+        return [Expected(attention.config, STATED)]
     names = [name for name in _listed(attention.config, "layer_types") if name in [each.layer_type for each in every]]
     if len(names) == len(same):
         name = names[same.index(attention.number)]
@@ -204,7 +209,8 @@ def _rows(model: Model, attentions: Sequence[Attention], positions: Array | None
     """Return a row for each group of attentions that rotate alike."""
     groups: list[tuple[list[list[Place]], Any]] = []
     places = [[_place(attention, each, attentions) for each in _expected(attention, attentions)] for attention in attentions]
-    for choices, values in zip(places, _values(model, [choices[0] for choices in places], positions), strict=True):
+    values_of = _values(model, [choices[0] for choices in places], positions)
+    for choices, values in zip(places, values_of, strict=True):
         for other, others in groups:
             if _are_alike(choices[0], values, other[0][0], others):
                 other.append(choices)
@@ -213,14 +219,46 @@ def _rows(model: Model, attentions: Sequence[Attention], positions: Array | None
             groups.append(([choices], values))
     rows = []
     unrotated = {choices[0].attention.number for choices in places if choices[0].reason == UNROTATED}
-    for group, _ in groups:
+    for group, values in groups:
         first = group[0]
         name = first[0].attention.name + (f" and {len(group) - 1} more" if len(group) > 1 else "")
         if first[0].reason == UNROTATED:
             rows.append(_unrotated_row(name, first[0], attentions, unrotated))
         else:
-            rows.append(best_of([_row(model, name, place, positions) for place in first]))
+            of_cache, label = _with_cache(model, first[0])
+            faults = (*_faults_of_heads(first[0], values), *of_cache)
+            rows.append(best_of([_row(model, name, place, positions, faults, label) for place in first]))
     return rows
+
+
+def _faults_of_heads(place: Place, values: Taken) -> tuple[str, ...]:
+    """Return a fault if a head has other vectors than the first one, in which the same vectors were rotated."""
+    faults = []
+    for source, vectors, what in zip(place.sources, values.vectors, ("", "keys: "), strict=True):
+        stop = place.start + (len(source.columns[0]) if source is not None else 0)
+        heads = vectors[..., place.start : stop]
+        differing = [k for k in range(len(heads)) if source is not None and not close(heads, heads[k:])]
+        faults += [f"{what}the heads are not rotated alike: head {differing[0]} differs from head 0"] if differing else []
+    return tuple(faults)
+
+
+def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
+    """Compare calls that continue with a cache with a single call; return the faults, and the label of what was compared."""
+    total, start, cache, number, label = sum(CACHED), 0, None, place.attention.number, "queries and keys"
+    vectors, wrong = _random(place, total), set()
+    with contextlib.suppress(Exception):            # the model has no such cache
+        whole = model.run(total, None, {number: vectors}, number)[0][number]
+        for rows in CACHED if model.cache else ():
+            part = {number: [(source, x[start : start + rows]) for source, x in vectors]}
+            taken, result = model.run(rows, None, part, use_cache=True, **({} if cache is None else {model.cache: cache}))
+            cache = getattr(result, model.cache)
+            for index, what in ((0, "queries"), (1, "keys")):
+                parts = whole.vectors[index][:, start : start + rows], taken[number].vectors[index][:, -rows:]
+                wrong |= set() if place.sources[index] is None or close(*parts) else {what}
+            start += rows
+            label = "queries and keys, also with a cache" if start == total else label
+    fault = f"{' and '.join(sorted(wrong, reverse=True))} of a call with a cache have other values than those of a call without"
+    return (fault,) if wrong else (), label
 
 
 def _unrotated_row(name: str, place: Place, attentions: Sequence[Attention], unrotated: set[int]) -> RotaryRow:
@@ -228,14 +266,13 @@ def _unrotated_row(name: str, place: Place, attentions: Sequence[Attention], unr
     config, rotary = place.attention.config, place.expected.rotary
     row = unchecked_row(name, rotary, UNROTATED)
     same = [each.number for each in attentions if each.config is config]
-    types, flags = _listed(config, "layer_types"), _listed(config, "no_rope_layers")
-    is_stated = len(flags) == len(same) and all(bool(flag) != (n in unrotated) for flag, n in zip(flags, same, strict=True))
+    types, is_stated = _listed(config, "layer_types"), False
     if len(types) == len(same) and unrotated < {*same}:
-        is_stated |= not {types[k] for k, n in enumerate(same) if n in unrotated} & {
+        is_stated = not {types[k] for k, n in enumerate(same) if n in unrotated} & {
             types[k] for k, n in enumerate(same) if n not in unrotated}
     if rotary is None or is_stated:
-        return row._replace(verdict="no rotation", faults=(UNROTATED if rotary is not None else place.expected.reason,))
-    if unrotated >= {*same}:
+        return row._replace(verdict="no rotation", faults=(place.expected.reason or UNROTATED,))
+    if len(_listed(config, "no_rope_layers")) == len(same) or unrotated >= {*same}:
         result = RotaryMatch(None, math.inf, "", (not_rotated(range(rotary.rotary_dim // 2)),))
         return row_of(name, result, rotary, "queries and keys")
     return row._replace(faults=(f"{UNROTATED}, and the configuration does not state that these have no rotation",))
@@ -244,8 +281,8 @@ def _unrotated_row(name: str, place: Place, attentions: Sequence[Attention], unr
 def _place(attention: Attention, expected: Expected, attentions: Sequence[Attention]) -> Place:
     """Find the vectors before the rotation."""
     taken, rotary = attention.taken, expected.rotary
-    width = taken.queries.shape[-1]
-    changing = [moved(vectors) for vectors in (taken.queries, taken.keys)]
+    width = taken.vectors[0].shape[-1]
+    changing = [moved(vectors) for vectors in taken.vectors]
     if not any(part.any() for part in changing):
         return Place(attention, expected, reason=UNROTATED)
     head_dim = width if rotary is None else rotary.head_dim
@@ -255,9 +292,9 @@ def _place(attention: Attention, expected: Expected, attentions: Sequence[Attent
     start = width - head_dim if first >= width - head_dim else 0
     rotated = head_dim if rotary is None else rotary.rotary_dim
     sources: list[Source | None] = []
-    for index, vectors in enumerate((taken.queries, taken.keys)):
-        earlier = [other.taken.keys for other in attentions[: attention.number] if other.taken.keys.shape == vectors.shape]
-        if index and any(bool((vectors == other).all()) for other in earlier):
+    for index, vectors in enumerate(taken.vectors):
+        earlier = [other.taken.vectors[1] for other in attentions[: attention.number]]
+        if index and any(other.shape == vectors.shape and bool((vectors == other).all()) for other in earlier):
             sources.append(None)            # the keys of another layer
             continue
         source = source_of(vectors, taken.records, start, head_dim, rotated)
@@ -283,7 +320,7 @@ def _values(model: Model, places: Sequence[Place], positions: Array | None) -> l
 
 def _random(place: Place, rows: int) -> list[tuple[Source, Array]]:
     """Return the sources of an attention, with the same random vectors for attentions of the same width."""
-    rotary, width = place.expected.rotary, place.attention.taken.queries.shape[-1]
+    rotary, width = place.expected.rotary, place.attention.taken.vectors[0].shape[-1]
     both = np.random.default_rng(2).normal(size=(2, rows, width if rotary is None else rotary.head_dim)).astype(np.float32)
     return [(source, x) for source, x in zip(place.sources, both, strict=True) if source is not None]
 
@@ -297,15 +334,19 @@ def _are_alike(place: Place, values: Any, other: Place, others: Any) -> bool:
         return True
     if [s is None for s in place.sources] != [s is None for s in other.sources]:
         return False
-    return all(source is None or close(a, b) for source, a, b in zip(place.sources, values[:2], others[:2], strict=True))
+    parts = zip(place.sources, values.vectors, others.vectors, strict=True)
+    return all(source is None or close(a, b) for source, a, b in parts)
 
 
-def _row(model: Model, name: str, place: Place, positions: Array | None) -> RotaryRow:
+def _row(model: Model, name: str, place: Place, positions: Array | None, faults: tuple[str, ...], label: str) -> RotaryRow:
     rotary = place.expected.rotary
+    if place.expected.layer_type == STATED:
+        fault = "queries and keys are rotated, the configuration has no rotation for this layer"
+        return row_of(name, RotaryMatch(None, math.inf, "", (fault,)), None, "queries and keys")
     if place.reason or rotary is None:
         return unchecked_row(name, rotary, place.reason)
     is_given = place.expected.config is rotary
-    results, labels = [], ["queries and keys"]
+    results, labels = [], [label]
     try:
         for index in (0, 1):
             if place.sources[index] is not None:
@@ -316,7 +357,12 @@ def _row(model: Model, name: str, place: Place, positions: Array | None) -> Rota
                 labels += [remark] if remark else []
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         return unchecked_row(name, rotary, f"a call raises {type(error).__name__}: {error}; {CHECK}")
-    return row_of(name, merged(results, rotary), rotary, "; ".join(labels))
+    result = merged(results, rotary)
+    orders = {part for each in results for part in [*each.reason.split("; "), ""] if "columns in another order" in part}
+    counts = [sum(order in each.reason for each in results) for order in orders]
+    if len(results) > len({*counts}) == 1 and counts[0] < len(results) or len(orders) > 1:
+        faults = ("keys: the columns have another order than those of queries", *faults)
+    return row_of(name, result._replace(faults=(*result.faults, *faults)), rotary, "; ".join(labels))
 
 
 # ---- queries and keys as functions -----------------------------------------------------------------------------------
@@ -330,7 +376,7 @@ class Measured(Rotation):
         self.head_dim, self.axes = rotary.head_dim, axes_of(rotary)
         self.is_free = model.takes_positions
         taken = place.attention.taken
-        self.width, self.dtype = taken.queries.shape[-1], str(taken.queries.dtype).removeprefix("torch.")
+        self.width, self.dtype = taken.vectors[0].shape[-1], str(taken.vectors[0].dtype).removeprefix("torch.")
         self.length: float | None = None        # that of all results for x of length 1, if the model normalizes them
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
@@ -366,8 +412,7 @@ class Measured(Rotation):
         both[self.index] = x
         items = [(source, vectors) for source, vectors in zip(self.place.sources, both, strict=True) if source is not None]
         taken, _ = self.model.run(rows, positions, {number: items}, number)
-        vectors = (taken[number].queries, taken[number].keys)[self.index]
-        heads = array_of_tensor("x", vectors[:, -rows:])
+        heads = array_of_tensor("x", taken[number].vectors[self.index][:, -rows:])
         return heads[0, :, self.place.start : self.place.start + self.head_dim]
 
     def lengths(self) -> Reals:

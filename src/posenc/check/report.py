@@ -18,8 +18,8 @@ Verdict = Literal["right", "float32 angles", "wrong", "no rotation", "not checke
 # the first words of the lines of "What to do about a fault" in docs/check.md
 GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the exponents", "frequency_scale is", "cos and sin",
          "the signs", "values are", "columns", "pairs", "keys", "the cosines have", "inv_freq was", "positions were",
-         "positions start", "positions are", "the table ends", "a call with positions", "a call with a single",
-         "the values depend", "the result has", "x with", "no value is finite", "no known rotation")
+         "positions start", "positions are", "the table ends", "a call with positions", "a call with a single", "queries",
+         "the heads", "the values depend", "the result has", "x with", "no value is finite", "no known rotation")
 
 
 NAMES = re.compile(

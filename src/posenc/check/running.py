@@ -54,8 +54,7 @@ def with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
 class Taken(NamedTuple):
     """Queries and keys of shape (heads, rows, columns) where they enter an attention, with the modules that are running."""
 
-    queries: Tensor
-    keys: Tensor
+    vectors: tuple[Tensor, Tensor]
     modules: tuple[Module, ...]
     records: Sequence[Record] = ()
 
@@ -151,7 +150,7 @@ class Run(TorchFunctionMode):
     def take(self, queries: Tensor, keys: Tensor, result: Any = None) -> Any:
         """Keep queries and keys; return the result."""
         queries, keys = (x.detach().reshape(-1, *x.shape[-2:]) for x in (queries, keys))
-        self.taken.append(Taken(queries, keys, tuple(self.modules), self.records))
+        self.taken.append(Taken((queries, keys), tuple(self.modules), self.records))
         if len(self.taken) - 1 == self.last:
             raise Done
         self._start_attention()
@@ -205,10 +204,10 @@ class Model:
         tensors = [*self.module.parameters(), *self.module.buffers()]
         self.device = tensors[0].device if tensors else torch.device("cpu")
         self.on_meta = [name for name, t in (*self.module.named_parameters(), *self.module.named_buffers()) if t.is_meta]
-        self.takes_positions = callable(inputs) or inputs is None and "position_ids" in self._parameters()
-
-    def _parameters(self) -> Sequence[str]:
-        return [*inspect.signature(self.module.forward).parameters]
+        parameters = inspect.signature(self.module.forward).parameters
+        self.takes_positions = callable(inputs) or inputs is None and "position_ids" in parameters
+        names = [name for name in ("past_key_values", "cache") if {name, "use_cache"} <= parameters.keys()]
+        self.cache = names[0] if names and inputs is None else ""           # the parameter for a cache of keys and values
 
     def token(self) -> int:
         """Return the number of a token that has no special meaning."""
@@ -235,7 +234,7 @@ class Model:
         args, kwargs = self.arguments(0, None)
         with _observed(run), run, contextlib.suppress(Done):
             self.module(*args, **kwargs)
-        return run.taken[0].queries.shape[1] if run.taken else 0
+        return run.taken[0].vectors[0].shape[1] if run.taken else 0
 
     def run(self, rows: int, positions: Array | None = None, sources: Mapping[int, Any] = {}, last: int | None = None,
             recording: bool = False, **more: Any) -> tuple[list[Taken], Any]:
