@@ -127,3 +127,9 @@ def test_each_instruction_set_defines_every_primitive(name):
     used, defined = set(re.findall(rf"\b{primitive}\(", headers)), set(re.findall(definition, headers, re.MULTILINE))
     assert len(used) > 50 and {"u16_excess", "mask16_is_all"} <= used and used - defined == set()
     assert {path.stem for path in (folder / "isa").glob("simd_*.h")} == PARTS.keys()
+
+
+def test_guards_have_the_names_of_their_headers():
+    paths = sorted((PACKAGE / "_core" / "c").rglob("*.h"))
+    guards = {path.stem: re.match(r"(?s)(?:/\*.*?\*/\s*)?#ifndef POSENC_(\w+)_H\n", path.read_text("utf-8")) for path in paths}
+    assert len(guards) > 15 and [stem for stem, guard in guards.items() if guard and guard[1] != stem.upper()] == []

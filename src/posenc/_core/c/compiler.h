@@ -1,6 +1,6 @@
 /* Attributes and built-in functions of compilers. */
-#ifndef POSENC_INLINE_H
-#define POSENC_INLINE_H
+#ifndef POSENC_COMPILER_H
+#define POSENC_COMPILER_H
 
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
