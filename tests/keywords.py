@@ -32,6 +32,10 @@ VALID = {
         (1.0, -1.5, 1 / 3, 1e300, 0.0, 5e-324), (1e-20, 7.5, -1.0, 1e300, 5e-324, 0.0), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
         (2 * pi, pi, 2.0**-1022, -1e300, 1.7976931348623157e308, 1e-160),
     ],
+    "periods": [
+        (24, 0.1, 10**9, 31_556_952 * 10**12, 2.5, 7), (1, 2, 3, 4, 12, 365.2425),
+        (5e-324, 1e300, 2**64 + 1, 1 / 3, 2.0**-60, 1e-5),
+    ],
 } | {name: list(keyword.check) for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
 SEQUENCES = [name for name, values in VALID.items() if isinstance(values[0], tuple)]
 
@@ -47,6 +51,10 @@ INVALID = {
     "shift": [float("nan"), "1"],
     "frequencies": [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0], [[1.0], [2.0, 3.0]],
                     np.ma.array([1, 2], mask=[True, False]), [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
+    "periods": [[0] * 32, [-1.0] * 32, [float("nan")] * 32, [10**5000] * 32, [True] * 32, [1j] * 32, [None] * 32, np.eye(2), 5,
+                "1D", [1.0], [1, "1D"] * 16, ["1M"] * 32, ["1Y"] * 32, ["-1D"] * 32, ["0s"] * 32, ["1 day"] * 32,
+                [np.timedelta64(1, "M")] * 32, [np.timedelta64(5)] * 32, [np.timedelta64("NaT", "s")] * 32,
+                [np.datetime64(5, "s")] * 32, np.ma.array([1, 2], mask=[True, False])],
 } | {name: ["other", 1] for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
 
 

@@ -75,7 +75,7 @@ class Reference:
 
     def __init__(self, d_model, *, base=10000.0, frequency_scale=1.0, position_offset=0.0,
                  position_scale=1.0, padding_idx=None, scale=1.0, odd="truncate", spacing="paper", shift=None,
-                 exponents="pair", frequencies=None, layout="interleaved", order="sin"):
+                 exponents="pair", frequencies=None, periods=None, layout="interleaved", order="sin"):
         self.d_model = d_model
         self.base = exact(base)
         self.offset = exact(position_offset)
@@ -94,6 +94,11 @@ class Reference:
 
         # frequency = factor * base**-exponent, with exact terms.  exponents="column" gives even a column of zeros a frequency.
         count = d_model if exponents == "column" else math.ceil(half)
+        self.periods = None if periods is None else [exact(period) for period in periods]
+        if periods is not None and len(periods) != count:
+            raise ValueError(f"{len(periods)} periods, expected {count}")
+        if periods is not None:
+            frequencies = [1.0] * count             # not used
         if frequencies is not None:
             self.factors = [exact(float(w)) for w in frequencies]
             if len(self.factors) != count:
@@ -133,6 +138,8 @@ class Reference:
         if self.columns[column] is None:
             return gmpy2.mpfr(0)
         index, function = self.columns[column]
+        if self.periods is not None:
+            return self._value_in_turns(*self._turns(position, column), precision)
         multiple = (position + self.offset) * self.position_scale * self.factors[index]
         result = arithmetic(precision + 32)
         if multiple == 0 or self.scale == 0:
@@ -150,6 +157,20 @@ class Reference:
             if working >= precision + lost + 8:
                 return result.mul(value, self.scale)
             working = precision + lost + 64
+
+    def _turns(self, position, column):
+        """Return the nearest number of quarter turns, with one more for a cosine, and the distance from it in turns."""
+        index, function = self.columns[column]
+        turns = (position + self.offset) * self.position_scale / self.periods[index] + mpq(function == "cos", 4)
+        quarters = math.floor(4 * turns + mpq(1, 2))
+        return quarters, turns - mpq(quarters, 4)
+
+    def _value_in_turns(self, quarters, rest, precision):
+        result, scale = arithmetic(precision + 32), self.scale * (-1 if quarters & 2 else 1)
+        if not quarters & 1 and abs(rest) == mpq(1, 12):                # sin(pi / 6) is 1/2
+            return result.mul(gmpy2.mpfr(1 if rest > 0 else -1), scale / 2)
+        angle = result.mul(result.mul(result.const_pi(), 2), rest)
+        return result.mul(result.cos(angle) if quarters & 1 else result.sin(angle), scale)
 
     def bits(self, position, column, dtype):
         """Return the bits of the correctly rounded value at `position` in `column`."""
@@ -189,6 +210,9 @@ class Reference:
         """Return whether the result of `_value` is exact: angle 0, scale 0, or a column of zeros."""
         if self.columns[column] is None or self.scale == 0:
             return True
+        if self.periods is not None:
+            quarters, rest = self._turns(position, column)
+            return rest == 0 or not quarters & 1 and abs(rest) == mpq(1, 12)
         return position == -self.offset or self.position_scale == 0 or self.factors[self.columns[column][0]] == 0
 
     def table(self, positions, dtype, columns=None):

@@ -18,7 +18,7 @@ import pytest
 import posenc
 from conftest import assert_same_bits, python
 from posenc import Encoding
-from posenc._encoding.encoding import chunks_of
+from posenc._encoding.chunks import chunks_of
 
 
 def test_empty_results_have_the_expected_shape():

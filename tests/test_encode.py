@@ -137,6 +137,10 @@ CONVENTIONS = [
     {"exponents": "column", "layout": "halves"},
     {"exponents": "column", "order": "cos"},
     {"frequencies": FREQUENCIES[0] + FREQUENCIES[1], "exponents": "column"},
+    {"periods": VALID["periods"][0][:5], "odd": "zero", "layout": "halves"},
+    *[{"periods": VALID["periods"][1], "scale": scale} for scale in (1 + 3 * 2.0**-24, 1 + 2.0**-8, 5e-324, -1e-310, 0.0)],
+    *[{"periods": VALID["periods"][1], "position_scale": scale} for scale in (-0.25, 1 / 3, 1e-300, 0.0)],
+    {"periods": VALID["periods"][1], "position_offset": 0.25, "padding_idx": 3},
     {"frequencies": FREQUENCIES[0][:5], "odd": "zero"},
     {"frequencies": FREQUENCIES[0] + FREQUENCIES[1][:5], "exponents": "column", "odd": "zero"},
     {"position_offset": 0.1, "position_scale": 1 / 3, "frequency_scale": 1.1, "base": 20.0},
@@ -149,7 +153,7 @@ def test_every_convention_is_correct(isa, dtype, convention):
     offset = Fraction(convention.get("position_offset", 0))
     inside = [p for p in INTEGERS if LOWEST <= p + offset < BEYOND]
     widths = {5: (11,), 6: (11, 12), 11: (11,), 12: (12,)}  # number of frequencies: values of d_model
-    for d_model in widths[len(convention.get("frequencies", range(6)))]:
+    for d_model in widths[len(convention.get("frequencies", convention.get("periods", range(6))))]:
         assert_correct(np.array(inside), d_model, dtype, **convention)
         assert_correct(np.array(FRACTIONS), d_model, dtype, **convention)
         assert_correct(range(-20, 20), d_model, dtype, [0, 5, 10], **convention)

@@ -85,8 +85,8 @@ def widened(array: NDArray[Any]) -> NDArray[Any]:
 # ---- conversion of lists, tensors, and columns of pandas, polars and Arrow ------------------------------------------
 
 
-def as_array(name: str, value: Any) -> NDArray[Any]:
-    """Return ``np.asarray(value)``; raise an error for nulls, times, and integers that NumPy would round."""
+def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
+    """Return ``np.asarray(value)``; raise an error for nulls, integers that NumPy would round and, by default, times."""
     # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
     if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an array or a list of numbers, without a mask")
@@ -97,9 +97,12 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
     if array.dtype.kind in "mM":
+        if times:
+            return array
         code = f'numpy.asarray({name}).astype("{array.dtype}").astype("int64")'
         nat = np.count_nonzero(np.isnat(array))
-        raise TypeError(f"{name} has dtype {array.dtype} with {nat} NaT, expected numbers such as {code}")
+        raise TypeError(f"{name} has dtype {array.dtype} with {nat} NaT, expected numbers such as {code}; "
+                        'or give periods= of durations such as "1D"')
     if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())

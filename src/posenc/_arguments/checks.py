@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from datetime import timedelta
 from decimal import Decimal
 from difflib import get_close_matches
 from fractions import Fraction
@@ -17,6 +19,9 @@ from numpy.typing import NDArray
 
 from posenc._arguments.arrays import DTYPES, as_array, columns, widened
 
+SECOND = 10**18                         # attoseconds
+UNITS = {"W": 604_800 * SECOND, "D": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND,
+         **{unit: SECOND // 1000**i for i, unit in enumerate(("s", "ms", "us", "ns", "ps", "fs", "as"))}}
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 LONGEST_SHOWN = 100                     # characters
 SYNONYMS = {        # frequent names of keywords in other libraries
@@ -136,6 +141,44 @@ def frequencies(name: str, value: Any) -> tuple[float, ...]:
     return tuple(real(f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
 
 
+def periods(name: str, value: Any) -> tuple[int | float | str, ...]:
+    """Return positive numbers, as integers if they are exact, or durations as texts in the largest unit that divides them."""
+    items = value if isinstance(value, (list, tuple)) else as_array(name, value, times=True)
+    if isinstance(items, np.ndarray) and items.ndim != 1:
+        raise ValueError(f"{name} has shape {items.shape}, expected one dimension")
+    kept = tuple(_period(f"{name}[{i}]", item) for i, item in enumerate(items))
+    if len({isinstance(item, str) for item in kept}) > 1:
+        raise TypeError(f"{name} has numbers and durations, expected only one kind")
+    return kept
+
+
+def _period(name: str, value: Any) -> int | float | str:
+    if isinstance(value, (str, timedelta, np.timedelta64)):
+        duration = attoseconds(name, value)
+        unit = next(unit for unit in UNITS if unit != "W" and duration % UNITS[unit] == 0)
+        return f"{duration // UNITS[unit]}{unit}"
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 < value < 2**1000:
+        return int(value)
+    number = positive(name, value)
+    return int(number) if number < 2**53 and number == int(number) else number
+
+
+def attoseconds(name: str, value: str | timedelta | np.timedelta64) -> int:
+    """Return a positive duration as an integer."""
+    if isinstance(value, timedelta):
+        value = value.to_timedelta64() if hasattr(value, "to_timedelta64") else np.timedelta64(value)      # of pandas
+    if isinstance(value, np.timedelta64):
+        unit, multiple = np.datetime_data(value.dtype)
+        count = int(value.astype(np.int64)) * multiple
+    else:
+        match = re.fullmatch(r"(\d{1,60}) ?([A-Za-z]+)", value)
+        count, unit = (int(match[1]), match[2]) if match else (0, "")
+    if unit not in UNITS or count <= 0:
+        units = f"one of the units {', '.join(UNITS)} (months and years have no fixed length)"
+        raise ValueError(f"{name} is {shown(value)}, expected a positive duration in {units}")
+    return count * UNITS[unit]
+
+
 def threads(value: Any) -> int | None:
     return None if value is None else integer("threads", value, 1)
 
@@ -188,6 +231,28 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
             finite = array[np.isfinite(array)] if kind == "f" else array
             check_domain((finite.min().item(), finite.max().item()) if finite.size else (), offset, name)
         return np.require(array, np.float64 if kind == "f" else np.int64, ("C", "A"))
+
+
+def times(name: str, value: Any) -> tuple[int, NDArray[np.int64]]:
+    """Return the unit of datetimes or durations in attoseconds, and their numbers of units; NaT is -2**63."""
+    dtype = getattr(value, "dtype", None)
+    dtype = getattr(dtype, "pyarrow_dtype", dtype)
+    if getattr(dtype, "tz", None):              # pandas
+        value = np.asarray(value, f"datetime64[{dtype.unit}]")
+    is_range = is_index(value) or isinstance(value, range)
+    array = as_array(name, [] if is_range else value, times=True)
+    if array.dtype.kind not in "mM":
+        found = shown(value) if is_range else f"of dtype {array.dtype}"
+        raise TypeError(f"{name} is {found}, expected datetime64 or timedelta64 with periods that are durations; "
+                        f"for numbers, give the periods in the unit of {name}")
+    if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] in "YM":
+        months, array = array, array.astype("datetime64[D]")
+        if (array.astype(months.dtype) != months)[~np.isnat(months)].any():
+            raise ValueError(f"{name} has a {months.dtype} beyond the range of datetime64[D]")
+    unit, multiple = np.datetime_data(array.dtype)
+    if unit not in UNITS:
+        raise ValueError(f"{name} has dtype {array.dtype}, expected one of the units {', '.join(UNITS)}")
+    return multiple * UNITS[unit], array.view(np.int64) if array.dtype.isnative else array.astype(np.int64)
 
 
 def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
 from numpy.typing import ArrayLike
@@ -37,6 +38,7 @@ class Convention(TypedDict, total=False):
     shift: SupportsFloat | None
     exponents: Exponents
     frequencies: ArrayLike | None
+    periods: ArrayLike | Sequence[timedelta] | None
     layout: Layout
     order: Order
 

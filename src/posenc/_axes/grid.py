@@ -305,7 +305,7 @@ def is_sequence(value: Any) -> bool:
 
 def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
     """Return a value for each axis: the elements of a sequence, or copies of a scalar or of a list of frequencies."""
-    if not is_sequence(value) or name == "frequencies" and not any(map(np.ndim, value)):
+    if not is_sequence(value) or name in ("frequencies", "periods") and not any(map(np.ndim, value)):
         return [value] * ndim
     if len(value) != ndim:
         raise ValueError(f"{name} has length {len(value)}, expected {ndim}, one for each axis")

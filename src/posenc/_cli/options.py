@@ -41,11 +41,17 @@ def reals(text: str) -> list[float]:
     return [float(number) for number in text.split(",")]
 
 
+def periods(text: str) -> list[int | float | str]:
+    """Parse numbers such as 24 or 365.25, and durations such as 90m."""
+    return [int(x) if x.isdecimal() else float(x) if x[-1:].isdecimal() else x for x in text.split(",")]
+
+
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"The defaults are {defaults}; n is half the number of columns.")
     group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
-    kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (reals, "A,B,C")}
+    kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (reals, "A,B,C"),
+                  checks.periods: (periods, "A,B,C")}
     for name, keyword in KEYWORDS.items():
         kind, metavar = kinds.get(keyword.check, (float, "X"))
         values: Any = {"type": kind, "metavar": metavar}

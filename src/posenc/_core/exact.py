@@ -15,10 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.arrays import DTYPES
-from posenc._core.frequencies import pi
+from posenc._core import kernel
+from posenc._core.frequencies import RationalTurns, pi
 
 FIRST_BITS = 512
 FORMATS = {row.code: row for row in DTYPES.values()}
+
+# 12 * phase: the sine, where it is rational (Niven's theorem)
+RATIONAL_SINES = {0: 0.0, 1: 0.5, 3: 1.0, 5: 0.5, 6: 0.0, 7: -0.5, 9: -1.0, 11: -0.5}
 
 # Takes the number of significant bits; returns the turns per position of each frequency, as integers, and `fraction_bits`
 Turns: TypeAlias = Callable[..., tuple[list[int], int]]
@@ -27,10 +31,11 @@ Turns: TypeAlias = Callable[..., tuple[list[int], int]]
 class Values:
     """The values of an encoding.  Each column is the sine or the cosine of a frequency."""
 
-    __slots__ = ("_cosine", "_frequency", "_scale", "_turns")
+    __slots__ = ("_cosine", "_exact", "_frequency", "_scale", "_turns")
 
     def __init__(self, turns: Turns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], scale: float) -> None:
         self._turns = functools.lru_cache(maxsize=4)(turns)
+        self._exact = turns.exact if isinstance(turns, RationalTurns) else ()
         self._frequency = frequency
         self._cosine = cosine
         self._scale = scale
@@ -44,6 +49,11 @@ class Values:
         With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)``; the columns must be the cosine
         and the sine of one frequency.
         """
+        if self._exact:         # without factors
+            twelfths = 12 * position * Fraction(2) ** exponent * self._exact[self._frequency[column]]
+            twelfths += 3 * int(self._cosine[column])
+            if (sine := RATIONAL_SINES.get(twelfths % 12)) is not None:
+                return kernel.rounded(list(DTYPES)[dtype], self._scale * sine if sine else 0.0)
         terms = [(column + k, Fraction(f) * Fraction(self._scale)) for k, f in enumerate(factors or (1.0,)) if f]
         bits = FIRST_BITS
         while True:

@@ -150,6 +150,29 @@ def explicit_turns(
     return [t if x >= 0 else -t for t, x in zip(turns, products, strict=True)], fraction_bits
 
 
+class RationalTurns:
+    """Computes the turns per position of frequencies that are rational numbers: see `spaced_turns`."""
+
+    def __init__(self, exact: Sequence[Fraction]) -> None:
+        self.exact = exact
+
+    def __call__(self, significant: int = SIGNIFICANT_BITS) -> tuple[list[int], int]:
+        sizes = [_log2(abs(t)) for t in self.exact if t] or [0.0]
+        _check_range(min(sizes), max(sizes))
+        fraction_bits = _fraction_bits(min(sizes), significant)
+        turns = [(abs(t.numerator) << fraction_bits) // t.denominator for t in self.exact]
+        return [k if t >= 0 else -k for k, t in zip(turns, self.exact, strict=True)], fraction_bits
+
+    def phase_bits(self) -> int:
+        """Return b: a product of an integer and a frequency is a multiple of a quarter turn, or 2**-b turns away from one."""
+        return 2 + max((t.denominator.bit_length() for t in self.exact), default=0)
+
+    def radians(self) -> list[float]:
+        """Return the frequencies in radians per position, rounded to float64."""
+        bits = SIGNIFICANT_BITS
+        return [float(t * Fraction(2 * pi(bits), 1 << bits)) for t in self.exact]
+
+
 def limbs_of(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32], int]:
     """Return the magnitudes of `turns` as 32-bit limbs, highest first, and the number of limbs that hold whole turns.
 

@@ -12,6 +12,7 @@ cdef extern from "kernel.h" nogil:
         RADIX
         WHOLE
         LEVELS
+        NO_PHASE_BITS
 
     ctypedef enum dtype_t:
         FLOAT64
@@ -33,7 +34,7 @@ cdef extern from "kernel.h" nogil:
         const uint32_t *turns
         const uint64_t *sign
         const uint64_t *quarter
-        int order
+        int order, phase_bits, padding_is_nan
         double scale, position_offset, offset_rest, padding_real
         int64_t offset_whole, padding, zero
         int has_padding, has_zero, has_fast_path, fast_test

@@ -41,6 +41,8 @@ class Columns:
         scale: float,
         position_offset: float,
         padding_idx: int | None,
+        padding_is_nan: bool,
+        phase_bits: int | None,
         value: Callable[[int, int, int, int, tuple[float, float] | None], float],
     ) -> Columns: ...
 

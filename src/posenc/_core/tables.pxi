@@ -33,13 +33,17 @@ cdef class Columns:
         1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin, else 0.
     scale, position_offset : float
     padding_idx : int or None
-        The position, before the offset, whose row is all zeros.
+        The position, before the offset, whose row is all zeros, or NaN if `padding_is_nan`.
+    phase_bits : int or None
+        If given, a product of an integer and a frequency in turns is a multiple of a quarter turn, or at least 2**-phase_bits
+        turns away from one.
     value : callable
         An `exact.Values`, which evaluates the values that the kernels leave undecided.
     """
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
-                  int order, double scale, double position_offset, object padding_idx, object value):
+                  int order, double scale, double position_offset, object padding_idx, bint padding_is_nan, object phase_bits,
+                  object value):
         check_settings()
         memset(self.wanted, 0, sizeof(self.wanted))
         self.memory = (turns, sign, quarter)
@@ -57,6 +61,8 @@ cdef class Columns:
         self.spec.order = order
         self.spec.scale = scale
         self.spec.position_offset = position_offset
+        self.spec.padding_is_nan = padding_is_nan
+        self.spec.phase_bits = NO_PHASE_BITS if phase_bits is None else phase_bits
         self.spec.has_padding = padding_idx is not None
         if padding_idx is not None:
             self.spec.padding = padding_idx

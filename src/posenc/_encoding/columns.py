@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.checks import shown
+from posenc._arguments.checks import SECOND, shown
 from posenc._core import kernel
 from posenc._core.exact import Turns, Values
-from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns
+from posenc._core.frequencies import RationalTurns, explicit_turns, limbs_of, spaced_float64, spaced_turns
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
@@ -48,21 +48,45 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     return count, divisor
 
 
-def turns_of_convention(d: int, c: Keywords) -> Turns:
-    """Return a function that computes each frequency times position_scale, in turns per position."""
+def width_of(c: Keywords) -> int:
+    """Return the number of columns that the frequencies or periods determine."""
+    given = c["periods"] if c["frequencies"] is None else c["frequencies"]
+    if given is None:
+        raise TypeError("d_model is missing, expected an integer, or frequencies= or periods=")
+    return len(given) * (1 if c["exponents"] == "column" else 2)
+
+
+def has_durations(c: Keywords) -> bool:
+    """Return whether the periods are durations, so that the positions are datetimes or durations, too."""
+    return bool(c["periods"]) and isinstance(c["periods"][0], str)
+
+
+def turns_of_periods(c: Keywords, scale: float, unit: int) -> RationalTurns:
+    """Return ``scale / period`` in turns per position.  Positions for durations count `unit` attoseconds."""
+    lengths = (Fraction(checks.attoseconds("periods", p), unit) if isinstance(p, str) else Fraction(p) for p in c["periods"])
+    return RationalTurns([Fraction(scale) / length for length in lengths])
+
+
+def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> Turns:
+    """Return a function that computes each frequency times position_scale, in turns per position; `unit`: see above."""
     count, divisor = spacing(d, c)
-    if c["frequencies"] is None:
-        scales = c["frequency_scale"], c["position_scale"]
-        return functools.partial(spaced_turns, count, ((c["base"], divisor),), scales)
-    if len(c["frequencies"]) != count:
-        raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
-    return functools.partial(explicit_turns, c["frequencies"], c["position_scale"])
+    for name in ("frequencies", "periods"):
+        if c[name] is not None and len(c[name]) != count:
+            raise ValueError(f"{name} has length {len(c[name])}, expected {count} for this convention")
+    if c["periods"] is not None:
+        return turns_of_periods(c, c["position_scale"], unit)
+    if c["frequencies"] is not None:
+        return functools.partial(explicit_turns, c["frequencies"], c["position_scale"])
+    scales = c["frequency_scale"], c["position_scale"]
+    return functools.partial(spaced_turns, count, ((c["base"], divisor),), scales)
 
 
 def float64_frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
-    """Return the frequencies in radians per position, rounded to float64, without `position_scale`."""
+    """Return the frequencies in radians per position, or per second for durations, without `position_scale`."""
     if c["frequencies"] is not None:
         return np.array(c["frequencies"], np.float64)
+    if c["periods"] is not None:
+        return np.array(turns_of_periods(c, 1, SECOND).radians(), np.float64)
     with kernel.default_environment():
         count, divisor = spacing(d, c)
         return spaced_float64(count, ((c["base"], divisor),), c["frequency_scale"])
@@ -92,10 +116,12 @@ def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> k
     quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
     sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[frequency]
     limbs, integer_limbs = limbs_of([*turns, 0], fraction_bits)
+    padding = (checks.LOWEST, True) if has_durations(c) else (c["padding_idx"], False)      # NaT is the lowest integer
+    phase_bits = compute_turns.phase_bits() if isinstance(compute_turns, RationalTurns) else None
     return kernel.Columns(
         d, np.ascontiguousarray(limbs[:, frequency]).tobytes(), integer_limbs, len(limbs) - integer_limbs, sign.tobytes(),
-        quarter.tobytes(), _kernel_order(d, c), c["scale"], c["position_offset"], c["padding_idx"],
-        Values(compute_turns, frequency, cosine, c["scale"]),
+        quarter.tobytes(), _kernel_order(d, c), c["scale"], c["position_offset"], *padding,
+        phase_bits, Values(compute_turns, frequency, cosine, c["scale"]),
     )
 
 

@@ -6,48 +6,23 @@ The functions encode, add_to and stream call the methods of the same names on an
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass
-from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, Unpack, get_args, overload
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from typing import Any, SupportsFloat, SupportsIndex, Unpack, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._arguments import arrays, checks
+from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, ArrayT, Positions
-from posenc._arguments.checks import BEYOND, shown
+from posenc._arguments.checks import shown
 from posenc._arguments.specification import Convention, Exponents, Keyword, Layout, Odd, Order, Spacing, Specification
 from posenc._core import kernel
-from posenc._encoding.columns import float64_frequencies, kernel_columns, width
+from posenc._encoding.chunks import Chunk, chunks_of
+from posenc._encoding.columns import float64_frequencies, has_durations, kernel_columns, turns_of_convention, width, width_of
 
-CHUNK_BYTES = 1 << 22                   # size of a chunk by default
-
-
-class Chunk(NamedTuple):  # numpydoc ignore=PR01
-    """A chunk of a stream: its positions and their encodings.
-
-    Attributes
-    ----------
-    positions : range
-        The positions of the rows.
-    values : ndarray, shape (len(positions), d_model)
-        The encodings of the positions, in the requested dtype.
-
-    See Also
-    --------
-    stream : Yield chunks.
-
-    Examples
-    --------
-    >>> import posenc
-    >>> positions, values = next(posenc.stream(range(10, 16), 8, chunk_rows=4))
-    >>> positions, values.shape
-    (range(10, 14), (4, 8))
-    """
-
-    positions: range
-    values: NDArray[Any]
+SPACED = ("base", "spacing", "shift", "frequency_scale")        # the keywords that frequencies and periods replace
 
 
 def _offset(name: str, value: Any) -> float:
@@ -65,8 +40,8 @@ class Encoding(Specification):
 
     Parameters
     ----------
-    d_model : int
-        Number of columns, from 0 to 2**24.
+    d_model : int, optional
+        Number of columns, from 0 to 2**24.  It may be left out with ``frequencies`` or ``periods``, which determine it.
     base : float, optional
         A positive number.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position; see ``spacing`` for D.
     frequency_scale, position_offset, position_scale : float, optional
@@ -92,6 +67,11 @@ class Encoding(Specification):
     frequencies : array_like of float64, optional
         The frequencies in radians per position, of any sign, one for each pair of columns (for each column with
         ``exponents="column"``).  Excludes base, spacing, shift and frequency_scale.
+    periods : array_like or sequence of timedeltas, optional
+        The periods, one for each pair of columns, in place of ``frequencies``; frequency i is exactly ``1 / period`` turns.
+        Numbers are in the unit of the positions; an integer is exact.  Durations are ``numpy.timedelta64``, other timedeltas or
+        texts such as ``"90m"``, with one of NumPy's units W, D, h, m, s, ms, us, ns, ps, fs and as.  The positions are then
+        datetimes or durations of any unit: dtype datetime64 or timedelta64, or a column of pandas, polars or Arrow.
     layout : {"interleaved", "halves"}, optional
         ``"interleaved"``: sines and cosines alternate.  ``"halves"``: all sines precede all cosines, or follow them.
     order : {"sin", "cos"}, optional
@@ -103,8 +83,10 @@ class Encoding(Specification):
         Number of columns.
     base, frequency_scale, position_offset, position_scale, scale, padding_idx, odd, spacing, shift, exponents, layout, order
         The values of the other keywords; real numbers are Python floats.
+    periods : tuple or None
+        Numbers, or durations as texts.
     frequencies : ndarray of float64
-        The frequencies in radians per position.
+        The frequencies in radians per position, or per second if the periods are durations.
 
     Raises
     ------
@@ -137,7 +119,7 @@ class Encoding(Specification):
 
     _group = "convention"
 
-    d_model: Keyword[SupportsIndex, int] = Keyword(MISSING, width)
+    d_model: Keyword[SupportsIndex | None, int] = Keyword(None, width)
     _: KW_ONLY
     base: Keyword[SupportsFloat, float] = Keyword(
         10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"
@@ -165,7 +147,10 @@ class Encoding(Specification):
     )
     frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
         None, checks.frequencies, "in radians per position; replaces base, frequency scale, spacing and shift",
-        excludes=("base", "spacing", "shift", "frequency_scale"), attribute=lambda encoding: encoding._frequencies,
+        excludes=(*SPACED, "periods"), attribute=lambda encoding: encoding._frequencies,
+    )
+    periods: Keyword[ArrayLike | Sequence[timedelta] | None, tuple[int | float | str, ...] | None] = Keyword(
+        None, checks.periods, "in the unit of the positions; replaces frequencies", excludes=(*SPACED, "frequencies"),
     )
     layout: Keyword[Layout, Layout] = Keyword(
         "interleaved", get_args(Layout), "interleaved: sines and cosines alternate; halves: one half each"
@@ -175,6 +160,10 @@ class Encoding(Specification):
     def __post_init__(self) -> None:
         with kernel.default_environment():
             self._check_keywords()
+            if vars(self)["d_model"] is None:
+                vars(self)["d_model"] = width_of(self._values)
+            if self._has_durations and (self.position_offset or self.padding_idx is not None):
+                raise ValueError("position_offset or padding_idx is given with periods that are durations")
             if self.odd == "error" and self.d_model % 2:
                 raise ValueError(f"d_model is {self.d_model}, expected an even number with odd='error'")
             _ = self._columns                           # refuses a wrong shift or number of frequencies
@@ -182,6 +171,17 @@ class Encoding(Specification):
     @functools.cached_property
     def _columns(self) -> kernel.Columns:
         return kernel_columns(self.d_model, self._values)
+
+    @functools.cached_property
+    def _has_durations(self) -> bool:
+        return has_durations(self._values)
+
+    def _located(self, positions: Any) -> tuple[kernel.Columns, Any]:
+        """Return the columns, and positions as numbers; datetimes become integers."""
+        if not self._has_durations:
+            return self._columns, positions
+        unit, numbers = checks.times("positions", positions)
+        return _columns_in(self, unit), numbers
 
     @functools.cached_property
     def _frequencies(self) -> NDArray[np.float64]:
@@ -203,14 +203,15 @@ class Encoding(Specification):
         threads: SupportsIndex | None = None,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
-        return kernel.encode(self._columns, positions, dtype, out, threads)
+        return kernel.encode(*self._located(positions), dtype, out, threads)
 
     def add_to(
         self, x: ArrayT, positions: Positions | None = None, *, x_scale: SupportsFloat = 1.0,
         threads: SupportsIndex | None = None,
     ) -> ArrayT:
         """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
-        kernel.add_to(self._columns, x, positions, x_scale, threads)
+        columns, positions = self._located(positions)
+        kernel.add_to(columns, x, positions, x_scale, threads)
         return x
 
     def stream(
@@ -218,7 +219,15 @@ class Encoding(Specification):
         dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
     ) -> Iterator[Chunk]:
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
-        return chunks_of(self, positions, chunk_rows, dtype, out, threads)
+        return chunks_of(self, self._located(positions)[1], chunk_rows, dtype, out, threads)
+
+
+@functools.lru_cache(maxsize=8)
+def _columns_in(encoding: Encoding, unit: int) -> kernel.Columns:
+    """Return the columns for datetimes or durations in a unit, which is given in attoseconds."""
+    with kernel.default_environment():
+        d, values = encoding.d_model, encoding._values
+        return kernel_columns(d, values, turns_of_convention(d, values, unit))
 
 
 KEYWORDS = Encoding._keywords
@@ -251,7 +260,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
         return d_model
     if isinstance(d_model, str):
         raise checks.wrong_type("d_model", d_model, "an integer or an Encoding such as posenc.preset(name, d_model)")
-    if type(d_model) is int and d_model <= WIDEST_CACHED and all(map(_is_cacheable, convention.values())):
+    if (d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED) and all(map(_is_cacheable, convention.values())):
         return _cached(d_model, **convention)
     return Encoding(d_model, **convention)
 
@@ -277,19 +286,19 @@ def _is_cacheable(value: Any) -> bool:
 
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = ..., out: ArrayT,
+    positions: Positions, d_model: SupportsIndex | Encoding | None = None, *, dtype: AnyDType | None = ..., out: ArrayT,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> ArrayT: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
-    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex | Encoding | None = None, *, dtype: AnyDType | None = ...,
+    out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[Any]: ...
 
 
 def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
-    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex | Encoding | None = None, *, dtype: AnyDType | None = None,
+    out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
 ) -> NDArray[Any]:
     """Return sinusoidal positional encodings, correctly rounded at every position.
 
@@ -298,11 +307,13 @@ def encode(
     positions : int, range or array_like
         An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas, polars
         or Arrow must have no nulls.  An array or tensor of shape () is one position.  A DataFrame with one column has shape
-        (n, 1); pass the column, or call `points`.  Dates and durations are refused; errors for datetime64 show a conversion.
+        (n, 1); pass the column, or call `points`.  Datetimes and durations need ``periods`` that are durations; NaT gives a row
+        of NaN.
         Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions
         of magnitude above 2048 in float16, or 256 in bfloat16, are refused, because they may be rounded integers.
-    d_model : int or Encoding
-        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
+    d_model : int or Encoding, optional
+        Number of columns, which may be left out with ``frequencies`` or ``periods``; or an encoding, which replaces d_model and
+        the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the result, in any spelling that NumPy accepts; by default that of `out`, else float32.  bfloat16 needs
         ``ml_dtypes``, or an array of uint16 as `out`, which then contains the bits.
@@ -409,9 +420,9 @@ def add_to(
 
 
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
-    dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
-    **convention: Unpack[Convention],
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding | None = None, *,
+    chunk_rows: SupportsIndex | None = None, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
 ) -> Iterator[Chunk]:
     """Yield the encodings of many positions chunk by chunk, in constant memory.
 
@@ -420,8 +431,9 @@ def stream(
     positions : int, range or None
         The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to the last position
         in the domain of `encode`.
-    d_model : int or Encoding
-        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
+    d_model : int or Encoding, optional
+        Number of columns, which may be left out with ``frequencies`` or ``periods``; or an encoding, which replaces d_model and
+        the keywords of a convention.
     chunk_rows : int, optional
         Number of rows in a chunk.  The default is the number of rows of `out`, or, without `out`, as many as fit in 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
@@ -462,32 +474,3 @@ def stream(
     return cached_encoding(d_model, convention).stream(
         positions, chunk_rows=chunk_rows, dtype=dtype, out=out, threads=threads
     )
-
-
-def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any) -> Iterator[Chunk]:
-    """Check the arguments of `stream`, and return an iterator that calls `encoding.encode` for each chunk."""
-    name, element = arrays.output_dtype(dtype, out)
-    threads = checks.threads(threads)
-    d_model, offset = encoding.d_model, encoding.position_offset
-    if positions is None:
-        positions = range(BEYOND - max(0, math.floor(offset)))     # up to the end of the domain
-    else:
-        positions = checks.range_of(positions, offset, expected="an integer, a range or None")
-    if chunk_rows is not None:
-        chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
-    if out is not None:
-        kernel.check_out(out, name)
-        if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
-            raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}) with at least one row")
-        if chunk_rows not in (None, len(out)):
-            raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
-        chunk_rows = len(out)
-    rows = chunk_rows or max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
-
-    def generate(rows_to_come: range) -> Iterator[Chunk]:
-        while rows_to_come:
-            chunk_positions, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
-            buffer = None if out is None else out[: len(chunk_positions)]
-            yield Chunk(chunk_positions, encoding.encode(chunk_positions, dtype=name, out=buffer, threads=threads))
-
-    return generate(positions)

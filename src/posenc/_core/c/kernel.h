@@ -31,6 +31,7 @@ enum {
     RADIX = 64,                  /* of the digits of positions */
     WHOLE = 3,                   /* the level of the digit of weight 1: see digits_t */
     LEVELS = WHOLE + 11,
+    NO_PHASE_BITS = 1 << 20,     /* of frequencies that are not rational */
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
 
@@ -65,11 +66,13 @@ typedef struct {
     const uint64_t *quarter;     /* (pitch): all ones for a cosine, 0 for a sine */
     order_t order;
     double scale;
+    int phase_bits;              /* see has_exact_phases in direct.h; NO_PHASE_BITS for frequencies that are not rational */
     double position_offset;
     int64_t offset_whole;        /* the nearest integer, and ... */
     double offset_rest;          /* ... the rest, if |position_offset| is below 2**52 */
     int has_padding;
     int64_t padding;             /* the padding position, before the offset */
+    int padding_is_nan;          /* whether the row of the padding position is NaN instead of zeros */
     double padding_real;         /* the float64 that is equal to `padding`, or NaN if there is none */
     int has_zero;
     int64_t zero;                /* the position whose angles are 0, if it is an int64 */

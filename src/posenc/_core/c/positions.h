@@ -91,11 +91,11 @@ static inline position_t position_from_real(double x, double offset) {
 NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t row) {
     if (job->reals) {
         const double x = job->reals[row];
-        if (spec->has_padding && x == spec->padding_real) return (position_t){.finite = 1, .padding = 1};
+        if (spec->has_padding && x == spec->padding_real) return (position_t){.finite = !spec->padding_is_nan, .padding = 1};
         return position_from_real(x, spec->position_offset);
     }
     uint64_t p = job->integers ? (uint64_t)job->integers[row] : job->start + (uint64_t)row * job->step;
-    if (spec->has_padding && p == (uint64_t)spec->padding) return (position_t){.finite = 1, .padding = 1};
+    if (spec->has_padding && p == (uint64_t)spec->padding) return (position_t){.finite = !spec->padding_is_nan, .padding = 1};
     return position_from_integer(p, spec->position_offset);
 }
 

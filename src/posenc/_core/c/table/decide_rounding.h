@@ -153,6 +153,7 @@ COLD void evaluate(const spec_t *spec, const position_t *position, ptrdiff_t col
         *high = *high * half * half;
         *low = *low * half * half;
     }
+    if (*high == 0 && has_exact_phases(spec, position)) *error = 0;
 }
 
 /* high + low, rounded to dtype.  For dtypes narrower than double, the sum is first rounded to odd: then the second rounding

@@ -91,6 +91,14 @@ INLINE vf64 phase_limb(const phase_t *phase, int i) {
     return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1))));
 }
 
+enum { EXACT_PHASE_BITS = 91, EXACT_PHASE_MASK = 7 };
+
+/* Whether the distance of every phase from a quarter turn is 0 or at least 2**-EXACT_PHASE_BITS turns, as for periods: then
+ * direct_phase gives exactly 0 at a quarter turn (docs/numerics.md, section 3).  No position has more than 6 limbs here. */
+static int has_exact_phases(const spec_t *spec, const position_t *position) {
+    return spec->phase_bits + (position->exponent < 0 ? -32 * position->exponent : 0) <= EXACT_PHASE_BITS;
+}
+
 /* Computes the first `limbs` limbs of the phase, without the first `skip` limbs after the point. */
 INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs,
                             int skip) {
@@ -111,10 +119,14 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
         }
     }
     phase_t phase;
+    const int is_exact = has_exact_phases(spec, position);
+    /* the sum is below the phase by less than this number of units of the last limb */
+    if (is_exact) sum[limbs - 1] = u64_add(sum[limbs - 1], u64_set((uint64_t)position->limbs + 1));
     for (int i = limbs; i > 0; i--) {
         sum[i - 1] = u64_add(sum[i - 1], u64_shr(sum[i], 32));
         phase.rest[i - 1] = u64_and(sum[i - 1], limb_mask);
     }
+    if (is_exact) phase.rest[limbs - 1] = u64_and(phase.rest[limbs - 1], u64_set(~(uint64_t)EXACT_PHASE_MASK));
     const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << 29));
     phase.quadrant = u64_shr(shifted, 30);
     phase.first = f64_mul(double_of_integer(u64_and(shifted, u64_set((1u << 30) - 1)), 0x1p29), f64_set(0x1p-32));

@@ -20,8 +20,8 @@ INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdif
 }
 
 /* Writes an evaluated row of a tile. */
-INLINE void write_evaluated(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, char *out,
-                            row_t *t, dtype_t dtype, tally_t *tally) {
+INLINE void write_evaluated(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
+                            int width, char *out, row_t *t, dtype_t dtype, tally_t *tally) {
     const vf64 amplitude = f64_abs(f64_set(spec->scale));
     const vf64 share = f64_set(dtype == FLOAT64 ? DD_ERROR : DIRECT_DOUBLE_ERROR);
     const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR));
@@ -48,6 +48,8 @@ INLINE void write_evaluated(const spec_t *spec, const job_t *job, ptrdiff_t row,
             if (dtype != FLOAT64) f64_store(t->low + i, f64_set(0));
             f64_store(t->error + i, f64_muladd(f64_abs(f64_load(t->high + i)), share, floor));
         }
+        for (int i = 0; i < TILE && has_exact_phases(spec, position); i++)
+            if (t->high[i] == 0) t->error[i] = 0;
         write_settled(spec, job, job->output, row, column, width, out, t, tally);
     } else {
         write_tile(job, out, value, width, dtype, job->output);
@@ -61,7 +63,8 @@ NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const positio
     for (; column < end; column += TILE, out += TILE * size_of(job->dtype)) {
         if (job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
         else evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy for three dtypes */
-        FOR_DTYPE(job->dtype, write_evaluated(spec, job, row, column, minimum(end - column, TILE), out, &t, DTYPE, tally))
+        const int width = minimum(end - column, TILE);
+        FOR_DTYPE(job->dtype, write_evaluated(spec, job, position, row, column, width, out, &t, DTYPE, tally))
     }
 }
 
