@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "docs" / "data"
 PAGES = [ROOT / "README.md", *(
-    ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary", "recipes/cached-keys"))]
+    ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary", "development/proofs"))]
 API = ROOT / "docs" / "api.md"
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r"(<!-- reference: (\S+): (.*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -196,24 +196,21 @@ def summary(value):
 
 
 def methods(value):
-    """Return {name: function} for the public methods of a class that posenc defines, its own before inherited ones."""
-    found = {}
-    for owner in inspect.getmro(value) if inspect.isclass(value) and not hasattr(value, "_fields") else ():
-        for name, function in vars(owner).items() if owner.__module__.startswith("posenc") else ():
-            function = getattr(function, "__func__", function)          # of a class method
-            if inspect.isfunction(function) and name[0] != "_" and name != "extra_repr":
-                found.setdefault(name, function)
-    return found
+    """Return a sentence with the public methods of a class that posenc defines, its own before inherited ones."""
+    owners = [owner for owner in inspect.getmro(value) if owner.__module__.startswith("posenc")] if inspect.isclass(value) else []
+    found = [name for owner in owners for name, function in vars(owner).items()
+             if inspect.isfunction(getattr(function, "__func__", function)) and name[0] != "_" and name != "extra_repr"]
+    return f" Methods: {', '.join(f'`{name}`' for name in dict.fromkeys(found))}." if found else ""
 
 
 def reference(module, names):
-    """Return a table of functions and classes, with the methods of each class."""
+    """Return a table of functions and classes, with the names of the methods of each class."""
     rows = []
     for name in names:
         value = getattr(importlib.import_module(module), name)
         fields = getattr(value, "_fields", None)
-        rows.append((f"`{name}`, a tuple ({', '.join(fields)})" if fields else call(name, value), summary(value)))
-        rows += [(call(f"{name}.{method}", function), summary(function)) for method, function in methods(value).items()]
+        head = f"`{name}`, a tuple ({', '.join(fields)})" if fields else call(name, value)
+        rows.append((head, summary(value) + ("" if fields else methods(value))))
     return table(["call", "purpose"], *rows, left=2)
 
 

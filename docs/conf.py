@@ -36,7 +36,7 @@ copybutton_exclude = ".linenos, .gp, .go"        # neither prompts nor output
 
 html_theme = "pydata_sphinx_theme"
 # these pages have no pages below them in the table of contents
-html_sidebars = {page: [] for page in ("design", "numerics", "performance", "reliability", "develop", "changelog")}
+html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "changelog")}
 html_title = f"posenc {version}"
 html_copy_source = False
 html_use_index = html_domain_indices = False     # docs/reference.rst lists all names
