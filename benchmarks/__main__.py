@@ -13,9 +13,8 @@ PARTS = ["performance", "accuracy", "proofs"]
 
 
 def prove():
-    from common import save
-
     import pages
+    from common import save
     subprocess.run([HERE.parent / "tools/prove.py", "--write"], check=True)
     save("proofs", {"rows": json.loads((pages.DATA / "proofs.json").read_text(encoding="utf-8"))})
     pages.update()

@@ -21,13 +21,13 @@ from unittest import mock
 
 import gmpy2
 import numpy as np
+import pages
 import plots
 import pytest
 import rivals
 import torch
 from common import save, versions
 
-import pages
 import posenc
 import posenc.torch
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
-
 import pages
+
 import posenc
 
 ROUNDS = 15

@@ -197,7 +197,8 @@ def summary(value):
 
 def methods(value):
     """Return a sentence with the public methods of a class that posenc defines, its own before inherited ones."""
-    owners = [owner for owner in inspect.getmro(value) if owner.__module__.startswith("posenc")] if inspect.isclass(value) else []
+    owners = inspect.getmro(value) if inspect.isclass(value) else ()
+    owners = [owner for owner in owners if owner.__module__.startswith("posenc")]
     found = [name for owner in owners for name, function in vars(owner).items()
              if inspect.isfunction(getattr(function, "__func__", function)) and name[0] != "_" and name != "extra_repr"]
     return f" Methods: {', '.join(f'`{name}`' for name in dict.fromkeys(found))}." if found else ""

@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pages
 import rivals
 import torch
 from common import pause, quartiles, save, versions
 
-import pages
 import posenc
 from posenc import torch as posenc_torch
 from posenc._core import kernel
