@@ -1,7 +1,7 @@
 """Tables as lazy Dask arrays.
 
 Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention,
-because `posenc.encode` caches the Encoding of these keywords.  An Encoding as an argument would be built again in each task.
+because `posenc.encode` caches the Encoding of these keywords.  A pickled Encoding would be rebuilt in every task.
 """
 
 from __future__ import annotations
