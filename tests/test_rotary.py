@@ -535,7 +535,7 @@ from_config(YARN)                                                             Va
 from_config({"model_type": "llama", "rope_theta": 1e4})                       ValueError  config lacks head_dim
 from_config(LLAMA | {"model_type": "bert"})                                   ValueError  has no rotary embeddings
 from_config(LLAMA | {"model_type": "x"})                                      ValueError  pass layout='halves' or layout
-from_config({"head_dim": 64, "rope_theta": 1e4})                              ValueError  model_type None; pass layout=
+from_config({"head_dim": 64, "rope_theta": 1e4})                              ValueError  config has model_type None
 from_config(LLAMA | {"model_type": "x", "rope_scaling": MROPE}, layout="halves")                 ValueError  pass axes=
 from_config({"rope_theta": 1e4, "text_config": LLAMA | {"rope_theta": None}})  ValueError  config has rope_theta beside
 from_config(LLAMA | {"swa_rope_theta": 1e4})                                  ValueError  config has swa_rope_theta 10000.0

@@ -1,6 +1,7 @@
 """Published configurations, and the default configurations of all model types, give the rotation of transformers' own code."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from posenc._rotary.model_config import layer_types, model_types
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+from posenc.torch import RotaryEmbedding  # noqa: E402
+
 TOOL = Path(__file__).parents[1] / "tools" / "model_types.py"
 pytestmark = [pytest.mark.filterwarnings("ignore"),             # warnings from transformers
               pytest.mark.skipif(not TOOL.exists(), reason="requires the source tree")]
@@ -24,21 +27,26 @@ def tool(monkeypatch):
     return __import__("model_types")
 
 
+@torch.no_grad()
 def compare(tool, config, theirs):
-    """Compare the rotations of a configuration with the tables of the rotary modules of a model; return their number."""
+    """Compare the rotations of a configuration with the rotary modules of a model of transformers; return their number."""
     count = 0
-    for kind, part in tool.rotary_modules(theirs)[0]:
-        for layer_type in layer_types(config) if part.model_type == theirs.model_type else ():
-            rotary = Rotary.from_config(config, layer_type)
+    modules, classes = tool.rotary_modules(theirs)
+    for kind, part in modules:
+        ours = RotaryEmbedding(config) if part.model_type == theirs.model_type else None
+        for layer_type in layer_types(config) if ours else ():
+            rotary = ours.rotary(layer_type)
             axes = max(rotary.axes or (0,)) + 1
             positions = tool.POSITIONS if axes == 1 else np.random.default_rng(0).integers(1, 50, (axes, 1, 5))
             if layer_type in ("scaled", "unscaled"):                # Molmo2
-                module, layer_type = kind(part, scaled=layer_type == "scaled"), None
+                tables = tool.Tables(kind(part, scaled=layer_type == "scaled"), positions)
             else:
-                module = kind(part)
-            ours = rotary.tables(positions if axes > 1 else positions[0], dtype="float64")
-            values = tool.Tables(module, positions, layer_type).values
-            np.testing.assert_allclose(values, (ours[0] + 1j * ours[1]).reshape(values.shape), atol=1e-4)
+                tables = tool.Tables(kind(part), positions, layer_type)
+            values = ours(torch.zeros(1), torch.from_numpy(positions), layer_type)
+            for a, b in zip(values if isinstance(values, tuple) else (values,), tables.given, strict=True):
+                torch.testing.assert_close(a, b, atol=1e-4, rtol=0)
+            sections = (part.rope_parameters or {}).get("mrope_section") if axes > 1 else None
+            assert tool.layout_of(part, classes, tables, sections) == rotary.layout
             count += 1
     return count
 
@@ -50,32 +58,25 @@ def test_published_configurations(config, tool):
         tool.shorten(theirs)
     assert compare(tool, config, theirs)
     for layer_type in layer_types(config):
-        ours = [Rotary.from_config(each, layer_type) for each in (config, theirs, theirs.to_dict())]
-        assert ours[0].layout == ours[1].layout and ours[1] == ours[2]
-
-
-# ---- all model types --------------------------------------------------------------------------------------------------------
+        assert Rotary.from_config(theirs, layer_type) == Rotary.from_config(theirs.to_dict(), layer_type)
 
 
 @pytest.mark.long
 def test_default_configurations_of_all_model_types(tool):
-    """The rotation is that of transformers, or the configuration is refused because of its type, or lacks a value."""
-    counts, reasons, different = {}, {}, {}
-    for name, row in model_types().items():
-        if not {"layout", "refused"} & row.keys() or name not in tool.CONFIG_MAPPING:
-            continue
+    """Other configurations are refused because of their type, or because they lack a value."""
+    counts, reasons, different = {}, {}, set()
+    for name in filter(lambda name: {"layout", "refused"} & model_types()[name].keys(), tool.CONFIG_MAPPING):
+        switch = model_types()[name].get("switch")
         try:
-            theirs = tool.configured(name, **dict([row["switch"][:2]] if "switch" in row else []))
+            theirs = tool.configured(name, **dict([switch[:2]] if switch else []))
             counts[name] = compare(tool, theirs, theirs)
-        except ValueError as error:
+        except AssertionError:
+            different.add(name)
+        except Exception as error:  # noqa: BLE001 (a configuration is refused, or the code of a model cannot be called)
             reasons.setdefault(str(error), []).append(name)
-        except AssertionError as error:
-            different[name] = str(error)
-        except Exception as error:  # noqa: BLE001 (the code of a model)
-            reasons.setdefault(f"{type(error).__name__}: {error}", []).append(name)
-    print(different, reasons)
-    assert not different
-    assert sum(map(bool, counts.values())) > 200
+    assert different == {"minimax_m3_vl_text"}          # docs/rotary.md says why
+    known = "several axes|negates|no rotary|several parts|a multiple of|number of pairs|sliding_attention|no model"
+    assert [reason for reason in reasons if not re.search(known, reason)] == [] and sum(map(bool, counts.values())) > 190
 
 
 @pytest.mark.parametrize("name", ["llama", "hy_v4_vl_text", "gemma3_text", "deepseek_v4", "gptj", "qwen2_vl", "bert", "esm"])

@@ -13,7 +13,7 @@ from posenc._core.frequencies import spaced_float64
 from posenc._rotary.axes_of_pairs import alternating, blocks, interleaved
 
 
-class Preset(NamedTuple):
+class RotaryPreset(NamedTuple):
     """The rotation of a model; most rotations have several axes of positions."""
 
     summary: str                                    # the names of the axes
@@ -83,29 +83,29 @@ def _one_axis(head_dim: int, base: float, frequency_scale: float, *, rotated: in
 
 
 PRESETS = {
-    "qwen2-vl": Preset("time, height, width", 1e6, partial(_sections, shares=(2, 3, 3), axes_of=blocks), 16),
-    "qwen2-vl-vision": Preset("height, width", 1e4, _rows_and_columns, 4),
-    "qwen3-vl": Preset("time, height, width", 5e6, partial(_sections, shares=(6, 5, 5), axes_of=interleaved), 32),
-    "ernie-vl": Preset(
+    "qwen2-vl": RotaryPreset("time, height, width", 1e6, partial(_sections, shares=(2, 3, 3), axes_of=blocks), 16),
+    "qwen2-vl-vision": RotaryPreset("height, width", 1e4, _rows_and_columns, 4),
+    "qwen3-vl": RotaryPreset("time, height, width", 5e6, partial(_sections, shares=(6, 5, 5), axes_of=interleaved), 32),
+    "ernie-vl": RotaryPreset(
         "time, height, width", 5e5, partial(_sections, shares=(11, 11, 10), axes_of=alternating, layout="interleaved"), 64
     ),
-    "pixtral": Preset("height, width", 1e4, partial(_rows_and_columns, alternate=True), 4),
-    "sam2": Preset("width, height", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
-    "dinov3": Preset("height, width in [-1, 1]", 100.0, _rows_and_columns, 4, 2 * math.pi),
-    "gemma4-vision": Preset("one axis: the halves of a head are separate rows, for height and width", 100.0, _one_axis, 2),
-    "eva02": Preset("height, width", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
-    "vjepa2": Preset("time, height, width", 1e4, partial(_axis_by_axis, widths=lambda head_dim: [head_dim // 6 * 2] * 3), 2),
-    "flux": Preset("image, height, width", 1e4, _shares(2, 7, 7), 32),
-    "flux2": Preset("image, height, width, text", 2e3, _shares(1, 1, 1, 1), 8),
-    "qwen-image": Preset("frame, height, width", 1e4, _shares(2, 7, 7), 32),
-    "z-image": Preset("text, height, width", 256.0, _shares(2, 3, 3), 16),
-    "lumina2": Preset("text, height, width", 1e4, _shares(1, 1, 1), 6),
-    "hunyuan-image": Preset("height, width", 256.0, _shares(1, 1), 4),
-    "hunyuan-video": Preset("time, height, width", 256.0, _shares(2, 7, 7), 32),
-    "wan": Preset("time, height, width", 1e4, partial(_axis_by_axis, widths=_thirds), 2),
-    "cogvideox": Preset("time, height, width", 1e4, _shares(2, 3, 3), 16),
-    "ltx-video": Preset("time, height, width", 1e4, _ltx_video, 2, math.pi / 2),
-    "stable-audio": Preset("one axis, for the first half of a head", 1e4, partial(_one_axis, rotated=2), 4),
+    "pixtral": RotaryPreset("height, width", 1e4, partial(_rows_and_columns, alternate=True), 4),
+    "sam2": RotaryPreset("width, height", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
+    "dinov3": RotaryPreset("height, width in [-1, 1]", 100.0, _rows_and_columns, 4, 2 * math.pi),
+    "gemma4-vision": RotaryPreset("one axis: the halves of a head are separate rows, for height, width", 100.0, _one_axis, 2),
+    "eva02": RotaryPreset("height, width", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
+    "vjepa2": RotaryPreset("time, height, width", 1e4, partial(_axis_by_axis, widths=lambda width: [width // 6 * 2] * 3), 2),
+    "flux": RotaryPreset("image, height, width", 1e4, _shares(2, 7, 7), 32),
+    "flux2": RotaryPreset("image, height, width, text", 2e3, _shares(1, 1, 1, 1), 8),
+    "qwen-image": RotaryPreset("frame, height, width", 1e4, _shares(2, 7, 7), 32),
+    "z-image": RotaryPreset("text, height, width", 256.0, _shares(2, 3, 3), 16),
+    "lumina2": RotaryPreset("text, height, width", 1e4, _shares(1, 1, 1), 6),
+    "hunyuan-image": RotaryPreset("height, width", 256.0, _shares(1, 1), 4),
+    "hunyuan-video": RotaryPreset("time, height, width", 256.0, _shares(2, 7, 7), 32),
+    "wan": RotaryPreset("time, height, width", 1e4, partial(_axis_by_axis, widths=_thirds), 2),
+    "cogvideox": RotaryPreset("time, height, width", 1e4, _shares(2, 3, 3), 16),
+    "ltx-video": RotaryPreset("time, height, width", 1e4, _ltx_video, 2, math.pi / 2),
+    "stable-audio": RotaryPreset("one axis, for the first half of a head", 1e4, partial(_one_axis, rotated=2), 4),
 }
 
 

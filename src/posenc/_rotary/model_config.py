@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,12 @@ PARTS = ("text_config", "llm_config", "language_config")            # the part o
 LAYER_BASES = {"sliding_attention": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
                "full_attention": ("global_rope_theta", "rope_theta"), "compress": ("compress_rope_theta",)}
 SPEAKS_OF_ROTATIONS = re.compile(r"rope(?!r)|rotary|yarn|ntk|theta|xpos|alibi")
-# keys that do not change a rotation, if they have one of these values, or any value
-HARMLESS: dict[str, tuple[Any, ...] | None] = {
-    **dict.fromkeys(("no_rope_layers", "no_rope_layer_interval", "rotary_value", "indexer_rope_interleave", "original_rope",
-                     "ignore_keys_at_rope_validation")),
-    **dict.fromkeys(("rotary", "use_rope", "use_rotary", "use_rotary_pos_emb", "use_rotary_embedding",
-                     "use_rotary_embeddings"), (True,)),
-    **dict.fromkeys(("use_dynamic_ntk", "alibi"), (False,)),
-    "rope_ratio": (1,), "rope_type": ("default",),
+# keys that do not change a rotation, and those that do not with these values
+WITHOUT_EFFECT = {"no_rope_layers", "no_rope_layer_interval", "rotary_value", "indexer_rope_interleave", "original_rope",
+                  "ignore_keys_at_rope_validation"}
+HARMLESS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("rotary", "use_rope", "use_rotary", "use_rotary_pos_emb", "use_rotary_embedding"), (True,)),
+    **dict.fromkeys(("use_dynamic_ntk", "alibi"), (False,)), "rope_ratio": (1,), "rope_type": ("default",),
 }
 
 
@@ -51,9 +49,8 @@ HARMLESS: dict[str, tuple[Any, ...] | None] = {
 @functools.cache
 def model_types() -> dict[str, dict[str, Any]]:
     """Return the properties of each model type of transformers, by its name."""
-    with open(Path(__file__).with_name("model_types.json"), encoding="utf-8") as file:
-        types: dict[str, dict[str, Any]] = json.load(file)["types"]
-    return types
+    text = Path(__file__).with_name("model_types.json").read_text(encoding="utf-8")
+    return dict(json.loads(text)["types"])
 
 
 def module_form(config: Any) -> tuple[str, Any]:
@@ -113,17 +110,6 @@ class Keys:
         self.used.update(names)
         return look_up(self.config, *names)
 
-    def listed(self, name: str) -> Sequence[Any]:
-        values = self.get(name)
-        if values is not None and (not isinstance(values, Sequence) or isinstance(values, str)):
-            raise checks.wrong_type(name, values, "a list")
-        return values or ()
-
-    def lacks(self, key: str) -> ValueError:
-        if isinstance(self.config, Mapping):
-            return ValueError(f"config lacks {key}; add it, or pass an object of the configuration class, which has a default")
-        return ValueError(f"config lacks {key}, expected the configuration of a model with rotary embeddings")
-
     def check_supported(self, layout: Any) -> None:
         """Raise a ValueError if the model has no rotation, or if neither its type nor `layout` states the layout."""
         key, value, default = self.properties.get("switch", (None, None, None))
@@ -132,26 +118,25 @@ class Keys:
         if "refused" in self.properties:
             raise ValueError(f"config has model_type {self.name!r}, {self.properties['refused']}")
         if "layout" not in self.properties and layout is None:
-            if self.get("rope_theta", "rope_type", "type") is not None and self.get("hidden_size", "head_dim", *PARTS) is None:
+            if self.name is None and self.get("rope_theta", "rope_type", "type") and not self.get("hidden_size", "head_dim"):
                 raise ValueError("config has only the parameters of a rotation; pass them to Rotary(head_dim, scaling=...)")
-            reason = self.properties.get("unmeasured")
-            known = f", {reason}" if reason else ", which posenc does not know" if self.name else ""
-            raise ValueError(f"config has model_type {self.name!r}{known}; pass layout='halves' or layout='interleaved', "
+            reason = self.properties.get("unmeasured", "whose layout posenc does not know")
+            raise ValueError(f"config has model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', "
                              "as the code of the model pairs columns, and axes= if the configuration has mrope_section")
 
     def check_all_used(self) -> None:
         """Raise a ValueError for a key that speaks of rotations and was not looked up, unless it has no effect."""
-        for name in self._rotary_keys():
-            value, valid = look_up(self.config, name), HARMLESS.get(name, ())
-            if name not in self.used and valid is not None and value not in valid:
-                text = f"config has {name} {checks.shown(value)}"
-                raise ValueError(f"{text}, expected {valid[0]!r}" if valid else f"{text}, which posenc does not read for "
-                                 f"model_type {self.name!r}; call Rotary with the base and the scaling that the model uses")
+        for key in self._rotary_keys():
+            if key not in self.used:
+                expected = f"expected {HARMLESS[key][0]!r}" if key in HARMLESS else (
+                    f"which posenc does not read for model_type {self.name!r}; call Rotary with the model's base and scaling")
+                raise ValueError(f"config has {key} {checks.shown(look_up(self.config, key))}, {expected}")
 
     def _rotary_keys(self) -> list[str]:
-        names = self.config if isinstance(self.config, Mapping) else vars(self.config)
-        return [name for name in names if isinstance(name, str) and SPEAKS_OF_ROTATIONS.search(name)
-                and look_up(self.config, name) not in (None, {}, [])]
+        """Return the keys that speak of rotations and may have an effect."""
+        keys = self.config if isinstance(self.config, Mapping) else vars(self.config)
+        return [key for key in keys if isinstance(key, str) and SPEAKS_OF_ROTATIONS.search(key) and key not in WITHOUT_EFFECT
+                and look_up(self.config, key) not in (None, {}, [], *HARMLESS.get(key, ()))]
 
 
 # ---- settings ---------------------------------------------------------------------------------------------------------
@@ -167,18 +152,20 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     keys.check_supported(layout)
     scaling = _parameters(keys, layer_type, length)
     properties = keys.properties | keys.properties.get("layers", {}).get(layer_type, {})
-    keys.config = _of_layer(keys, layer_type)
+    keys.config = _of_layer(keys.config, layer_type)
     head_dim = head_dim_of(keys.config, properties.get("head_dim", 0), keys)
-    keywords: dict[str, Any] = {"layout": _layout(keys, layout), "scaling": scaling}
+    if (interleaved := keys.get(*INTERLEAVES)) is not None:
+        properties["layout"] = "interleaved" if checks.boolean("rope_interleave", interleaved) else "halves"
+    keywords: dict[str, Any] = {"layout": properties["layout"] if layout is None else layout, "scaling": scaling}
 
     stated = keys.get(*BASES)
-    if stated is None and "rope_theta" not in scaling and properties.get("is_scaled"):
-        raise keys.lacks("rope_parameters")         # the default of the type has a scaling
-    scaling.setdefault("rope_theta", properties.get("base") if stated is None else stated)
-    if scaling["rope_theta"] is None:
-        raise keys.lacks("rope_theta")
-    base = checks.real("rope_theta", scaling["rope_theta"])
-    other_bases = set(keys.listed("layer_rope_theta")) - {0, base}
+    if properties.get("is_scaled") and not _stated_parameters(keys):        # the default of the type has a scaling
+        raise _lacks("rope_parameters")
+    base = scaling.setdefault("rope_theta", properties.get("base") if stated is None else stated)
+    if base is None:
+        raise _lacks("rope_theta")
+    base = checks.real("rope_theta", base)
+    other_bases = set(keys.get("layer_rope_theta") or ()) - {0, base}
     if other_bases:
         raise ValueError(f"config has layer_rope_theta with {min(other_bases)}, expected one base; make a Rotary for each base")
 
@@ -195,18 +182,21 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     _set_lengths(scaling, keys, length)
     share = checks.real("partial_rotary_factor", scaling.get("partial_rotary_factor", 1))
     columns = int(head_dim * share) if keywords.get("rotary_dim") is None else checks.integer("rotary_dim", width, 0)
-    if columns % 2 and columns < head_dim and type_of_scaling(scaling) == "default":
+    if axes is not None:
+        keywords["axes"] = axes
+        scaling.pop("mrope_section", None)
+    elif columns % 2 and columns < head_dim and type_of_scaling(scaling) == "default":
         # models round up to whole pairs, but their frequencies are those of the odd number of columns
         values = spaced_float64(columns // 2 + 1, ((base, Fraction(columns, 2)),), Fraction(1))
         keywords |= {"frequencies": values, "rotary_dim": columns + 1, "scaling": None}
-        scaling.pop("mrope_section", None)
-    elif axes is not None:
-        keywords["axes"] = axes
-        scaling.pop("mrope_section", None)
     else:
-        _set_axes(keywords, keys, columns // 2)
+        _set_axes(keywords, keys)
     keys.check_all_used()
     return head_dim, keywords
+
+
+def _lacks(key: str) -> ValueError:
+    return ValueError(f"config lacks {key}; add it, or pass an object of the configuration class, which has the default")
 
 
 def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) -> int:
@@ -214,25 +204,16 @@ def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) 
     get = functools.partial(look_up, config) if keys is None else keys.get
     head_dim = get("qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels")
     head_dim = default if head_dim is None else head_dim
-    if head_dim is None:
-        raise ValueError("config lacks head_dim; add it, or pass an object of the configuration class, which computes it")
-    if head_dim == 0:
+    if not head_dim:
         width = get("hidden_size", "n_embd", "d_model")
         heads = get("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
-        if width is None or heads is None:
-            raise ValueError("config lacks head_dim, or hidden_size and num_attention_heads")
+        if head_dim is None or width is None or heads is None:
+            raise _lacks("head_dim" if head_dim is None else "head_dim, or hidden_size and num_attention_heads")
         width, heads = checks.integer("hidden_size", width, 1), checks.integer("num_attention_heads", heads, 1)
         if width % heads:
             raise ValueError(f"config has hidden_size {width}, expected a multiple of num_attention_heads, {heads}")
         head_dim = width // heads
     return checks.integer("head_dim", head_dim, 1)
-
-
-def _layout(keys: Keys, layout: Any) -> Any:
-    interleaved = keys.get(*INTERLEAVES)
-    if layout is not None or interleaved is None:
-        return keys.properties["layout"] if layout is None else layout
-    return "interleaved" if checks.boolean("rope_interleave", interleaved) else "halves"
 
 
 def _set_lengths(scaling: dict[str, Any], keys: Keys, length: int | None) -> None:
@@ -249,7 +230,7 @@ def _set_lengths(scaling: dict[str, Any], keys: Keys, length: int | None) -> Non
         scaling["length"] = length
 
 
-def _set_axes(keywords: dict[str, Any], keys: Keys, pairs: int) -> None:
+def _set_axes(keywords: dict[str, Any], keys: Keys) -> None:
     """Set the axes of a model whose configuration or type has sections."""
     scaling, order = keywords["scaling"], keys.properties.get("axes")
     if order is None:
@@ -257,11 +238,7 @@ def _set_axes(keywords: dict[str, Any], keys: Keys, pairs: int) -> None:
             raise ValueError(f"config has mrope_section, but the order of the axes of model_type {keys.name!r} is unknown; "
                              "pass axes=, with the axis of each pair")
         return
-    default = keys.properties["sections"]
-    if "mrope_section" not in scaling and order == "interleaved":           # the first axis has the remaining pairs
-        height, width = (len(range(axis, min(3 * default[axis], pairs), 3)) for axis in (1, 2))
-        default = pairs - height - width, height, width
-    scaling.setdefault("mrope_section", default)
+    scaling.setdefault("mrope_section", keys.properties["sections"])
     if order == "alternating":
         keywords["axes"] = alternating(scaling.pop("mrope_section"))
     scaling["mrope_interleaved"] = order == "interleaved"
@@ -278,7 +255,7 @@ def layer_types(config: Any) -> list[str | None]:
 def _parameters(keys: Keys, layer_type: str | None, length: int | None) -> dict[str, Any]:
     """Return a copy of the rope parameters for a layer type, without those that are None."""
     by_type = _parameters_by_type(keys, length)
-    if None in by_type and layer_type in keys.listed("layer_types"):
+    if None in by_type and layer_type in (keys.get("layer_types") or ()):
         layer_type = None                                   # the layers of all types are alike
     if layer_type not in by_type:
         raise ValueError(f"layer_type is {layer_type!r}, expected {' or '.join(map(repr, by_type))}")
@@ -295,40 +272,34 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
     by_type: dict[str | None, dict[str, Any]] = {None: parameters}
     if "layers" in keys.properties:                         # an older configuration of a type that distinguishes layer types
         by_type = _older_parameters(keys, parameters, unscaled)
-    elif (scaled := keys.get("rope_scaling_layers")) is not None:           # Molmo2
-        is_scaled = [i in scaled for i in range(checks.integer("num_hidden_layers", keys.get("num_hidden_layers"), 0))]
-        by_type = {"scaled": parameters, "unscaled": unscaled} if any(is_scaled) else {None: unscaled}
-        by_type = {None: parameters} if all(is_scaled) else by_type
+    elif (layers := keys.get("rope_scaling_layers")) is not None:           # Molmo2
+        are_scaled = {i in layers for i in range(checks.integer("num_hidden_layers", keys.get("num_hidden_layers"), 1))}
+        by_type = {"scaled" if each else "unscaled": parameters if each else unscaled for each in are_scaled}
     elif not parameters and keys.get("rotary_scaling_factor") is not None:  # Nomic
         by_type = {None: {"rope_type": "dynamic", "factor": keys.get("rotary_scaling_factor"),
                           "max_position_embeddings": keys.get("max_trained_positions")}}
     elif not parameters and keys.get("use_dynamic_ntk") and length is not None:                 # Qwen
         doublings = (-(-length // checks.integer("seq_length", keys.get("seq_length"), 1)) - 1).bit_length()
         by_type = {None: {"rope_type": "ntk_alpha", "alpha": 2 ** (doublings + 1) - 1} if doublings else {}}
-    different = [each for each in by_type.values() if each != next(iter(by_type.values()))]
-    return by_type if different else {None: next(iter(by_type.values()))}
+    first, *others = by_type.values()
+    return by_type if any(each != first for each in others) else {None: first}
 
 
-def _older_parameters(
-    keys: Keys, parameters: dict[str, Any], unscaled: dict[str, Any]
-) -> dict[str | None, dict[str, Any]]:
+def _older_parameters(keys: Keys, parameters: dict[str, Any], unscaled: dict[str, Any]) -> dict[str | None, dict[str, Any]]:
     """Return the parameters of the layer types, as transformers reads them from keys for the base of each type."""
     layers = keys.properties["layers"]
     if parameters != unscaled and not any(layer["takes_scaling"] for layer in layers.values()):
         raise ValueError(f"config has rope_scaling for all layers, expected rope_parameters for {' and '.join(layers)}")
-    is_shared = len({layer["base"] for layer in layers.values()}) == 1
+    shared = ["rope_theta"] * (len({layer["base"] for layer in layers.values()}) == 1)
     by_type: dict[str | None, dict[str, Any]] = {}
     for name, layer in layers.items():
-        own = dict(parameters if layer["takes_scaling"] else unscaled)
-        names = [*([layer["key"]] if layer["key"] else []), *LAYER_BASES.get(name, ()), *(["rope_theta"] if is_shared else [])]
+        own = by_type[name] = dict(parameters if layer["takes_scaling"] else unscaled)
+        names = [key for key in (layer["key"], *LAYER_BASES.get(name, ()), *shared) if key]
         base = keys.get(*names)
-        if base is None and ("rope_theta" not in own or "rope_theta" not in names):
-            base = layer["base"]
-        if base is not None:
-            own["rope_theta"] = base
+        if base is not None or "rope_theta" not in own or "rope_theta" not in names:
+            own["rope_theta"] = layer["base"] if base is None else base
         if type_of_scaling(own) == "yarn" and "attention_factor" in layer:
             own.setdefault("attention_factor", layer["attention_factor"])
-        by_type[name] = own
     return by_type
 
 
@@ -347,18 +318,18 @@ def _is_nested(parameters: Mapping[str, Any]) -> bool:
     return bool(parameters) and all(value is None or isinstance(value, Mapping) for value in parameters.values())
 
 
-def _of_layer(keys: Keys, layer_type: str | None) -> Any:
+def _of_layer(config: Any, layer_type: str | None) -> Any:
     """Return the configuration for a layer type.  In Gemma 4, head_dim differs between the types."""
-    config = keys.config
     is_dict = isinstance(config, Mapping)
     by_index: Any = config.get("per_layer_config") if is_dict else getattr(config, "is_heterogeneous", False)
     if by_index and layer_type is None:
         raise ValueError("layer_type is None, expected a name from config.layer_types, because the layers differ")
     if not is_dict:
         return config.per_layer_config[layer_type] if by_index else config
-    values = {"head_dim": config["global_head_dim"]} if config.get("global_head_dim") and layer_type == "full_attention" else {}
-    if layer_type == "sliding_attention" and (head_dim := config.get("swa_head_dim", config.get("head_dim"))) is not None:
-        values["head_dim"] = head_dim               # MiMo
+    key = {"full_attention": "global_head_dim", "sliding_attention": "swa_head_dim"}.get(str(layer_type), "")
+    values = {} if config.get(key) is None else {"head_dim": config[key]}
+    if values and config.get("qk_rope_head_dim") is not None:
+        raise ValueError(f"config has {key} and qk_rope_head_dim; pass an object of the configuration class, which reads both")
     if by_index:
         by_index = {int(index): changes for index, changes in by_index.items()}
         changes = [by_index.get(i, {}) for i, name in enumerate(config.get("layer_types") or ()) if name == layer_type]

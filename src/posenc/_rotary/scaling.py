@@ -136,10 +136,8 @@ def _yarn_attention(factor: Decimal, scaling: Scaling) -> float:
     def growth(mscale: float) -> Decimal:
         return Decimal(mscale) * max(factor, Decimal(1)).ln() / 10 + 1
 
-    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
-        attention = float(growth(scaling["mscale"]) / growth(scaling["mscale_all_dim"]))
-    else:
-        attention = float(growth(1.0))
+    mscale, mscale_all_dim = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    attention = growth(mscale) / growth(mscale_all_dim) if mscale and mscale_all_dim else growth(1.0)
     return float(scaling.get("attention_factor", attention))
 
 
@@ -164,11 +162,8 @@ def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequenc
         raise _lacks("long_mscale" if "short_mscale" in scaling else "short_mscale", scaling)
     size = "long" if scaling.get("length", 0) > trained_length else "short"
     values = [w / Decimal(divisor) for w, divisor in zip(_unscaled(dim, base, scale), scaling[f"{size}_factor"], strict=True)]
-    if f"{size}_mscale" in scaling:
-        attention = scaling[f"{size}_mscale"]
-    elif "attention_factor" in scaling:
-        attention = scaling["attention_factor"]
-    else:
+    attention = scaling.get(f"{size}_mscale", scaling.get("attention_factor"))
+    if attention is None:
         attention = float((1 + max(_factor(scaling), Decimal(1)).ln() / Decimal(trained_length).ln()).sqrt())
     return explicit_frequencies([float(value) for value in values], attention)
 
@@ -212,8 +207,8 @@ FORMER_NAMES = {"su": "longrope", "mrope": "default"}
 
 
 def _positive_numbers(name: str, value: Any) -> tuple[float, ...]:
-    array = checks.frequencies(name, list(value) if isinstance(value, Sequence) else value)
-    return tuple(checks.positive(f"{name}[{i}]", number) for i, number in enumerate(array))
+    numbers = list(value) if isinstance(value, Sequence) else value             # not a list of OmegaConf
+    return tuple(checks.positive(f"{name}[{i}]", x) for i, x in enumerate(checks.frequencies(name, numbers)))
 
 
 def _length(name: str, value: Any, *, lowest: int = 1) -> int:
