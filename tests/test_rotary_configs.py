@@ -75,7 +75,7 @@ def test_default_configurations_of_all_model_types(tool):
         except Exception as error:  # noqa: BLE001 (a configuration is refused, or the code of a model cannot be called)
             reasons.setdefault(str(error), []).append(name)
     assert different == {"minimax_m3_vl_text"}          # docs/rotary.md says why
-    known = "several axes|negates|no rotary|several parts|a multiple of|number of pairs|sliding_attention|no model"
+    known = "several axes|negates|no rotary|several parts|a multiple of|number of pairs|sliding|no model"
     assert [reason for reason in reasons if not re.search(known, reason)] == [] and sum(map(bool, counts.values())) > 190
 
 

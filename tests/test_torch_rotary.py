@@ -240,7 +240,7 @@ def test_embedding_of_several_axes_and_forms():
     equal, _ = RotaryEmbedding(AXES)(X, positions[0])
     assert torch.equal(equal, RotaryEmbedding(AXES)(X, positions[:1].expand(3, -1, -1))[0])
     tables = [torch.from_numpy(t.copy())[None] for t in Rotary(8).tables(4)]
-    config = {"head_dim": 8, "rope_theta": 10000.0}
+    config = {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
     module = {
         kind: RotaryEmbedding(config | {"model_type": kind})(X, torch.arange(4)[None])
         for kind in ("cohere", "gpt_oss", "llama4_text")
@@ -306,7 +306,7 @@ def same(a, b):
 @pytest.mark.parametrize("dtype", [torch.float64, *DTYPES])
 @pytest.mark.parametrize("config, layer_type, axes", [
     (PLAIN, None, ()), (AXES, None, (3,)), (AXES, None, ()), (NESTED, "sliding_attention", ()),
-    *[(CONFIG | {"model_type": kind}, None, ()) for kind in ("cohere", "gpt_oss", "llama4_text")],
+    *[(CONFIG | {"model_type": kind, "rope_scaling": {"rope_type": "default"}}, None, ()) for kind in ("cohere", "gpt_oss", "llama4_text")],
 ], ids=["plain", "axes", "equal axes", "layer types", "in pairs", "once", "complex"])
 def test_tables_have_the_bits_of_calls_without_max_len(config, layer_type, axes, dtype):
     positions = torch.randint(0, 100, (*axes, 2, 7), generator=torch.Generator().manual_seed(4))
