@@ -306,7 +306,8 @@ def same(a, b):
 @pytest.mark.parametrize("dtype", [torch.float64, *DTYPES])
 @pytest.mark.parametrize("config, layer_type, axes", [
     (PLAIN, None, ()), (AXES, None, (3,)), (AXES, None, ()), (NESTED, "sliding_attention", ()),
-    *[(CONFIG | {"model_type": kind, "rope_scaling": {"rope_type": "default"}}, None, ()) for kind in ("cohere", "gpt_oss", "llama4_text")],
+    *[(CONFIG | {"model_type": kind, "rope_scaling": {"type": "default"}}, None, ())
+      for kind in ("cohere", "gpt_oss", "llama4_text")],
 ], ids=["plain", "axes", "equal axes", "layer types", "in pairs", "once", "complex"])
 def test_tables_have_the_bits_of_calls_without_max_len(config, layer_type, axes, dtype):
     positions = torch.randint(0, 100, (*axes, 2, 7), generator=torch.Generator().manual_seed(4))
