@@ -67,6 +67,7 @@ cdef extern from "kernel.h" nogil:
         int64_t span_start
         ptrdiff_t span_rows, span_pitch
         size_t panel
+        ptrdiff_t panel_rows
 
     enum:
         MOST_DIMENSIONS
@@ -186,16 +187,31 @@ cdef extern from "strides.h" nogil:
 
 
 cdef extern from "plan.h" nogil:
-    ctypedef struct plan_t:
-        ptrdiff_t values, per_thread, most_threads, rows, entries, row_blocks, blocks
+    enum:
+        DIRECT_PER_THREAD
+        DIRECT_HEADS
+        KEPT_COLUMNS
+        ROWS_WITH_TABLE
+        ROWS_FOR_KEPT_TABLE
+        ROWS_FOR_TABLE_FLOAT64
+        ROWS_FOR_TABLE
 
-    ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
-    void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows)
-    void divide_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads)
-    plan_t plan_offsets(const spec_t *spec)
-    plan_t plan_factors(const rotation_t *r, ptrdiff_t rows)
-    plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads)
-    void divide_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads)
+    ctypedef struct allowed_t:
+        int most, by_work
+
+    ctypedef struct plan_t:
+        int threads
+        ptrdiff_t rows, entries, row_blocks, blocks
+
+    ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which)
+    bint is_advanced(const spec_t *spec, uint64_t step, ptrdiff_t rows, bint exists, ptrdiff_t least_rows)
+    ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdiff_t rows)
+    ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec)
+    plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, allowed_t allowed)
+    plan_t plan_offsets(const spec_t *spec, allowed_t allowed)
+    ptrdiff_t rotation_per_thread(const rotation_t *r)
+    plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, allowed_t allowed)
+    plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, allowed_t allowed)
 
 
 include "parallel.pxd"

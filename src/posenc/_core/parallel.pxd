@@ -6,8 +6,7 @@ cdef struct run_t:
     plan_t plan
     size_t bytes                        # size of each thread's memory, a multiple of LINE
     char *memory
-    int threads                         # most threads of the call
-    tally_t *tallies                    # one for each thread
+    tally_t *tallies                    # one for each thread of the plan
 
 
 ctypedef void (*block_t)(run_t *run, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil

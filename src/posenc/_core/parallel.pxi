@@ -43,16 +43,16 @@ cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
             break
 
 
-cdef int run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team) except -1 nogil:
+cdef int run_pieces(block_t block, run_t *run, int team) except -1 nogil:
     """Run blocks in pieces, between which undecided values are evaluated and signals are checked; a handler may raise or fork."""
     cdef piece_t piece
     cdef ptrdiff_t first = 0
     piece.block = block
     piece.run = run
-    piece.blocks = blocks
+    piece.blocks = run.plan.blocks
     while True:
         set_counter(&piece.next, first)
-        piece.start = seconds() if blocks > 1 else 0
+        piece.start = seconds() if piece.blocks > 1 else 0
         if team == 1:
             take_blocks(&piece, 0)
         else:
@@ -62,7 +62,7 @@ cdef int run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team) excep
                 take_blocks(&piece, openmp_thread_number())
         evaluate_undecided(run)
         first = next_block(&piece.next)         # the first block that no thread has run
-        if first >= blocks:
+        if first >= piece.blocks:
             return 0
         # does nothing outside the main thread; no other test for the main thread is reliable
         with gil:
@@ -76,7 +76,7 @@ cdef int run_pieces(block_t block, run_t *run, ptrdiff_t blocks, int team) excep
 cdef int evaluate_undecided(run_t *run) except -1 nogil:
     """Evaluate and write the values that the blocks of a piece have left undecided."""
     cdef int i
-    for i in range(run.threads):
+    for i in range(run.plan.threads):
         if run.tallies[i].count or run.tallies[i].is_full:
             with gil:
                 evaluate_in_python(run.kernel, &run.tallies[i])
@@ -106,19 +106,18 @@ cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
 
 # ---- calls -----------------------------------------------------------------------------------------------------------------
 
-cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str purpose) except -1:
-    """Run the blocks of a call, whose first member is `run`, on at most `threads` threads.
+cdef int run_call(block_t block, run_t *run, str purpose) except -1:
+    """Run the blocks of a call, whose first member is `run`, as run.plan says.
 
     Threads that other calls use, and those that the system refuses, are not available.  Each thread has `run.bytes` of memory
     and a tally.  If the memory is not available, the error states its `purpose`.
     """
     global threads_in_use
     cdef tally_t tallies[MAX_THREADS]
+    cdef int threads = run.plan.threads, i, reserved = 1, team = 1
     cdef bytes memory = allocate(<double>threads * run.bytes, purpose) if run.bytes else b""
-    cdef int i, reserved = 1, team = 1
     run.kernel = active
     run.memory = on_cache_line(<char *>memory)
-    run.threads = threads
     run.tallies = tallies
     memset(tallies, 0, threads * sizeof(tally_t))
     if threads > 1:
@@ -129,7 +128,7 @@ cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, int threads, str 
         with nogil:
             if reserved > 1:
                 team = openmp_team(reserved)
-            run_pieces(block, run, blocks, team)
+            run_pieces(block, run, team)
     finally:
         with cython.critical_section(lock):
             if threads > 1:
@@ -179,13 +178,16 @@ cdef bint is_serial() noexcept nogil:
     return not POSENC_OPENMP or openmp_in_parallel() or openmp_is_forked()
 
 
-cdef int thread_count(const plan_t *plan, int requested) except -1:
-    """Return the largest number of threads for a plan; docs/reliability.md, "Threads", states the rule.
+cdef allowed_t allowed_for(int requested, double values, ptrdiff_t per_thread) except *:
+    """Return the threads that a call may use; docs/reliability.md, "Threads", states the rule.
 
-    `requested` is the argument of the call, at most MAX_THREADS, or 0 for the default.
+    `values` is at least the work, of which another thread needs `per_thread`.  `requested` is the argument of the call, at most MAX_THREADS, or 0 for the default.
     """
-    if plan.most_threads <= 1 or requested == 1 or (requested == 0 and plan.values < 2 * plan.per_thread) or is_serial():
-        return 1
-    if requested == 0:
-        requested = <int>min(<ptrdiff_t>allowed_threads(), plan.values // plan.per_thread)
-    return <int>min(<ptrdiff_t>requested, plan.most_threads)
+    cdef allowed_t allowed
+    allowed.most = requested
+    allowed.by_work = requested == 0
+    if requested == 1 or requested == 0 and values < 2 * per_thread or is_serial():
+        allowed.most = 1
+    elif requested == 0:
+        allowed.most = allowed_threads()
+    return allowed

@@ -174,10 +174,8 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
 cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors factors) except -1:
     """Rotate in blocks of rows and heads.  If `factors` is not None, use its cosines and sines."""
     cdef rotation_t *r = &call.rotation
-    cdef plan_t *plan = &call.run.plan
     cdef tuple form = None
     cdef list tables
-    cdef int threads
     if call.out.len == 0:
         return 0
     if factors is not None:
@@ -189,12 +187,11 @@ cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors fact
             factors.forms[<int>r.dtype] = form
         r.factors = <double *>on_cache_line(<char *><bytes>form[0])
         r.direct_scale = form[1]
-    plan[0] = plan_rotation(r, call.rows, call.heads)
-    threads = thread_count(plan, call.threads)
-    divide_rotation(plan, r, call.rows, call.heads, threads)
-    r.most_rows = plan.rows
+    call.run.plan = plan_rotation(r, call.rows, call.heads, allowed_for(
+        call.threads, <double>call.rows * (call.heads + DIRECT_HEADS) * rotation.head_dim, rotation_per_thread(r)))
+    r.most_rows = call.run.plan.rows
     call.run.bytes = (active.rotation_memory(r) + LINE - 1) // LINE * LINE
-    run_call(rotation_block, &call.run, plan.blocks, threads, "cosines and sines")
+    run_call(rotation_block, &call.run, "cosines and sines")
     return 0
 
 
@@ -243,15 +240,15 @@ cdef void rotation_block(run_t *context, ptrdiff_t which, char *memory, tally_t 
 
 cdef tuple new_form(rotation_call_t *call, Factors factors):
     """Compute the factors at all positions of `factors` for the dtype of a rotation."""
-    cdef plan_t *plan = &call.run.plan
     cdef bytes memory
     cdef double size = <double>factors.rows * factors.row_bytes
     memory = allocate(size, f"the cosines and sines of {factors.rows} positions")
     call.factors = <double *>on_cache_line(<char *>memory)
     call.factor_rows = factors.rows
-    plan[0] = plan_factors(&call.rotation, factors.rows)
-    call.run.bytes = plan.rows * factors.row_bytes if call.rotation.position_axes > 1 else 0
-    run_call(factors_block, &call.run, plan.blocks, thread_count(plan, call.threads), "cosines and sines")
+    call.run.plan = plan_factors(&call.rotation, factors.rows, allowed_for(
+        call.threads, size / sizeof(double), rotation_per_thread(&call.rotation)))
+    call.run.bytes = call.run.plan.rows * factors.row_bytes if call.rotation.position_axes > 1 else 0
+    run_call(factors_block, &call.run, "cosines and sines")
     return memory, call.rotation.direct_scale
 
 

@@ -2,9 +2,8 @@
 
 cdef enum:
     ROWS_FOR_LEVEL = 64                 # rows evaluated directly in the time that a level takes
-    DIGITS_BYTES = 1 << 24              # most bytes of the levels from WHOLE on that an encoding keeps, for each precision
-    KEPT_TABLES = 2                     # most offset tables that an encoding keeps
-    KEPT_COLUMNS = 1 << 13              # most columns of a kept table; a column takes 1.3 kB
+    DIGITS_BYTES = 1 << 24              # most bytes of the levels from WHOLE on, for each precision of an encoding
+    KEPT_BYTES = 1 << 26                # most bytes of all kept tables
 
 
 cdef class Offsets:
@@ -46,9 +45,8 @@ cdef class Columns:
                   object value):
         check_settings()
         memset(self.wanted, 0, sizeof(self.wanted))
-        self.memory = (turns, sign, quarter)
+        self.key = (turns, sign, quarter, integer_limbs, order, phase_bits)
         self.value = value
-        self.tables = []
         memset(&self.spec, 0, sizeof(spec_t))
         self.spec.d_model = d_model
         self.spec.columns = (d_model + TILE - 1) // TILE * TILE
@@ -73,7 +71,6 @@ cdef class Columns:
         # without a rest, no position is computed from digits
         self.spec.offset_whole = <int64_t>rint(position_offset) if abs(position_offset) < 2.0**62 else 0
         self.spec.offset_rest = position_offset - self.spec.offset_whole if abs(position_offset) < 2.0**62 else float("nan")
-        self.digits = [None, None]
         self.radians = PyBytes_FromStringAndSize(NULL, self.spec.columns * sizeof(double))
         self.fractions = radians_of_columns(&self.spec, <double *><char *><bytes>self.radians)
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
@@ -84,6 +81,33 @@ cdef class Columns:
 def pitched(ptrdiff_t d_model):
     """Return the number of columns in a specification's arrays: whole tiles, and one more tile to allow any first column."""
     return (d_model + TILE - 1) // TILE * TILE + TILE
+
+
+# ---- kept tables -------------------------------------------------------------------------------------------------------------
+
+cdef dict kept = {}                     # {key: (table, its bytes)}, the last used one at the end
+cdef double kept_bytes = 0
+
+
+cdef object kept_table(tuple key):
+    """Return a kept table, or None."""
+    with cython.critical_section(lock):
+        entry = kept.pop(key, None)
+        if entry is None:
+            return None
+        kept[key] = entry
+    return entry[0]
+
+
+cdef int keep_table(tuple key, object table, double size) except -1:
+    """Keep a table until other tables need its memory."""
+    global kept_bytes
+    with cython.critical_section(lock):
+        kept_bytes += size - kept.pop(key, (None, 0))[1]
+        kept[key] = table, size
+        while kept_bytes > KEPT_BYTES and len(kept) > 1:
+            kept_bytes -= kept.pop(next(iter(kept)))[1]
+    return 0
 
 
 # ---- offset tables -----------------------------------------------------------------------------------------------------------
@@ -114,7 +138,6 @@ cdef list arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_r
     job.digits = NULL
     job.span = NULL
     job.span_rows = 0
-    job.panel = 0
     if rows < ROWS_WITH_TABLE:
         return []
     if job.integers == NULL:
@@ -143,26 +166,18 @@ cdef list arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_r
 
 cdef Offsets offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, ptrdiff_t least_rows, int threads):
     """Set and return the offset table of a job; None if there are fewer than `least_rows` rows, or none is worth building."""
-    cdef Offsets table, result = None
-    cdef job_t advanced = job[0]
-    cdef ptrdiff_t first = choose_output(&advanced, &columns.spec, rows)
+    cdef ptrdiff_t first = first_column(job, &columns.spec, rows)
     cdef bint is_kept = step == 1 and columns.spec.columns <= KEPT_COLUMNS
-    if is_kept:
-        least_rows = ROWS_FOR_KEPT_TABLE
-        with cython.critical_section(columns):
-            for table in columns.tables:
-                if table.table.first == first:
-                    result = table
-    if result is None:
-        if rows < least_rows:
-            return None
-        result = new_offsets(&columns.spec, step, first, threads)
+    cdef tuple key = (columns.key, first) if is_kept else None
+    cdef Offsets table = kept_table(key) if is_kept else None
+    if not is_advanced(&columns.spec, step, rows, table is not None, least_rows):
+        return None
+    if table is None:
+        table = new_offsets(&columns.spec, step, first, threads)
         if is_kept:
-            with cython.critical_section(columns):
-                columns.tables = [result, *columns.tables[:KEPT_TABLES - 1]]
-    job[0] = advanced
-    job.offsets = &result.table
-    return result
+            keep_table(key, table, len(table.memory))
+    job.offsets = &table.table
+    return table
 
 
 cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int threads):
@@ -180,8 +195,8 @@ cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int
 
 cdef int run_tables(tables_run_t *run, int threads) except -1:
     run.run.bytes = 0
-    run.run.plan = plan_offsets(run.spec)
-    run_call(tables_block, &run.run, run.run.plan.blocks, thread_count(&run.run.plan, threads), None)
+    run.run.plan = plan_offsets(run.spec, allowed_for(threads, OFFSETS_PER_COLUMN * run.spec.columns, DIRECT_PER_THREAD))
+    run_call(tables_block, &run.run, None)
     return 0
 
 
@@ -206,6 +221,7 @@ cdef Digits digits_of(job_t *job, Columns columns, int fractions, const ptrdiff_
     cdef bint is_float64 = job.dtype == FLOAT64
     cdef int lowest = WHOLE - fractions, level, stop = WHOLE, most
     cdef double level_bytes = <double>spec.columns // TILE * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
+    cdef tuple key = (columns.key, "float64" if is_float64 else "float32")
     cdef Digits table
     if not spec.has_fast_path or not (is_float64 or spec.fast_test) or is_float64 and fractions:
         return None
@@ -215,13 +231,12 @@ cdef Digits digits_of(job_t *job, Columns columns, int fractions, const ptrdiff_
             columns.wanted[is_float64][level] += with_digits[level - lowest + 1 if level > WHOLE else 0]
             if columns.wanted[is_float64][level] >= ROWS_FOR_LEVEL:
                 stop = level + 1
-        table = columns.digits[is_float64]
     if stop <= WHOLE:
         return None
+    table = kept_table(key)
     if table is None or table.table.level[lowest] == NULL or table.table.levels < stop:
         table = new_digits(columns, table, lowest, stop, 2 if is_float64 else 1, threads)
-        with cython.critical_section(columns):
-            columns.digits[is_float64] = table
+        keep_table(key, table, sum(map(len, table.memory)))
     job.digits = &table.table
     return table
 
@@ -232,13 +247,14 @@ cdef Digits new_digits(Columns columns, Digits known, int lowest, int stop, int 
     cdef tables_run_t run
     cdef const spec_t *spec = &columns.spec
     cdef ptrdiff_t level_size = spec.columns // TILE * angles_of_tile(spec) * RADIX * 2 * parts
-    memset(&result.table, 0, sizeof(digits_t))
-    result.memory = []
     if known is not None:
         result.table = known.table
         result.memory = [*known.memory]
-    result.table.fractions = columns.fractions
-    result.table.radians = <const double *><const char *>columns.radians
+    else:
+        memset(&result.table, 0, sizeof(digits_t))
+        result.table.fractions = columns.fractions
+        result.table.radians = <const double *><const char *>columns.radians
+        result.memory = [columns.radians]
     result.table.levels = max(stop, result.table.levels)
     run.spec = spec
     run.parts = parts
@@ -369,17 +385,14 @@ cdef int execute_table(table_call_t *call, Columns columns) except -1:
 cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1:
     """Plan a job and run it in blocks of rows and of batch entries."""
     cdef job_t *job = &call.job
-    cdef plan_t *plan = &call.run.plan
     cdef ptrdiff_t least_rows = ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE
     cdef list tables = arrange(job, call.all_rows, columns, least_rows, threads)
     if job.span_rows:
         tables.append(new_span(call, columns, threads))
-    plan_job(plan, call.spec, job, call.all_rows)
-    threads = thread_count(plan, threads)
-    divide_job(plan, call.spec, job, call.all_rows, threads)
+    call.run.plan = plan_table(job, call.spec, call.all_rows, allowed_for(
+        threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))
     call.run.bytes = job.panel
-    call.ranges = threads
-    run_call(table_block, &call.run, (plan.blocks + threads - 1) // threads * threads, threads, "panels of rows")
+    run_call(table_block, &call.run, "panels of rows")
     return 0
 
 
@@ -406,15 +419,11 @@ cdef bytes new_span(table_call_t *call, Columns columns, int threads):
 
 
 cdef void table_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
-    """Run a block.  Successive blocks come from different ranges, so that threads do not wait for the same new huge page."""
     cdef table_call_t *call = <table_call_t *>context
     cdef plan_t *plan = &context.plan
-    cdef ptrdiff_t range_blocks = (plan.blocks + call.ranges - 1) // call.ranges
-    cdef ptrdiff_t block = which % call.ranges * range_blocks + which // call.ranges
+    cdef ptrdiff_t block = block_at(plan, which)
     cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries
     cdef job_t job = call.job
-    if block >= plan.blocks:
-        return                          # past the end of the last range
     job.out += entry * job.batch_stride
     job.batch = min(plan.entries, job.batch - entry)
     context.kernel.rows(call.spec, &job, row, min(plan.rows, call.all_rows - row), memory, tally)

@@ -244,9 +244,10 @@ def check_encoding(encoding: Any) -> None:
     raise checks.wrong_type("encoding", encoding, f"a posenc.Encoding{such_as}")
 
 
-WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 4 MB, or more with an extreme base
+WIDE, WIDEST_CACHED = 2**12, 2**16      # columns; an Encoding of 2**16 takes 5 MB, or more with an extreme base
 CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # no tensors, whose hash does not depend on their value
-_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
+_cached = functools.lru_cache(maxsize=256, typed=True)(Encoding)
+_cached_wide = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
 def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
@@ -261,7 +262,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     if isinstance(d_model, str):
         raise checks.wrong_type("d_model", d_model, "an integer or an Encoding such as posenc.preset(name, d_model)")
     if (d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED) and all(map(_is_cacheable, convention.values())):
-        return _cached(d_model, **convention)
+        return (_cached_wide if d_model is not None and d_model > WIDE else _cached)(d_model, **convention)
     return Encoding(d_model, **convention)
 
 

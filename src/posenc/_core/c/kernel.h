@@ -134,7 +134,9 @@ typedef struct {
     const char *span;
     int64_t span_start;
     ptrdiff_t span_rows, span_pitch;
-    size_t panel; /* bytes of the panel, a buffer from which rows are flushed to `out`; 0 without a panel */
+    /* the bytes of the panel, a buffer from which rows are flushed to `out`, and its rows, a multiple of FINE; 0 without a panel */
+    size_t panel;
+    ptrdiff_t panel_rows;
 } job_t;
 
 /* The axes over which a rotation iterates, the last one fastest.  The strides of x and `out` are in bytes.  The strides of

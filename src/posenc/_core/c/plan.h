@@ -1,12 +1,15 @@
-/* Plans: the blocks into which the rows of a call are divided, and the number of threads for which there is enough work.
+/* Plans: how the rows of a call are computed and written, the number of threads, and the blocks into which the work is divided.
  *
  * A value takes 0.3 to 2 ns if it is advanced from an anchor, 3 to 20 ns if it is evaluated directly, and 3 to 15 us if it is
  * evaluated exactly. */
 #ifndef POSENC_PLAN_H
 #define POSENC_PLAN_H
 
-
 #include "kernel.h"
+#if !defined(_WIN32)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
 
 enum {
     /* PER_THREAD: values that justify another thread.  IN_BLOCK: most values in a block, after which time is measured. */
@@ -14,8 +17,16 @@ enum {
     ADVANCED_IN_BLOCK = 1 << 24,
     DIRECT_PER_THREAD = 1 << 14,
     DIRECT_IN_BLOCK = 1 << 13,
+    /* Fewest rows that are advanced.  Building an offset table takes as long as the direct evaluation of about 100 rows in
+     * double-double (float64), or of 300 to 500 rows in double.  A kept table also speeds up later calls. */
+    ROWS_WITH_TABLE = 4, /* if the table exists */
+    ROWS_FOR_KEPT_TABLE = 32, /* if the table is built and kept */
+    ROWS_FOR_TABLE_FLOAT64 = 128, /* if the table is built for one call, and direct evaluation is in double-double */
+    ROWS_FOR_TABLE = 512, /* if the table is built for one call, and direct evaluation is in double */
+    KEPT_COLUMNS = 1 << 13, /* most columns of a kept table; a column takes 1.3 kB */
     MIN_ENTRIES = 64, /* fewest batch entries in a block, because each block computes its rows again */
     STREAM_BYTES = 1 << 23, /* outputs of at least this size exceed the caches and use non-temporal stores */
+    L2_BYTES = 1 << 19, /* if the size of L2 is unknown */
     TILES_PER_BLOCK = 16, /* tiles of an offset table in a block; a tile takes 20 us */
     TABLE_BYTES = 1 << 17, /* size of the cosines and sines that a thread keeps in L2 during a rotation */
     FEWEST_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
@@ -25,11 +36,13 @@ enum {
     ROTATED_IN_BLOCK = 1 << 20 /* to limit the time of a block if all values are evaluated exactly */
 };
 
+/* The threads that a call may use: at most `most` and, if `by_work` is set, only as many as the work justifies. */
 typedef struct {
-    ptrdiff_t values; /* work of the call */
-    ptrdiff_t per_thread; /* values that justify another thread */
-    ptrdiff_t most_threads; /* largest number of threads that can share the work */
-    ptrdiff_t in_block; /* most values in a block of a table */
+    int most, by_work;
+} allowed_t;
+
+typedef struct {
+    int threads;
     ptrdiff_t rows, entries; /* rows, and batch entries or heads, in a block */
     ptrdiff_t row_blocks, blocks; /* number of blocks for one batch entry, and for the whole batch */
 } plan_t;
@@ -38,104 +51,155 @@ static inline ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; 
 static inline ptrdiff_t largest(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 
+/* Returns the number of threads for `values` of work, of which a thread needs `per_thread`, and which `parts` threads can share. */
+static inline int threads_for(allowed_t allowed, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_t parts) {
+    const ptrdiff_t most = least(allowed.most, parts);
+    return (int)largest(1, allowed.by_work ? least(most, values / per_thread) : most);
+}
+
 /* Divides `rows` and `entries` into blocks; plan->rows and plan->entries are set. */
 static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
     plan->row_blocks = divided_up(rows, plan->rows);
     plan->blocks = plan->row_blocks * divided_up(entries, plan->entries);
 }
 
+/* Returns the block that is run as number `which`.  Successive blocks come from different ranges, one for each thread, so that
+ * threads do not wait for the same new huge page. */
+static inline ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which) {
+    const ptrdiff_t range = which % plan->threads, blocks = plan->blocks / plan->threads, longer = plan->blocks % plan->threads;
+    return range * blocks + least(range, longer) + which / plan->threads;
+}
+
 /* ---- tables ------------------------------------------------------------------------------------------------------------- */
 
-/* Chooses the output mode of a job with an offset table, and a panel or a first column with which whole cache lines are
- * written.  The job of a rotation has no `out`.  Returns the first column of the offset table. */
-static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
+/* Returns whether rows at positions that are `step` apart are advanced with an offset table.  `least_rows` is the fewest rows
+ * for which a table that is not kept is built. */
+static inline int is_advanced(const spec_t *spec, uint64_t step, ptrdiff_t rows, int exists, ptrdiff_t least_rows) {
+    if (step == 1 && spec->columns <= KEPT_COLUMNS) least_rows = ROWS_FOR_KEPT_TABLE;
+    return step && rows >= (exists ? ROWS_WITH_TABLE : least_rows);
+}
+
+/* Returns whether the system has not yet provided the page at an address.  It clears a page when it provides it, so the page is
+ * in the cache when it is written. */
+static inline int is_new_page(const char *address) {
+#if defined(_WIN32)
+    return 0;
+#else
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)address / page * page;
+    unsigned char resident = 1;
+    return mincore((void *)start, page, (void *)&resident) == 0 && !(resident & 1);
+#endif
+}
+
+/* Returns whether the rows of a table are written with non-temporal stores.  The job of a rotation has no `out`. */
+static inline int is_streamed(const job_t *job, const spec_t *spec, ptrdiff_t rows) {
+    return job->output != ADD && job->out && rows * spec->d_model * size_of(job->dtype) >= STREAM_BYTES &&
+           !is_new_page(job->out + rows / 2 * job->row_stride);
+}
+
+/* Returns the column at which the offset table of a job begins: see spec_from in advance.h. */
+static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), row_bytes = spec->d_model * itemsize;
-    const ptrdiff_t pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
-    const ptrdiff_t past = (ptrdiff_t)((uintptr_t)job->out % LINE);
-    ptrdiff_t panel = 0, first = 0;
-    if (job->output == ADD) {
-        if (job->batch > 1 || itemsize == 2) panel = pitch * least(rows, FINE);
-    } else if (job->out && rows * row_bytes >= STREAM_BYTES) {
+    const int shifts = job->row_stride == row_bytes && row_bytes % LINE == 0 && is_streamed(job, spec, rows);
+    return shifts ? (ptrdiff_t)(-(uintptr_t)job->out % LINE) / itemsize : 0;
+}
+
+/* Returns the bytes of a panel of so many rows: with a start inside a cache line and the spare columns of the last row. */
+static inline size_t panel_bytes(ptrdiff_t pitch, ptrdiff_t rows, ptrdiff_t itemsize) {
+    return (size_t)(divided_up(pitch * rows + LINE + TILE * itemsize, LINE) * LINE);
+}
+
+/* Chooses the output mode of a job with an offset table, and the panel with which whole cache lines are written, or long parts
+ * of each batch entry are read. */
+static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
+    const ptrdiff_t itemsize = size_of(job->dtype), pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
+    const int has_lines = job->row_stride % LINE == 0 && (uintptr_t)job->out % LINE == 0;
+    if (job->output == ADD && (job->batch > 1 || itemsize == 2)) {
+        ptrdiff_t l2 = 0;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+        l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+        const ptrdiff_t most = (l2 > 0 ? l2 : L2_BYTES) / 2 / pitch / FINE * FINE;
+        job->panel_rows = least(largest(most, FINE), least(divided_up(rows, FINE) * FINE, BLOCK));
+    } else if (is_streamed(job, spec, rows)) {
         job->output = STREAM;
-        if (job->row_stride == row_bytes && row_bytes % LINE == 0) first = (LINE - past) % LINE / itemsize;
-        else if (job->row_stride % LINE || past) panel = pitch * FINE;
+        if (!job->offsets->first && !has_lines) job->panel_rows = FINE;
     }
-    /* bytes for a start inside a cache line and for the spare columns of the last row */
-    if (panel) panel = divided_up(panel + LINE + TILE * itemsize, LINE) * LINE;
-    job->panel = (size_t)panel;
-    return first;
+    if (job->panel_rows) job->panel = panel_bytes(pitch, job->panel_rows, itemsize);
 }
 
-/* Starts the plan of a job: its work.  The offset table of the job is set, or NULL. */
-static inline void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows) {
-    /* float64 values below 2**-900 are undecided; frequencies of more than MOST_LIMBS limbs may give many */
-    const int advanced =
-        (job->offsets || job->digits) && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) && spec->fraction_limbs <= MOST_LIMBS;
-    plan->values = rows * spec->columns * job->batch;
-    plan->per_thread = advanced ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
-    plan->in_block = advanced ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;
+/* Returns whether most rows of a job whose tables are set are computed from them, fast enough that few values are undecided:
+ * float64 values below 2**-900 are, and frequencies of more than MOST_LIMBS limbs may give many. */
+static inline int uses_tables(const job_t *job, const spec_t *spec) {
+    return (job->offsets || job->digits) && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) &&
+           spec->fraction_limbs <= MOST_LIMBS;
+}
+
+static inline ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec) {
+    return uses_tables(job, spec) ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
+}
+
+/* Plans a job whose tables are set, and chooses its output mode. */
+static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, allowed_t allowed) {
+    const int fast = uses_tables(job, spec);
+    const ptrdiff_t columns = spec->columns, in_block = fast ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;
     /* without a fast path, Python evaluates the values, in one thread at a time */
-    plan->most_threads = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
-    plan->rows = advanced ? BLOCK : largest(1, least(BLOCK, DIRECT_IN_BLOCK / spec->columns));
+    const ptrdiff_t parts = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
+    plan_t plan = {.rows = fast ? BLOCK : largest(1, least(BLOCK, DIRECT_IN_BLOCK / columns))};
+    job->panel = job->panel_rows = 0;
+    if (job->offsets) choose_output(job, spec, rows);
+    plan.threads = threads_for(allowed, rows * columns * job->batch, table_per_thread(job, spec), parts);
+    while (plan.rows > FINE && ((plan.threads > 1 && rows < 4 * plan.threads * plan.rows) ||
+                                plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
+        plan.rows /= 2;
+    plan.entries = least(job->batch, largest(MIN_ENTRIES, in_block / (plan.rows * columns)));
+    divide(&plan, rows, job->batch);
+    return plan;
 }
 
-/* Ends the plan of a job: its blocks. */
-static inline void divide_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads) {
-    const ptrdiff_t columns = spec->columns, entries = least(job->batch, MIN_ENTRIES);
-    while (plan->rows > FINE &&
-           ((threads > 1 && rows < 4 * threads * plan->rows) || plan->rows * columns * entries > plan->in_block))
-        plan->rows /= 2;
-    plan->entries = least(job->batch, largest(MIN_ENTRIES, plan->in_block / (plan->rows * columns)));
-    divide(plan, rows, job->batch);
-}
-
-/* Plans an offset table; a block is a number of tiles. */
-static inline plan_t plan_offsets(const spec_t *spec) {
-    plan_t plan = {.rows = TILES_PER_BLOCK, .entries = 1, .per_thread = DIRECT_PER_THREAD};
+/* Plans an offset table or a level of digit tables; a block is a number of tiles. */
+static inline plan_t plan_offsets(const spec_t *spec, allowed_t allowed) {
+    plan_t plan = {.rows = TILES_PER_BLOCK, .entries = 1};
     divide(&plan, spec->columns / TILE, 1);
-    plan.values = (HALF + COARSE) * spec->columns;
-    plan.most_threads = plan.blocks;
+    plan.threads = threads_for(allowed, (HALF + COARSE) * spec->columns, DIRECT_PER_THREAD, plan.blocks);
     return plan;
 }
 
 /* ---- rotations ---------------------------------------------------------------------------------------------------------- */
 
-/* Sets the work of a rotation or of its factors.  A thread that sleeps takes longer to start than a small rotation takes, and
- * the call must wait for it.  So the values limit the number of threads even if the caller gives a number. */
-static inline void set_rotation_work(plan_t *plan, const rotation_t *r, ptrdiff_t values, ptrdiff_t parts) {
-    plan->values = values;
-    plan->per_thread = r->has_fast_path ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
-    plan->most_threads = r->has_fast_path ? least(parts, values / ADVANCED_PER_THREAD) : parts;
+static inline ptrdiff_t rotation_per_thread(const rotation_t *r) {
+    return r->has_fast_path ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
+}
+
+/* Returns the number of threads of a rotation or of its factors.  Waking a thread takes longer than a small rotation, and the
+ * call must wait for it.  So the values limit the number of threads even if the caller gives a number. */
+static inline int rotation_threads(const rotation_t *r, allowed_t allowed, ptrdiff_t values, ptrdiff_t parts) {
+    const ptrdiff_t per_thread = rotation_per_thread(r);
+    return threads_for(allowed, values, per_thread, r->has_fast_path ? least(parts, values / per_thread) : parts);
 }
 
 /* Plans the factors of a rotation at `rows` positions. */
-static inline plan_t plan_factors(const rotation_t *r, ptrdiff_t rows) {
+static inline plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, allowed_t allowed) {
     const ptrdiff_t columns = 2 * largest(1, r->pairs), in_block = r->has_fast_path ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;
     plan_t plan = {.rows = largest(1, least(FINE, in_block / columns)), .entries = 1};
     divide(&plan, rows, 1);
-    set_rotation_work(&plan, r, rows * columns, plan.blocks);
+    plan.threads = rotation_threads(r, allowed, rows * columns, plan.blocks);
     return plan;
 }
 
-/* Starts the plan of a rotation: its work. */
-static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads) {
-    const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
-    plan_t plan = {0};
-    set_rotation_work(&plan, r, rows * (heads + evaluated) * (2 * r->pairs + r->rest), divided_up(rows * heads, FINE));
-    return plan;
-}
-
-/* Ends the plan of a rotation: its blocks. */
-static inline void divide_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) {
+static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, allowed_t allowed) {
     const ptrdiff_t columns = 2 * r->pairs + r->rest, in_block = r->has_fast_path ? ROTATED_IN_BLOCK : DIRECT_IN_BLOCK / 2;
-    plan->rows = least(rows, largest(FEWEST_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))));
-    plan->entries = least(heads, largest(1, in_block / (plan->rows * columns)));
-    if (threads > 1) {
-        while (plan->rows > FEWEST_TABLE_ROWS && divided_up(rows, plan->rows) < 4 * threads) plan->rows /= 2;
-        const ptrdiff_t head_blocks = divided_up(4 * threads * plan->rows, rows); /* the fewest */
-        plan->entries = least(plan->entries, largest(FEWEST_HEADS, divided_up(heads, head_blocks)));
+    const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
+    plan_t plan = {.rows = least(rows, largest(FEWEST_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))))};
+    plan.threads = rotation_threads(r, allowed, rows * (heads + evaluated) * columns, divided_up(rows * heads, FINE));
+    plan.entries = least(heads, largest(1, in_block / (plan.rows * columns)));
+    if (plan.threads > 1) {
+        while (plan.rows > FEWEST_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
+        const ptrdiff_t head_blocks = divided_up(4 * plan.threads * plan.rows, rows); /* the fewest */
+        plan.entries = least(plan.entries, largest(FEWEST_HEADS, divided_up(heads, head_blocks)));
     }
-    divide(plan, rows, heads);
+    divide(&plan, rows, heads);
+    return plan;
 }
 
 #endif

@@ -92,7 +92,7 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 
 /* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor are prefetched.
  *
- * With a panel, the rows of an anchor are stored in the panel, which stays in the cache, then flushed to `out`.  A panel is
+ * With a panel, the rows of some anchors are stored in the panel, which stays in the cache, then flushed to `out`.  A panel is
  * used for additions to a batch, for additions in float16 or bfloat16, and for streamed rows that do not begin on cache lines
  * (unless spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous,
  * too, and most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next
@@ -114,13 +114,15 @@ NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last
                               &prefetch);
             continue;
         }
-        char *const rows = panel + (contiguous ? (uintptr_t)out % LINE : 0);
+        const ptrdiff_t at = k * FINE % job->panel_rows; /* in the panel */
+        char *const begin = out - at * job->row_stride, *const first = panel + (contiguous ? (uintptr_t)begin % LINE : 0);
         for (ptrdiff_t i = 0; i < tiles; i++) {
             const ptrdiff_t t = i ? i - 1 : tiles - 1;
-            advance_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1, rows + t * TILE * size, pitch,
-                          NULL);
+            advance_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1,
+                          first + at * pitch + t * TILE * size, pitch, NULL);
         }
-        flush_panel(job, out, rows, pitch, bytes, minimum(b->count - k * FINE, FINE));
+        const ptrdiff_t rows = minimum(at + b->count - k * FINE, at + FINE);
+        if (rows == job->panel_rows || (k + 1) * FINE >= b->count) flush_panel(job, begin, first, pitch, bytes, rows);
     }
 }
 
