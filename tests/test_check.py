@@ -8,6 +8,7 @@ import pytest
 import posenc
 from conftest import main_without
 from posenc import Rotary
+from posenc._cli.check import decoded
 from posenc.check import assert_rotary
 
 BASE = 500_000.0
@@ -73,12 +74,45 @@ def test_tables_of_a_checkpoint(call, model):
     assert wrong["errors"].keys() == {"1000", "100000", "1000000"}
 
 
-def test_a_checkpoint_without_tables(call, model):
+def test_a_checkpoint_without_tables_is_not_right(call, model):
     folder = model({"weight": np.zeros((2, 2), np.float32)})
     code, out, _ = call("check", "--model", folder)
-    assert code == 0 and out.endswith("no stored rotary tables, because the model computes them\n")
+    assert code == 1 and "not checked" in out and "reason    the files have no tables, because the model computes them" in out
     code, _, err = call("check", folder / "config.json", "--tables", folder / "model.safetensors")
     assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; select a tensor with --key" in err
+    (folder / "model.safetensors").unlink()
+    code, out, _ = call("check", "--model", folder, "--json")
+    reason = json.loads(out)["tables"][0]["reason"]
+    assert code == 1 and not json.loads(out)["ok"] and "the folder has no file such as *.safetensors" in reason
+
+
+def test_files_of_torch(call, model):
+    torch = pytest.importorskip("torch")
+    folder = model({})
+    (folder / "model.safetensors").unlink()
+    for base, dtype, code in ((BASE, torch.float32, 0), (1e4, torch.float32, 1), (BASE, torch.bfloat16, 1)):
+        state = {"state_dict": {"rotary_emb.inv_freq": torch.from_numpy(frequencies(base)).to(dtype), "w": torch.zeros(2)}}
+        torch.save(state, folder / "pytorch_model.bin")
+        assert call("check", "--model", folder)[0] == code, (base, dtype)
+        assert call("check", folder / "config.json", "--tables", folder / "pytorch_model.bin")[0] == code
+    (folder / "pytorch_model.bin").write_bytes(b"x")
+    code, _, err = call("check", "--model", folder)
+    assert code == 1 and "pytorch_model.bin: torch.load(weights_only=True, mmap=True) raises" in err
+
+
+@pytest.mark.parametrize("dtype, sentence", [("BF16", "inv_freq was rounded to bfloat16"), ("F8_E4M3", "frequencies of pairs"),
+                                             ("F8_E5M2", "frequencies of pairs"), ("I32", "dtype I32, expected F64")])
+def test_dtypes_of_safetensors(call, model, dtype, sentence):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kinds = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+    kind = getattr(ml_dtypes, kinds[dtype]) if dtype in kinds else "i4"
+    data, folder = frequencies(BASE).astype(kind), model({})
+    header = json.dumps({"inv_freq": {"dtype": dtype, "shape": [32], "data_offsets": [0, data.nbytes]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data.tobytes())
+    code, out, err = call("check", "--model", folder)
+    assert code == 1 and sentence in out + err
+    values = decoded(np.arange(256, dtype=np.uint8), dtype) if dtype.startswith("F8") else ()
+    assert np.array_equal(values, np.arange(256, dtype=np.uint8).view(kind).astype("f4") if len(values) else (), equal_nan=True)
 
 
 def test_each_form_of_tables(call, model, tmp_path):

@@ -155,6 +155,23 @@ def test_a_fit_uses_known_positions(positions):
     assert not others and (best.encoding, best.difference) == (encoding, 0)
 
 
+@pytest.mark.parametrize("steps", [
+    [999, 937, 833, 625], np.arange(999, 0, -50), np.arange(981, 0, -20), np.linspace(999, 0, 50).round(),
+    np.arange(0, 1000, 10),
+], ids=len)
+@pytest.mark.parametrize("convention", [
+    {"layout": "halves", "order": "cos"}, {"base": 500.0}, {"layout": "halves", "spacing": "endpoint"},
+], ids=str)
+def test_positions_may_be_far_apart(convention, steps):
+    """Fast frequencies are then known only modulo a multiple."""
+    encoding = posenc.Encoding(64, **convention)
+    assert identify(encoding.encode(steps), steps)[0].encoding == encoding
+
+
+def test_an_empty_answer_says_why():
+    assert repr(identify(np.zeros((10, 8)))) == f"[]: {NO_MATCH}"
+
+
 def test_exact_matches_precede_noisy_ones():
     """The second frequency is too low for a fit, and close to the second frequency of a preset."""
     encoding = posenc.Encoding(4, layout="halves", base=1e6, spacing="endpoint")
@@ -418,7 +435,7 @@ def test_identify_takes_bounded_memory(tmp_path):
     posenc.encode(20_000, 512, out=table)
     tracemalloc.start()
     assert identify(table)[0].difference == 0
-    assert tracemalloc.get_traced_memory()[1] < 35e6 < table.nbytes
+    assert tracemalloc.get_traced_memory()[1] < 38e6 < table.nbytes
     tracemalloc.stop()
 
 

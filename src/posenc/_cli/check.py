@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import glob
 import json
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,8 @@ from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._files.functions import opened_table
 from posenc._files.table import explaining
-from posenc.check.report import compared, is_rotary
-
-NO_MATCH = ("no match: positions must be along the first axis, consecutive and near 0 unless --start and --step are given; "
-            "grids, learned and transposed tables are not recognized")
+from posenc.check.conventions import NO_MATCH
+from posenc.check.report import compared, is_rotary, unchecked_row
 
 
 def add_identify_options(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +62,8 @@ def match_document(match: posenc.check.Match) -> dict[str, Any]:
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
-    model.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint, with config.json and .safetensors files")
-    parser.add_argument("--tables", metavar="FILE", help="a .safetensors file, or a .npy file with [cos | sin] or frequencies")
+    model.add_argument("--model", metavar="FOLDER", help="a checkpoint: config.json and .safetensors, .bin or .pt files")
+    parser.add_argument("--tables", metavar="FILE", help="a file of weights, or a .npy file with [cos | sin] or frequencies")
     parser.add_argument("--key", metavar="NAME", action="append",
                         help="tensor in FILE; if given twice, first the cosines, then the sines")
 
@@ -73,7 +72,7 @@ def check(args: argparse.Namespace) -> int:
     """Compare the stored tables of rotary embeddings with a model's configuration.
 
     Without tables, print the rotation that the configuration describes.  With tables, compare the
-    tables with this rotation; the exit code is 1 if a table is wrong, or if none could be compared.
+    tables with this rotation; the exit code is 1 unless all of them are right.
 
     examples:
       posenc check config.json
@@ -87,20 +86,20 @@ def check(args: argparse.Namespace) -> int:
         raise ValueError(f"--key is given {len(args.key)} times, expected once or twice, with --tables")
     path = args.config or os.path.join(args.model, "config.json")
     expected = expected_rotations(path)
-    files = [args.tables] if args.tables else []
-    if args.model:
-        files = sorted(glob.glob(os.path.join(glob.escape(args.model), "*.safetensors")))
+    files = [args.tables] if args.tables else weights_in(args.model) if args.model else []
     rows = [row for file in files for row in rows_of(file, args.key, expected)]
     if args.tables and not rows:
         raise ValueError(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; select a tensor with --key")
+    if args.model and not rows:
+        reason = "the files have no tables, because the model computes them; check it with posenc.check.check_rotary(model)"
+        reason = reason if files else f"the folder has no file such as {', '.join(WEIGHTS)}"
+        rows = [unchecked_row(args.model, None, reason)]
     report = posenc.check.RotaryReport(rows)
     document = {
         "path": path, "expected": [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()],
         "tables": [row_document(row) for row in report], "ok": report.ok or not rows,
     }
     lines = [f"{path}: {rotary}{f' for {name}' if name else ''}" for name, rotary in expected.items()]
-    if args.model and not rows:
-        lines.append(f"{args.model}: no stored rotary tables, because the model computes them")
     options.report(args, document, "\n".join([*lines, *([str(report)] if rows else [])]))
     return options.OK if document["ok"] else options.FAILED
 
@@ -112,10 +111,16 @@ def expected_rotations(path: str) -> dict[str | None, Rotary]:
             config = json.load(file)
         if not isinstance(config, dict):
             raise ValueError(f"not a {type(config).__name__}")
-        text_config = config.get("text_config")
-        if isinstance(text_config, dict) and not {"head_dim", "hidden_size"} & config.keys():
-            config = text_config
         return {name: Rotary.from_config(config, name) for name in Rotary.layer_types(config)}
+
+
+WEIGHTS = "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth"
+
+
+def weights_in(folder: str) -> list[str]:
+    """Return the files with weights in a folder, those of the first kind that it has."""
+    kinds = (sorted(glob.glob(os.path.join(glob.escape(folder), pattern))) for pattern in WEIGHTS)
+    return next(filter(None, kinds), [])
 
 
 def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]) -> Iterator[posenc.check.RotaryRow]:
@@ -137,17 +142,54 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
         with explaining(path):
             yield os.path.basename(path), (np.lib.format.open_memmap(path, mode="r"),)
         return
+    tensors = tensors_in(path)
+    for names in (keys,) if keys else groups(tensors):
+        if absent_names := [name for name in names if name not in tensors]:
+            raise ValueError(f"{path}: no tensor {absent_names[0]!r}, expected one of: {', '.join(sorted(tensors))}")
+        with explaining(f"{path}: {names[0]}"):
+            yield " and ".join(names), tuple(tensors[name]() for name in names)
+
+
+def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
+    """Return a function for each tensor of a file, which reads it; the bits of bfloat16 are returned as uint16."""
+    if path.endswith((".bin", ".pt", ".pth")):
+        try:
+            from posenc.check.running import stored_tensors
+        except ModuleNotFoundError as error:
+            raise ValueError(f"{path}: a file of this format is read with PyTorch, which is not installed") from error
+        return stored_tensors(path)
     from safetensors import SafetensorError, safe_open
 
     try:
-        file: Any = safe_open(path, "np")
-        tensors = file.offset_keys()
-        for names in (keys,) if keys else groups(tensors):
-            if absent_names := [name for name in names if name not in tensors]:
-                raise ValueError(f"{path}: no tensor {absent_names[0]!r}, expected one of: {', '.join(sorted(tensors))}")
-            yield " and ".join(names), tuple(file.get_tensor(name) for name in names)
+        safe_open(path, "np")               # raises an error unless the header and the size of the file are valid
     except SafetensorError as error:
         raise ValueError(f"{path}: not a .safetensors file: {error}") from error
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    header.pop("__metadata__", None)
+
+    def read(dtype: str, shape: list[int], data_offsets: list[int]) -> Any:
+        first, stop = data_offsets
+        return decoded(np.fromfile(path, np.uint8, stop - first, offset=8 + size + first), dtype).reshape(shape)
+
+    return {name: functools.partial(read, **entry) for name, entry in header.items()}
+
+
+CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8"}
+
+
+def decoded(data: Any, code: str) -> Any:
+    """Return the values of bytes in a dtype of .safetensors; those of 8 bits as float32, the bits of bfloat16 as uint16."""
+    if code == "F8_E5M2":                   # the high byte of float16
+        return (data.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+    if code == "F8_E4M3":
+        exponent, significand = (data.astype(np.int32) >> 3) & 15, data.astype(np.float32) % 8
+        values = np.where(exponent > 0, np.ldexp(8 + significand, exponent - 10), np.ldexp(significand, -9))
+        return np.where(data % 128 == 127, np.nan, np.where(data < 128, values, -values)).astype(np.float32)
+    if code not in CODES:
+        raise ValueError(f"dtype {code}, expected {', '.join(CODES)}, F8_E4M3 or F8_E5M2")
+    return data.view(CODES[code])
 
 
 def groups(names: Collection[str]) -> Iterator[list[str]]:

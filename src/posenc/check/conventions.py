@@ -111,6 +111,23 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     ...     print(match)
     Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
     """
+    return Matches(_identified(table, positions, nearest))
+
+
+NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are given; grids, "
+            "learned and transposed tables are not recognized")
+
+
+class Matches(list[Match]):
+    """A list of matches; if it is empty, its text says why."""
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self else f"[]: {NO_MATCH}"
+
+    __str__ = __repr__
+
+
+def _identified(table: ArrayLike, positions: Any, nearest: bool) -> list[Match]:
     array, dtype = table_of(table)
     rows, d_model = array.shape
     if d_model > match.WIDEST:
@@ -347,18 +364,21 @@ def _fits(rows: Rows) -> Iterator[Candidate]:
             continue
         smallest = max(noise * scale, 2.0 ** match.FORMATS[rows.stored][1])
         phases = phases_of(at, z, match.PRECISION[rows.stored], smallest)
-        sign = math.copysign(1.0, np.sum(np.sign(phases.frequency)))
-        w = sign * phases.frequency
-        fitted = np.flatnonzero((w > 0) & (phases.error < match.KNOWN * w))
-        if not len(fitted):
-            continue
-        line = line_through(fitted, w[fitted], phases.error[fitted] / w[fitted])
-        error = max(noise, 2.0 ** -match.PRECISION[rows.stored]) / math.sqrt(z.size)
-        structure = {"layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin"}
-        encodings = [Encoding(d_model, **keywords) for keywords in _namings(line, scale, error, half, d_model, structure)]
-        encodings.sort(key=lambda encoding: (cost_of(encoding), encoding.base))
-        if encodings:
-            yield Candidate(match.FIT_BITS, encodings, ())
+        # positions that are far apart show the fast frequencies only modulo a multiple, so that these are not on the line
+        for first in dict.fromkeys((0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,)):
+            sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
+            w = sign * phases.frequency
+            fitted = np.flatnonzero((w > 0) & (phases.error < match.KNOWN * w))
+            fitted = fitted[fitted >= first]
+            if not len(fitted):
+                continue
+            line = line_through(fitted, w[fitted], phases.error[fitted] / w[fitted])
+            error = max(noise, 2.0 ** -match.PRECISION[rows.stored]) / math.sqrt(z.size)
+            structure = {"layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin"}
+            encodings = [Encoding(d_model, **keywords) for keywords in _namings(line, scale, error, half, d_model, structure)]
+            encodings.sort(key=lambda encoding: (cost_of(encoding), encoding.base))
+            if encodings:
+                yield Candidate(match.FIT_BITS, encodings, ())
 
 
 def _namings(

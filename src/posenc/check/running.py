@@ -43,9 +43,28 @@ def array_of_tensor(name: str, tensor: Tensor) -> Array:
     return tensor.numpy()
 
 
+def stored_tensors(path: str) -> dict[str, Callable[[], Array]]:
+    """Return a function for each tensor of a file that torch.save wrote, which returns it as an array."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        raise ValueError(f"{path}: torch.load(weights_only=True, mmap=True) raises {type(error).__name__}: {error}") from error
+    tensors: dict[str, Callable[[], Array]] = {}
+
+    def add(prefix: str, value: Any) -> None:
+        if isinstance(value, Tensor):
+            is_narrow = value.dtype.itemsize == 1 and value.is_floating_point()
+            tensors[prefix] = lambda: array_of_tensor(prefix, value.float() if is_narrow else value)
+        for name, part in value.items() if isinstance(value, dict) else ():
+            add(f"{prefix}.{name}" if prefix else str(name), part)
+
+    add("", state)
+    return tensors
+
+
 def with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of arrays that calls a function of tensors."""
-    return lambda *arrays: function(*map(torch.from_numpy, arrays))
+    return lambda *arrays: function(*(torch.from_numpy(array.copy()) for array in arrays))
 
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
@@ -218,7 +237,7 @@ class Model:
     def arguments(self, rows: int, positions: Array | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
         given = self.inputs
         if positions is not None:
-            at = torch.from_numpy(np.ascontiguousarray(positions)).to(self.device)
+            at = torch.from_numpy(positions.copy()).to(self.device)
             if callable(given):
                 given = given(at)
             else:
@@ -239,7 +258,7 @@ class Model:
     def run(self, rows: int, positions: Array | None = None, sources: Mapping[int, Any] = {}, last: int | None = None,
             recording: bool = False, **more: Any) -> tuple[list[Taken], Any]:
         """Call the model; return the queries and keys of each attention, and the result."""
-        tensors = {number: [(source, torch.from_numpy(np.ascontiguousarray(x))) for source, x in items]
+        tensors = {number: [(source, torch.from_numpy(x.copy())) for source, x in items]
                    for number, items in sources.items()}
         run = Run(rows, self.weights, tensors, last, recording)
         args, kwargs = self.arguments(rows, positions)
