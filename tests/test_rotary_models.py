@@ -46,13 +46,13 @@ def parameters(name, head_dim, base, share):
     return scaling
 
 
-def their_frequencies(config, layer_type=None, length=None):
-    given = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
+def their_frequencies(config, length):
+    given = config.rope_parameters
     if given["rope_type"] == "default":
         dim = int(config.head_dim * given.get("partial_rotary_factor", 1.0))
         return (1 / given["rope_theta"] ** (torch.arange(0, dim, 2).float() / dim)).double().numpy(), 1.0
     function = modeling_rope_utils.ROPE_INIT_FUNCTIONS[given["rope_type"]]
-    frequencies, factor = function(config, "cpu", seq_len=length, layer_type=layer_type)
+    frequencies, factor = function(config, "cpu", seq_len=length)
     return frequencies.double().numpy(), factor
 
 
@@ -67,38 +67,17 @@ def assert_same_frequencies(rotary, frequencies, factor):
 @pytest.mark.parametrize("name", SCALINGS)
 @pytest.mark.parametrize("length", [None, 20000])
 def test_frequencies_are_those_of_transformers(name, head_dim, base, share, length):
-    options = {"hidden_size": 2 * head_dim, "num_attention_heads": 2, "max_position_embeddings": 16384}
+    options = {"model_type": "llama", "hidden_size": 2 * head_dim, "num_attention_heads": 2, "max_position_embeddings": 16384}
     scaling = parameters(name, head_dim, base, share)
-    config = transformers.LlamaConfig(**options, rope_parameters=dict(scaling))
-    frequencies, factor = their_frequencies(config, length=length)
+    config = transformers.AutoConfig.for_model(**options, rope_parameters=dict(scaling))
+    frequencies, factor = their_frequencies(config, length)
     old = {key: value for key, value in scaling.items() if key not in ("rope_theta", "rope_type")}
     legacy = {"rope_theta": base, "rope_scaling": {"type": scaling["rope_type"]} | old}
     for each in (config, config.to_dict(), options | {"rope_parameters": scaling}, options | legacy):
         assert_same_frequencies(Rotary.from_config(each, length=length), frequencies, factor)
-
-
-# transformers ignores `truncate` in nested parameters
-@pytest.mark.parametrize("name", [name for name in SCALINGS if "truncation" not in name])
-def test_nested_parameters_are_those_of_transformers(name):
-    scaling = parameters(name, 64, 1e6, 1.0)
-    config = transformers.Gemma3TextConfig(
-        head_dim=64, hidden_size=128, num_attention_heads=2, max_position_embeddings=16384,
-        rope_parameters={"full_attention": dict(scaling), "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}},
-    )
-    for each in (config, config.to_dict()):
-        for layer_type in config.rope_parameters:
-            assert_same_frequencies(Rotary.from_config(each, layer_type), *their_frequencies(config, layer_type))
-
-
-# ---- single models ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["Bert", "T5", "GPT2", "Whisper", "Bloom", "Mamba", "Vits"])
-def test_models_without_rotations_are_refused(kind):
-    config = getattr(transformers, f"{kind}Config")()
-    for each in (config, config.to_dict()):
-        with pytest.raises(ValueError, match=r"config (lacks|has)"):
-            Rotary.from_config(each)
+    nested = {"full_attention": scaling, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    gemma = options | {"model_type": "gemma3_text", "head_dim": head_dim, "rope_parameters": nested}
+    assert_same_frequencies(Rotary.from_config(gemma, "full_attention", length), frequencies, factor)
 
 
 # ---- whole models -------------------------------------------------------------------------------------------------------
