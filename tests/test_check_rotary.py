@@ -10,6 +10,7 @@ import posenc
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 import rotary_faults  # noqa: E402
 from posenc import Rotary  # noqa: E402
@@ -183,3 +184,42 @@ def test_a_table_must_have_the_positions_of_the_configuration():
     assert row.verdict == WRONG and row.faults[0].startswith("a call with positions up to 1,023 raises IndexError: index ")
     assert row.faults[0].endswith("the configuration has max_position_embeddings 4,096")
     assert check_rotary(model(RotaryEmbedding(positions=lambda p, x: torch.arange(4096)[p]), config=config)).ok
+
+
+def test_inputs_may_be_given():
+    """A cache with a row for each position, as in gpt-fast; and rows at points with two axes, as in models for images."""
+    class Static(nn.Module):
+        def __init__(self, base=BASE):
+            super().__init__()
+            self.embed, self.q, self.k = nn.Embedding(9, 8), nn.Linear(8, DIM), nn.Linear(8, DIM)
+            self.register_buffer("cache", torch.zeros(1, 4096, DIM))
+            self.rotary_emb = RotaryEmbedding(rotary_faults.frequencies(base))
+
+        def forward(self, tokens, input_pos):
+            x = self.embed(tokens)
+            q, k = rotary_faults.halves(self.q(x), self.k(x), *self.rotary_emb(x, input_pos[None]))
+            self.cache[:, input_pos] = k[0]
+            return scaled_dot_product_attention(q[0], self.cache, self.cache)
+
+    config = CONFIG | {"max_position_embeddings": 4096}
+    for base, verdict in ((BASE, FLOAT32), (1e4, WRONG)):
+        report = check_rotary(Static(base), config, inputs=lambda at: (torch.ones(1, len(at), dtype=int), at))
+        assert verdicts(report) == [verdict], report
+
+    class Points(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k = nn.Linear(8, 16), nn.Linear(8, 16)
+
+        def forward(self, x):
+            angles = torch.cat([points[0][:, None] * w[:4], points[1][:, None] * w[4:]], -1)
+            tables = (torch.cat([t, t], -1)[None] for t in (angles.cos(), angles.sin()))
+            q, k = rotary_faults.halves(self.q(x), self.k(x), *tables)
+            return scaled_dot_product_attention(q, k, k)
+
+    points = torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2, 3], [0, 1, 2, 0, 1, 2, 0, 1, 2, 7]])
+    rotary = Rotary(16, axes=[0] * 4 + [1] * 4)
+    w = torch.tensor(rotary.frequencies.tolist())
+    x = torch.zeros(1, 10, 8)
+    assert check_rotary(Points(), rotary, inputs={"x": x}, positions=points).ok
+    assert not check_rotary(Points(), rotary, inputs={"x": x}, positions=points.flip(0)).ok

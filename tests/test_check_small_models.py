@@ -263,6 +263,8 @@ RIGHT = {
     "bfloat16, grouped": (Small, {"dtype": bf16, "heads": 4, "attention": eager}, HALVES),
     "bfloat16, complex": (Small, {"dtype": bf16, "rotate": complex_pairs, "fused": True}, PAIRS),
     "float16, scaled": (Small, {"dtype": f16, "scale": D**-0.5}, HALVES),
+    "bfloat16, interleaved, unit length after": (Small, {
+        "dtype": bf16, "rotate": complex_pairs, "after": lambda x: nn.functional.rms_norm(x, (D,))}, PAIRS),
     "bfloat16, unit length after": (Small, {"dtype": bf16, "after": lambda x: nn.functional.normalize(x, dim=-1)}, HALVES),
     "a table in bfloat16": (Small, {"dtype": bf16, **from_table(4096, dtype=bf16)}, config(4096)),
     "two axes": (Axes, {"axis": AXES.axes}, AXES), "three axes": (Axes, {"axis": THREE.axes}, THREE),

@@ -1,4 +1,4 @@
-"""Conventions: the candidates for a table, each with what it costs to believe it, in bits.
+"""Conventions: the candidates for a table, each with its description cost in bits.
 
 There are two kinds: the presets, and conventions that are fitted to pairs of columns.  To add a kind, write a function of
 `Rows` that yields candidates, and add it to `_groups`.
@@ -7,7 +7,6 @@ There are two kinds: the presets, and conventions that are fitted to pairs of co
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -17,6 +16,8 @@ from numpy.typing import ArrayLike
 
 import posenc
 from posenc import Encoding
+from posenc._arguments.arrays import DTYPES
+from posenc._arguments.specification import changes_of
 from posenc.check import match
 from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
 from posenc.check.match import Arithmetic, Array, Candidate, Curve, Explanation, Reals, Sample
@@ -292,12 +293,6 @@ def _nearest(rows: Rows) -> list[Match]:
 
 PROBES = np.array([1.0, 777.0])
 Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
-DEFAULTS = {name: p.default for name, p in inspect.signature(Encoding).parameters.items() if name != "d_model"}
-
-
-def changes_of(encoding: Encoding) -> dict[str, Any]:
-    """Return the keywords of an encoding that differ from the defaults."""
-    return {k: v for k, v in encoding.to_dict()["convention"].items() if v != DEFAULTS[k]}
 
 
 def cost_of(encoding: Encoding, names: Names = ()) -> float:
@@ -332,7 +327,7 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
             encoding = posenc.preset(name, d_model)
         except ValueError:                      # the preset does not support this d_model
             continue
-        short_form = encoding.replace(padding_idx=None, odd=encoding.odd if d_model % 2 else DEFAULTS["odd"])
+        short_form = encoding.replace(padding_idx=None, odd=encoding.odd if d_model % 2 else "truncate")
         if np.isfinite(encoding.frequencies).all():
             shortest, names = by_key.get(key := key_of(short_form), (short_form, ()))
             names = *names, (name, encoding.padding_idx)
@@ -362,7 +357,7 @@ def _fits(rows: Rows) -> Iterator[Candidate]:
         noise = float(np.sqrt(np.mean((radius / scale - 1) ** 2))) if scale else math.inf
         if noise >= match.NOISE or not np.ptp(at):
             continue
-        smallest = max(noise * scale, 2.0 ** match.FORMATS[rows.stored][1])
+        smallest = max(noise * scale, 2.0 ** DTYPES[rows.stored].smallest)
         phases = phases_of(at, z, match.PRECISION[rows.stored], smallest)
         # positions that are far apart show the fast frequencies only modulo a multiple, so that these are not on the line
         for first in dict.fromkeys((0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,)):

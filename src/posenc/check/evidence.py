@@ -1,4 +1,4 @@
-"""Evidence: what values show at once, as numbers with their errors.
+"""Evidence: estimates read directly from the values, with error bounds.
 
 For a table, these are frequencies on a line; for a rotation, the orientation, the frequencies, the scale, and the offset of the
 positions.
@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from posenc import Rotary
+from posenc._arguments.arrays import DTYPES
 from posenc.check import match
-from posenc.check.match import FORMATS, PRECISION, Array, Mask, Reals, Sample, Waves, narrowest, size_of
+from posenc.check.match import PRECISION, Array, Mask, Reals, Sample, Waves, narrowest, size_of
 from posenc.check.reading import number, pairs
 
 # a sentence, and a transformation of cos + i sin that is its own inverse
@@ -185,7 +186,7 @@ def evidence_of(
     frequencies, because the positions have an offset.
     """
     stored = narrowest(np.stack([values.real, values.imag]), dtype)
-    smallest = 2.0 ** max(FORMATS[stored][1], FORMATS[dtype][1])
+    smallest = 2.0 ** max(DTYPES[stored].smallest, DTYPES[dtype].smallest)
     sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
     views = []
     for index, (_, turn) in enumerate(orientations):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from posenc import Rotary
+from posenc._rotary.scaling import positions_without_length
 from posenc.check import match
 from posenc.check.match import PRECISION, Array, Reals, Waves, axes_of, float64_of
 from posenc.check.reading import Layout, Reading, array_of, numbers, positions_of, read_arrays, spread
@@ -107,10 +108,7 @@ def read_function(
 
 def valid_positions(expected: Rotary) -> int | None:
     """Return the number of positions for which the frequencies of a rotation apply, or None if they apply to all."""
-    scaling = expected.scaling or {}
-    trained = {"dynamic": "max_position_embeddings", "longrope": "original_max_position_embeddings"}
-    key = trained.get(scaling.get("rope_type", ""))
-    return max(scaling[key], scaling.get("length", 0)) if key else None
+    return positions_without_length(expected.scaling) or (expected.scaling or {}).get("length")
 
 
 def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, axes: int) -> Called:
@@ -175,7 +173,8 @@ def _agree(x: Array, y: Array) -> bool:
 
 def _read_rotated(call: Rotation, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool) -> Reading:
     """Read the rotation of queries (index 0) or of keys (index 1) by rotating unit vectors."""
-    few = np.unique(np.linspace(min(1, len(at) - 1), len(at) - 1, match.PROBES).astype(int))
+    last = len(at) if call.is_free else max(2, int((at < 64).sum()))       # else as many calls as columns, up to the last
+    few = np.unique(np.linspace(min(1, last - 1), last - 1, match.PROBES).astype(int))
     unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
     rotated, dtype = array_of("the result", call(unit, np.repeat(at[few], head_dim))[index])
     matrices = float64_of(rotated, dtype).reshape(len(few), head_dim, head_dim)     # (position, column of x, column)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
+from posenc._arguments.arrays import DTYPES, values_of
 
 Array: TypeAlias = NDArray[Any]
 Reals: TypeAlias = NDArray[np.float64]
@@ -71,9 +72,8 @@ ERRORS_AT = (1_000, 100_000, 1_000_000)     # positions of a report; each stands
 
 # ---- arithmetic -----------------------------------------------------------------------------------------------------
 
-# dtype: bits of the significand, exponent of the smallest subnormal number; the narrowest dtypes first
-FORMATS = {"bfloat16": (8, -133), "float16": (11, -24), "float32": (24, -149), "float64": (53, -1074)}
-PRECISION = {dtype: bits for dtype, (bits, _) in FORMATS.items()}       # half an ulp of a value is at most value * 2**-bits
+# bits of the significand, the narrowest dtypes first: half an ulp of a value is at most value * 2**-bits
+PRECISION = {dtype: DTYPES[dtype].precision for dtype in ("bfloat16", "float16", "float32", "float64")}
 NARROW = ("bfloat16", "float16")
 
 
@@ -94,10 +94,8 @@ class Arithmetic(NamedTuple):
 
 def float64_of(array: Array, dtype: str) -> Reals:
     """Convert an array to float64; an array of bfloat16 may hold its bits as uint16."""
-    if dtype != "bfloat16":
-        return array.astype(np.float64)
-    bits = np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << np.uint32(16)
-    return bits.view(np.float32).astype(np.float64)
+    values = values_of(np.ascontiguousarray(array).view(np.uint16), dtype) if dtype == "bfloat16" else array
+    return np.asarray(values, np.float64)
 
 
 def rounded(x: Reals, dtype: str) -> Reals:
@@ -187,7 +185,7 @@ class Curve(NamedTuple):
         # values may also be rounded before they are multiplied by the scale
         rounding = (1 if self.size == 1 else 2) * self.slack * 2.0 ** -PRECISION[arithmetic.table]
         # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
-        smallest = 2.0 ** (FORMATS["float16" if arithmetic.table in NARROW else arithmetic.table][1] - 1)
+        smallest = 2.0 ** (DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest - 1)
         common = smallest + self.size * np.where(self.error < 1, self.error + MOST_NOISE * arithmetic.noise, np.inf)
         is_near = [np.abs(x - y) <= common + rounding * np.abs(y) for x, y in (
             (values.real, self.values.real), (values.imag, self.values.imag))]
@@ -253,7 +251,7 @@ def _explanation(candidate: Candidate, kinds: Sequence[Arithmetic]) -> Iterator[
 def nearest(candidates: Iterable[Candidate], least: float) -> tuple[Candidate, Any, Array, float] | None:
     """Return the candidate that gives the largest share of the columns, above `least`, if none explains its sample.
 
-    Return with it its last convention, the numbers of the other columns, and the largest error.
+    Also return its last convention, the numbers of the other columns, and the largest error.
     """
     result = None
     for candidate in candidates:

@@ -1,4 +1,4 @@
-"""Mistakes: the candidates for a rotation, each with what it costs to believe it.
+"""Mistakes: the candidates for a rotation, each with its prior cost.
 
 To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
 those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in report.py, a line to the guide in
@@ -26,7 +26,7 @@ LLAMA3 = [{"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "hig
            "original_max_position_embeddings": 8192} for factor in (8.0, 32.0)]
 LENGTHS = (2048, 4096, 8192, 16384, 32768, 65536, 131072, 1024, 512)
 
-# What it costs to believe a candidate; those of equal cost are tried in the order of the tables.
+# Prior cost of each candidate; those of equal cost are tried in the order of the tables.
 NOTHING = 0         # the expectation
 LOST = 1            # a step of the configuration is left out
 KNOWN_SLIP = 2      # a mistake without a free number, such as exchanged parameters
@@ -58,12 +58,12 @@ class Situation(NamedTuple):
         return self.explicit(self.unscaled.frequency_scale * match.rounded(1 / powers, dtype))
 
     def explicit(self, frequencies: Reals) -> Rotary | None:
-        return changed(self.expected, frequencies=frequencies, scale=size_of(self.expected))
+        return replaced_or_none(self.expected, frequencies=frequencies, scale=size_of(self.expected))
 
     def scaled(self, types: str, **keywords: Any) -> Rotary | None:
         """Return the rotation with other keywords of its scaling, if this has one of the types."""
         is_type = self.scaling.get("rope_type", "") in types.split()
-        return changed(self.expected, scaling=self.scaling | keywords) if is_type else None
+        return replaced_or_none(self.expected, scaling=self.scaling | keywords) if is_type else None
 
     def quotients(self, frequencies: Reals, first: int = 0) -> Iterator[float]:
         """Yield the quotient of frequencies and their estimates, from the pair that shows it best, from `first` on."""
@@ -151,17 +151,17 @@ MISTAKES = (
         round(s.scaling.get("original_max_position_embeddings", 0) * s.scaling.get("factor", 1)), *LENGTHS)),
     Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("yarn", beta_fast=x), lambda s: (1, 2, 4, 8, 16, 24, 48, 64, 96, 128)),
     Mistake(USUAL_NUMBER, "", lambda s, x: s.scaled("yarn", beta_slow=x), lambda s: (2, 4, 8, 16, 32)),
-    Mistake(USUAL_NUMBER, "", lambda s, x: changed(s.expected, base=x), lambda s: s.bases(is_usual=True)),
-    Mistake(USUAL_NUMBER, "", lambda s, x: changed(s.unscaled, base=x), lambda s: s.bases(is_usual=True)),
-    Mistake(USUAL_NUMBER, "", lambda s, x: None if s.scaling else changed(s.expected, scaling=x), lambda s: LLAMA3),
+    Mistake(USUAL_NUMBER, "", lambda s, x: replaced_or_none(s.expected, base=x), lambda s: s.bases(is_usual=True)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: replaced_or_none(s.unscaled, base=x), lambda s: s.bases(is_usual=True)),
+    Mistake(USUAL_NUMBER, "", lambda s, x: None if s.scaling else replaced_or_none(s.expected, scaling=x), lambda s: LLAMA3),
     Mistake(ONE_NUMBER, "the exponents are 2 i / {x}, expected 2 i / {dim}", lambda s, x: s.powers(x / 2), Situation.widths),
     Mistake(ONE_NUMBER, "the frequencies are divided by {x}, as by linear scaling",
             lambda s, x: s.explicit(s.expected.frequencies / x) if x > 1 else None,
             lambda s: s.quotients(s.expected.frequencies)),
     Mistake(ONE_NUMBER, "the frequencies are multiplied by {x}", lambda s, x: s.explicit(s.expected.frequencies * x),
             lambda s: (1 / x for x in s.quotients(s.expected.frequencies))),
-    Mistake(ONE_NUMBER, "", lambda s, x: changed(s.expected, base=x), lambda s: s.bases(is_usual=False)),
-    Mistake(ONE_NUMBER, "", lambda s, x: changed(s.unscaled, base=x), lambda s: s.bases(is_usual=False)),
+    Mistake(ONE_NUMBER, "", lambda s, x: replaced_or_none(s.expected, base=x), lambda s: s.bases(is_usual=False)),
+    Mistake(ONE_NUMBER, "", lambda s, x: replaced_or_none(s.unscaled, base=x), lambda s: s.bases(is_usual=False)),
 )
 
 ORIENTATIONS: tuple[Orientation, ...] = (
@@ -177,7 +177,7 @@ def candidates(estimate: Phases, expected: Rotary | None, head_dim: int, least: 
     proposed: list[tuple[int, Any, Any]] = [(FORMULA, rotary, None) for rotary in _formulas(estimate, head_dim)]
     if expected is not None:
         proposed.append((NOTHING, expected, ()))
-        s = Situation(expected, changed(expected, scaling=None) or expected, expected.scaling or {}, estimate)
+        s = Situation(expected, replaced_or_none(expected, scaling=None) or expected, expected.scaling or {}, estimate)
         count = expected.rotary_dim // 2
         words = {"type": s.scaling.get("rope_type", ""), "dim": 2 * count, "count": count, "last": count - 1}
         for mistake in MISTAKES:
@@ -201,7 +201,7 @@ def _formulas(estimate: Phases, head_dim: int) -> Iterator[Rotary | None]:
     for errors, least in ((4, match.TIGHT), *((errors, 2.0**-52) for errors, _ in match.FITTED_DIGITS)):
         base = blank.base if len(turning) == 1 else line.base(count, errors, least, BASES)
         if base is not None and (base in BASES or least < match.TIGHT):
-            yield changed(blank, base=base, frequency_scale=line.multiple(errors, least))
+            yield replaced_or_none(blank, base=base, frequency_scale=line.multiple(errors, least))
 
 
 def explicit(estimate: Phases, head_dim: int) -> Candidate:
@@ -210,7 +210,7 @@ def explicit(estimate: Phases, head_dim: int) -> Candidate:
     return Candidate(EVERY_FREQUENCY, [Rotary(head_dim, rotary_dim=2 * len(values), frequencies=values)], None)
 
 
-def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
+def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:
     """Return a rotation with other keywords, or None if they are invalid, such as longrope factors for another width."""
     try:
         return rotary.replace(**changes)

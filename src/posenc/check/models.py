@@ -12,12 +12,12 @@ import numpy as np
 from posenc import Rotary
 from posenc._rotary.model_config import look_up
 from posenc.check.functions import Rotation
-from posenc.check.match import Array, Reals, axes_of, float64_of, rounded, size_of
+from posenc.check.match import ALIKE, Array, Reals, axes_of, float64_of, rounded, size_of
 from posenc.check.mistakes import not_rotated
 from posenc.check.reading import array_of, number
 from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row
 from posenc.check.rotations import SOURCE, RotaryMatch, longest, matched, merged
-from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, moved, source_of, undisturbed
+from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, is_equal, moved, source_of, undisturbed
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
@@ -144,8 +144,10 @@ def _attentions(model: Model, config: Any, positions: Array | None) -> list[Atte
         except Exception:
             if rows == ROWS[-1] or positions is not None:
                 raise
-    result = []
+    result: list[Attention] = []
     for number_, part in enumerate(taken):
+        if any(all(map(is_equal, part.vectors, other.taken.vectors)) for other in result):
+            continue                    # an attention in two parts
         of_modules: list[Any] = [m.config for m in part.modules if getattr(m, "config", None) is not None]
         # those of diffusers do not describe the rotation
         of_modules = [c for c in of_modules if not type(c).__module__.startswith("diffusers.")]
@@ -209,8 +211,9 @@ def _rows(model: Model, attentions: Sequence[Attention], positions: Array | None
     """Return a row for each group of attentions that rotate alike."""
     groups: list[tuple[list[list[Place]], Any]] = []
     places = [[_place(attention, each, attentions) for each in _expected(attention, attentions)] for attention in attentions]
-    values_of = _values(model, [choices[0] for choices in places], positions)
-    for choices, values in zip(places, values_of, strict=True):
+    taken = _values(model, [choices[0] for choices in places], positions)
+    for choices in places:
+        values = taken[choices[0].attention.number]
         for other, others in groups:
             if _are_alike(choices[0], values, other[0][0], others):
                 other.append(choices)
@@ -252,6 +255,8 @@ def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
             part = {number: [(source, x[start : start + rows]) for source, x in vectors]}
             taken, result = model.run(rows, None, part, use_cache=True, **({} if cache is None else {model.cache: cache}))
             cache = getattr(result, model.cache)
+            if start and taken[number].vectors[1].shape[1] == rows:         # the model is no decoder
+                return (), label
             for index, what in ((0, "queries"), (1, "keys")):
                 parts = whole.vectors[index][:, start : start + rows], taken[number].vectors[index][:, -rows:]
                 wrong |= set() if place.sources[index] is None or close(*parts) else {what}
@@ -293,8 +298,7 @@ def _place(attention: Attention, expected: Expected, attentions: Sequence[Attent
     rotated = head_dim if rotary is None else rotary.rotary_dim
     sources: list[Source | None] = []
     for index, vectors in enumerate(taken.vectors):
-        earlier = [other.taken.vectors[1] for other in attentions[: attention.number]]
-        if index and any(other.shape == vectors.shape and bool((vectors == other).all()) for other in earlier):
+        if index and any(is_equal(vectors, other.taken.vectors[1]) for other in attentions if other.number < attention.number):
             sources.append(None)            # the keys of another layer
             continue
         source = source_of(vectors, taken.records, start, head_dim, rotated)
@@ -305,8 +309,8 @@ def _place(attention: Attention, expected: Expected, attentions: Sequence[Attent
     return Place(attention, expected, (sources[0], sources[1]), start, "" if rotary is not None else expected.reason)
 
 
-def _values(model: Model, places: Sequence[Place], positions: Array | None) -> list[Any]:
-    """Return rotated queries and keys of each attention, for the same random vectors."""
+def _values(model: Model, places: Sequence[Place], positions: Array | None) -> Any:
+    """Return rotated queries and keys by the number of the attention, for the same random vectors."""
     rows = ROWS[1] if positions is None else positions.shape[-1]
     items = {place.attention.number: _random(place, rows) for place in places}
     last = max((longest(place.attention.config) or 2**17 for place in places), default=2**17)
@@ -315,7 +319,7 @@ def _values(model: Model, places: Sequence[Place], positions: Array | None) -> l
             axes = max(axes_of(place.expected.rotary) for place in places)
             taken, _ = model.run(rows, on_axes(at, axes) if model.takes_positions else None, items)
             return taken
-    return [place.attention.taken for place in places]
+    return {place.attention.number: place.attention.taken for place in places}
 
 
 def _random(place: Place, rows: int) -> list[tuple[Source, Array]]:
@@ -374,8 +378,9 @@ class Measured(Rotation):
     def __init__(self, model: Model, place: Place, index: int, rotary: Rotary, positions: Array | None):
         self.model, self.place, self.index, self.positions = model, place, index, positions
         self.head_dim, self.axes = rotary.head_dim, axes_of(rotary)
-        self.is_free = model.takes_positions
         taken = place.attention.taken
+        # the keys may be those of a cache that has a row for each position
+        self.is_free = model.takes_positions and taken.vectors[0].shape[1] == taken.vectors[index].shape[1]
         self.width, self.dtype = taken.vectors[0].shape[-1], str(taken.vectors[0].dtype).removeprefix("torch.")
         self.length: float | None = None        # that of all results for x of length 1, if the model normalizes them
 
@@ -403,7 +408,8 @@ class Measured(Rotation):
             chosen = np.flatnonzero(turns == turn)
             padded = np.full((length, self.head_dim), OTHER, np.float32)
             padded[rows[chosen]] = x[chosen]
-            parts.append(self._run(padded, None, length)[rows[chosen]])
+            at = on_axes(np.arange(length), self.axes) if self.model.takes_positions else None
+            parts.append(self._run(padded, at, length)[rows[chosen]])
         order = np.concatenate([np.flatnonzero(turns == turn) for turn in range(turns.max() + 1)])
         return np.concatenate(parts)[np.argsort(order)]
 
@@ -412,7 +418,7 @@ class Measured(Rotation):
         both[self.index] = x
         items = [(source, vectors) for source, vectors in zip(self.place.sources, both, strict=True) if source is not None]
         taken, _ = self.model.run(rows, positions, {number: items}, number)
-        heads = array_of_tensor("x", taken[number].vectors[self.index][:, -rows:])
+        heads = array_of_tensor("x", taken[number].vectors[self.index][:, :rows])
         return heads[0, :, self.place.start : self.place.start + self.head_dim]
 
     def lengths(self) -> Reals:
@@ -442,8 +448,20 @@ def _ends(f: Measured, result: RotaryMatch, length: int | None) -> tuple[str, ..
     return (f"{end}; {SOURCE} max_position_embeddings {length:,}",)
 
 
+def _at_points(f: Measured, rotary: Rotary) -> RotaryMatch:
+    """Compare random vectors at given positions that differ between the axes."""
+    assert f.positions is not None
+    x = np.random.default_rng(3).normal(size=(f.positions.shape[-1], f.head_dim)).astype(np.float32)
+    y, = f.values(x, f.positions)
+    error = float(np.abs(y - rotary.rotate(x.copy(), f.positions)).max() / np.abs(x).max())
+    fault = f"{('queries', 'keys')[f.index]} differ from the expected ones by up to {error:.2g} of the largest element"
+    return RotaryMatch(rotary, error, "", () if error <= ALIKE * size_of(rotary) else (fault,))
+
+
 def _result(f: Measured, rotary: Rotary, source: str) -> tuple[RotaryMatch, str]:
     """Compare the queries or keys, and return a remark about a factor that is not part of the rotation."""
+    if f.positions is not None and f.positions.ndim == 2:
+        return _at_points(f, rotary), ""
     lengths, size, what = f.lengths(), abs(size_of(rotary)), ("queries", "keys")[f.index]
     factor, target, remark = float(np.median(lengths)), rotary, ""
     # the softmax scale may be part of the queries, or half of it of queries and keys
@@ -455,8 +473,9 @@ def _result(f: Measured, rotary: Rotary, source: str) -> tuple[RotaryMatch, str]
             break
     result, _ = matched(f, target, source, f.positions, any_order=True, computes_in=f.dtype)
     if result.faults and np.ptp(lengths) > 0.02 * factor:
-        f.length, remark = factor, f"the lengths of {what} are not those before the rotation, and were not compared"
-        target = rotary.replace(scale=rotary.scale * factor / size)
+        # a power of two, so that a cosine of 1 is exact; not 1, because values are rounded once more
+        f.length, remark = 0.5, f"the lengths of {what} are not those before the rotation, and were not compared"
+        target = rotary.replace(scale=rotary.scale * f.length / size)
         other, _ = matched(f, target, source, f.positions, any_order=True, computes_in=f.dtype)
         result = result if other.faults else other
     if result.rotary is not None and target is not rotary:

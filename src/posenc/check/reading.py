@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from posenc import Rotary
+from posenc._arguments import checks
 from posenc.check import match
 from posenc.check.match import Array, Reals, Waves, float64_of, size_of
 
@@ -53,7 +54,7 @@ def array_of(name: str, value: Any) -> tuple[Array, str]:
     if array.dtype.kind == "c":
         return array, "float32" if array.dtype.itemsize == 8 else "float64"
     dtype = "bfloat16" if array.dtype == np.uint16 else array.dtype.newbyteorder("=").name
-    if dtype not in match.FORMATS:
+    if dtype not in match.PRECISION:
         raise TypeError(f"{name} has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
     return array, dtype
 
@@ -62,7 +63,7 @@ def positions_of(positions: Any, rows: int | None = None) -> Array:
     """Return finite positions as an array of int64 or float64 with one dimension."""
     if hasattr(positions, "detach"):
         positions, _ = array_of("positions", positions.double())
-    array = np.asarray(Rotary(2).at(positions).positions)
+    array = np.asarray(checks.positions_of(positions))
     n = rows if rows is not None else max(1, array.shape[-1])
     if array.shape != (n,):
         raise ValueError(f"positions has shape {array.shape}, expected ({n},)")

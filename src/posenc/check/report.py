@@ -93,7 +93,7 @@ def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
 
 
 def guide(faults: Sequence[str]) -> str:
-    """Return the line of the guide that describes the first fault that it describes."""
+    """Return the guide's line for the first fault it covers."""
     line = next((line for fault in faults for line in GUIDE if fault.startswith(line)), "What to do about a fault")
     return f'see "{line} ..." in docs/check.md' if faults else ""
 

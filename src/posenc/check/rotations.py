@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 
 from posenc import Rotary
+from posenc._arguments import checks
+from posenc._rotary.model_config import LENGTHS, look_up
 from posenc.check import match, mistakes
 from posenc.check.evidence import Evidence, evidence_of
 from posenc.check.functions import Rotation, read_function, valid_positions
 from posenc.check.match import Arithmetic, Array, Candidate, Waves, difference, exact, size_of
-from posenc.check.mistakes import ORIENTATIONS, changed
+from posenc.check.mistakes import ORIENTATIONS, replaced_or_none
 from posenc.check.reading import Reading, pairs, read_arrays, spread
 
 SOURCE = "the configuration has"
@@ -120,7 +122,7 @@ def identify_rotary(
     ('base is 10000, the configuration has 500000',)
     """
     expected, source = expectation(expect)
-    size = None if head_dim is None else _integer("head_dim", head_dim, 2)
+    size = None if head_dim is None else checks.integer("head_dim", head_dim, 2)
     if size is not None and size % 2:
         raise ValueError(f"head_dim is {size}, expected an even number")
     if expected is not None and size not in (None, expected.head_dim):
@@ -183,12 +185,10 @@ def assert_rotary(
     expected, source = expectation(expect)
     if expected is None:
         raise TypeError(f"expect is None, expected {EXPECTED}")
-    if isinstance(largest_error, bool) or not isinstance(largest_error, (int, float)):
-        raise TypeError(f"largest_error is {largest_error!r} of type {type(largest_error).__name__}, expected a number")
-    if not 0 < largest_error < math.inf:
-        raise ValueError(f"largest_error is {largest_error!r}, expected a positive number")
+    largest_error = checks.positive("largest_error", largest_error)
     if up_to is not None:
-        last_position = _integer("up_to", up_to, 1)
+        last_position = checks.integer("up_to", up_to, 1)
+        checks.check_domain((last_position,), name="up_to")
     else:
         lengths = valid_positions(expected), longest(expect) if source == SOURCE else None
         last_position = min(filter(None, lengths), default=LAST + 1) - 1
@@ -205,25 +205,10 @@ def assert_rotary(
                                      f"more than largest_error, {largest_error:g}")
 
 
-def _integer(name: str, value: SupportsIndex, lowest: int) -> int:
-    """Return an integer argument, or raise an error that names the argument."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected an integer")
-    if not lowest <= value.__index__() < 2**63:
-        raise ValueError(f"{name} is {value}, expected at least {lowest}, and at most 2**63 - 1")
-    return value.__index__()
-
-
-def entry_of(config: Any, name: str) -> Any:
-    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
-
-
 def longest(config: Any) -> int | None:
     """Return the number of positions that a configuration states, or None."""
-    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
-        if isinstance(value := entry_of(config, name), int) and value > 0:
-            return value
-    return None
+    value = look_up(config, *LENGTHS)
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def expectation(expect: Any) -> tuple[Rotary | None, str]:
@@ -243,8 +228,7 @@ def matched(
     any_order: bool = True, computes_in: str = "",
 ) -> tuple[RotaryMatch, list[Reading]]:
     """Return the match of a rotation, and its readings; tables may be rounded to the dtype in which a model computes."""
-    if not isinstance(any_order, bool):
-        raise TypeError(f"any_order is {any_order!r} of type {type(any_order).__name__}, expected a bool")
+    checks.boolean("any_order", any_order)
     if isinstance(rotation, type):
         raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies, a function or a module")
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
@@ -317,7 +301,7 @@ def judged(
         reason = "; ".join(filter(None, (result.reason, *reading.remarks)))
         results.append(result._replace(faults=(*faults, *of_width, *result.faults), reason=reason))
     result = min(results, key=lambda result: (result.rotary is None, len(result.faults)))
-    rotary = None if axes is None or result.rotary is None else changed(result.rotary, axes=axes)
+    rotary = None if axes is None or result.rotary is None else replaced_or_none(result.rotary, axes=axes)
     if axes is None or rotary is None:
         return result
     mixed = np.arange(16) * np.arange(1, 1 + max(axes) + 1)[:, None] % 61
@@ -336,7 +320,7 @@ def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple
         yield expected, ()
         return
     changes: dict[str, Any] = {"rotary_dim": 2 * count, "head_dim": max(expected.head_dim, 2 * count)}
-    widths = (changed(expected, **changes, **more) for more in ({}, {"scaling": None}, {"frequencies": None}))
+    widths = (replaced_or_none(expected, **changes, **more) for more in ({}, {"scaling": None}, {"frequencies": None}))
     if (rotary := next(filter(None, widths), None)) is not None:
         yield rotary, (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
     if count < (pair_count := expected.rotary_dim // 2):

@@ -303,6 +303,10 @@ def moved(vectors: Tensor) -> Array:
     return (~is_still).any(1).any(0).cpu().numpy()
 
 
+def is_equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.equal(a, b)
+
+
 def close(a: Tensor, b: Tensor) -> bool:
     """Return whether the first heads have equal vectors, up to rounding errors."""
     if a.shape[1:] != b.shape[1:]:
