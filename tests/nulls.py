@@ -58,23 +58,20 @@ def from_spark(spark, encode, **_):
         positions.mapInArrow(encode, "position long, encoding array<float>").count()
 
 
-def from_sklearn(pd, features, **_):
-    x = pd.DataFrame({"hour": pd.Series(POSITIONS, dtype="Int64").mask(NULL), "day": 0, "wind": 0.5})
-    with refused():
-        features.fit_transform(x)
-
-
-def from_timestamps(pl, pd, microseconds, calendar, **_):
+def from_timestamps(posenc, pl, pd, microseconds, features, **_):
     times = POSITIONS.astype("datetime64[us]")
     times[NULL] = "NaT"
     for column in (times, pd.Series(times), pd.Series(times).dt.tz_localize("UTC")):
         with refused():
-            calendar.encode(microseconds(column))
+            posenc.encode(microseconds(column), 64)
     with refused():
-        calendar.encode(pl.Series(times).dt.epoch("us"))
+        posenc.encode(pl.Series(times).dt.epoch("us"), 64)
     for column in (times, pd.Series(times), pl.Series(times)):
         with pytest.raises(TypeError, match=r"(?i)positions .*datetime"):
-            calendar.encode(column)
+            posenc.encode(column, 64)
+    x = pd.DataFrame({"hour": pd.Series(POSITIONS, dtype="Int64").mask(NULL), "day": 0, "wind": 0.5})
+    with refused():
+        features.fit_transform(x)
 
 
 def from_datasets(datasets, tokens, add_encodings, encoding, **_):
