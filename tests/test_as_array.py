@@ -145,6 +145,19 @@ def test_real_columns_are_not_converted_to_lists(make, monkeypatch):
         assert_same_bits(posenc.encode(make(values), 8), posenc.encode(np.array(values), 8))
 
 
+def test_nanoarrow():
+    nanoarrow = pytest.importorskip("nanoarrow")
+    assert_same_bits(posenc.encode(nanoarrow.Array(LARGE, nanoarrow.int64()), 8), posenc.encode(np.array(LARGE), 8))
+    with pytest.raises(ValueError, match="positions has 1 null among 3 values"):
+        posenc.encode(nanoarrow.Array([1, None, 3], nanoarrow.int64()), 8)
+
+
+@pytest.mark.parametrize("make", [pa.array, pl.Series, list, pd.Series])
+def test_lists_of_several_lengths_are_refused(make):
+    with pytest.raises((TypeError, ValueError), match=r"for sequences of several lengths, see posenc\.positions_from_lengths"):
+        posenc.encode(make([[0, 1, 2], [0]]), 8)
+
+
 def test_boolean_masks_with_nulls_are_refused():
     for mask in (pd.array([True, None], "boolean"), pl.Series([True, None]), pa.array([True, None])):
         with pytest.raises(ValueError, match="mask has 1 null"):

@@ -213,18 +213,19 @@ generate 5 5 -o a.npy --preset wisper                   wisper | whisper
 generate 1.5 8 -o a.npy                                 N | 1.5
 generate 1e999999999 8 -o a.npy                         N | 1e999999999
 generate 8 -5 -o a.npy                                  D | -5
-generate 8 99999999 -o a.npy                            d_model
-generate 8 8 -o a.npz                                   path | .npy
-generate 8 8 -o a.npy --key pe                          key
+generate 8 99999999 -o a.npy                            D is 99999999
+generate 8 8 -o a.npz                                   FILE is | .npy
+generate 8 8 -o a.npy --key pe                          --key is 'pe', but --key does not apply
 generate 8 8 -o - --key pe                              --key
 generate 8 8 -o - --json                                --json
 generate 8 8 -o a.npy --step 0                          --step
 generate 8 8 -o a.npy --start 9223372036854775803       positions
-generate 8 8 -o a.npy --threads 0                       threads
-generate 8 8 -o a.npy --base=-1                         base
-generate 8 8 -o a.npy --frequencies 1,2                 frequencies
-generate 8 8 -o a.npy --spacing endpoint --shift 2      spacing | shift
-generate 7 7 -o a.npy --odd error                       d_model
+generate 8 8 -o a.npy --threads 0                       --threads is 0
+generate 8 8 -o a.npy --base=-1                         --base is -1.0
+generate 8 8 -o a.npy --frequencies 1,2                 --frequencies has
+generate 8 8 -o a.npy --spacing endpoint --shift 2      --spacing and --shift are both given
+generate 7 7 -o a.npy --odd error                       D is 7, expected an even number with --odd error
+plot -o a.png --dimensions 3                            --dimensions is given with --kind heatmap
 verify pe.npy --samples 0                               --samples
 verify pe.npy --base 0                                  base
 bench --threads 0                                       --threads

@@ -195,7 +195,7 @@ def test_padding_at_minus_one_does_not_affect_position_zero(isa, dtype):
         assert_same_bits(added[row][tokens], posenc.add_to(x[row][tokens].copy()))
 
 
-LENGTH_LISTS = [[], [0], [4], [3, 0, 2, 5], [0, 0, 1], np.random.default_rng(1).integers(0, 40, 50)]
+LENGTH_LISTS = [[], [0], [4], [3, 0, 2, 5], [0, 0, 1, 0], [0, 0, 0], [0, 7], np.random.default_rng(1).integers(0, 40, 50)]
 
 
 @pytest.mark.parametrize("lengths", LENGTH_LISTS, ids=len)
@@ -216,6 +216,12 @@ def test_positions_of_lengths(lengths):
         assert_same_bits(packed, np.concatenate(each))
 
 
+@pytest.mark.parametrize("cu_seqlens", [[0, 3, 5], [0, 0, 1], np.array([0, 4, 4, 9], np.int32)], ids=str)
+def test_cumulative_lengths_are_refused(cu_seqlens):
+    with pytest.raises(ValueError, match=r"lengths begins with 0, never decreases .* pass numpy\.diff\(lengths\)"):
+        posenc.positions_from_lengths(cu_seqlens)
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 50])
 def test_positions_of_segments(n):
     ids = np.random.default_rng(n).integers(0, 3, (2, 6, n)).astype(np.int16)
@@ -233,6 +239,8 @@ def test_positions_of_segments(n):
 def test_arguments_may_be_tensors():
     torch = pytest.importorskip("torch")
     mask = torch.tensor([[False, True, True], [True, True, False]])
+    with pytest.raises(TypeError, match=r"mask is of type Tensor, .* pass mask\.bool\(\)"):
+        posenc.positions_from_mask(mask.bfloat16())
     for tensor in (mask, mask.int(), mask.float()):
         assert_positions(posenc.positions_from_mask(tensor, start=torch.tensor([5, 9])), [[-1, 5, 6], [9, 10, -1]])
     assert_positions(posenc.positions_from_segments(mask.int(), padding_segment=0), [[-1, 0, 1], [0, 1, -1]])

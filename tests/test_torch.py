@@ -310,6 +310,19 @@ def test_the_cache_of_conventions():
         assert_bits(posenc.torch.add_to(torch.zeros(3, 8), scale=scale), posenc.encode(3, 8, scale=value))
 
 
+@pytest.mark.parametrize("call, name", [
+    (posenc.add_to, "x"), (lambda x: posenc.encode(3, 4, out=x), "out"), (posenc.Rotary(4).rotate, "x"),
+    (lambda x: posenc.add_to(x.numpy(), encoding=posenc.Encoding(4).replace(base=x)), "base"),
+], ids=["add_to", "out", "rotate", "base"])
+def test_errors_of_posenc_name_the_functions_for_tensors_and_print_no_values(call, name):
+    with pytest.raises(TypeError, match=f"^{name} is of type Tensor, expected") as error:
+        call(torch.full((3, 4), 0.125))
+    assert "0.125" not in str(error.value)
+    assert name == "base" or "posenc.torch.add_to, encode and rotate accept tensors" in str(error.value)
+    with pytest.raises(TypeError, match=r"keyword argument 'device'; posenc\.torch\.encode and posenc\.torch\.grid accept it"):
+        posenc.encode(3, 4, device="cpu")
+
+
 # A call, its error, and a fragment of the message.  test_mistakes.py tries every argument with values that are not tensors.
 MISTAKES = """
 posenc.torch.add_to(torch.ones(()))                              ValueError  (..., n, d_model)
@@ -506,12 +519,104 @@ def test_tables_of_the_notebooks():
     assert_prints(module(torch.zeros(10, 3, 8))[:, 2].numpy(), PER_COLUMN_8)
 
 
+# ---- outputs, nested tensors and other devices --------------------------------------------------------------------------
+
+
+def test_out(dtype):
+    positions, out = torch.tensor([[3, 1], [4, 1]]), torch.zeros(2, 2, 6, dtype=NAMES[dtype])
+    memory = torch.zeros(2, 4, 6, dtype=NAMES[dtype])
+    for target in (out, memory[:, ::2]):
+        assert posenc.torch.encode(positions, 6, out=target) is target
+        assert_bits(target, posenc.encode(positions.numpy(), 6, dtype=dtype))
+        x = embeddings(2, 2, 6, dtype=NAMES[dtype])
+        assert posenc.torch.add_to(x, positions, out=target, x_scale=0.3) is target
+        assert torch.equal(x, embeddings(2, 2, 6, dtype=NAMES[dtype]))
+        assert torch.equal(target, posenc.torch.add_to(x, positions, x_scale=0.3))
+    assert (memory[:, 1::2] == 0).all()
+    for function in (lambda x, out: posenc.torch.encode(2, 6, out=out[0]), lambda x, out: posenc.torch.add_to(x, out=out)):
+        result = function(x, out.zero_()).clone()
+        assert torch.equal(torch.compile(function, fullgraph=True, backend="aot_eager")(x, out.zero_()), result)
+        assert torch.equal(out if out.shape == result.shape else out[0], result)
+
+
+@pytest.mark.parametrize("wrong", [
+    torch.ones(3, 4), torch.ones(2, 4, dtype=torch.float64), torch.ones(2, 4, device="meta"), np.ones((2, 4), np.float32),
+    torch.ones(1, 4).expand(2, 4),
+], ids=["shape", "dtype", "device", "array", "overlap"])
+def test_wrong_out(wrong):
+    for call in (lambda: posenc.torch.encode(2, 4, out=wrong, dtype=torch.float32, device="cpu"),
+                 lambda: posenc.torch.add_to(torch.ones(2, 4), out=wrong)):
+        with pytest.raises((TypeError, ValueError, RuntimeError), match=r"out|written"):
+            call()
+    assert wrong.is_meta if getattr(wrong, "is_meta", False) else (wrong == 1).all()
+
+
+LENGTHS = [4, 0, 2, 5]
+
+
+def nested(*shape, dtype=torch.float32):
+    return torch.nested.nested_tensor([embeddings(n, *shape, dtype=dtype) for n in LENGTHS], layout=torch.jagged)
+
+
+def test_nested_tensors(dtype):
+    """Positions begin again at each sequence, with the bits of each sequence alone, also in graphs and derivatives."""
+    module, x = PositionalEncoding(6, x_scale=2.0, max_len=9), nested(6, dtype=NAMES[dtype]).requires_grad_()
+    for function in (module, torch.compile(module, backend="aot_eager", fullgraph=True)):
+        y = function(x)
+        assert all(torch.equal(a, module(b)) for a, b in zip(y.unbind(), x.unbind(), strict=True))
+        (grad,) = torch.autograd.grad(y.values().sum(), x)
+        assert (grad.values() == 2).all()
+    step = module(x, start=3)
+    assert all(torch.equal(a, module(b, start=3)) for a, b in zip(step.unbind(), x.unbind(), strict=True))
+    with pytest.raises(RuntimeError, match="x is nested and requires grad"):
+        posenc.torch.add_to(x)
+    x = x.detach()
+    expected = [posenc.torch.add_to(part.clone()) for part in x.unbind()]
+    assert posenc.torch.add_to(x) is x and all(map(torch.equal, x.unbind(), expected))
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda x: PositionalEncoding(6)(x, positions=torch.arange(11)), "positions is given with a nested x"),
+    (lambda x: PositionalEncoding(6)(x.transpose(1, 2)), "without gaps"),
+    (lambda x: posenc.torch.add_to(torch.nested.narrow(torch.ones(2, 5, 6), 1, torch.tensor([0, 1]), torch.tensor([2, 3]),
+                                                       layout=torch.jagged)), r"x\.contiguous\(\) removes gaps"),
+    (PositionalEncoding(7), r"expected \(\.\.\., n, 7\)"),
+    (lambda x: PositionalEncoding(6)(torch.ones(2, 3, 6), positions=nested().long()), "positions is a nested tensor"),
+])
+def test_nested_tensors_that_are_refused(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(nested(6))
+
+
+def test_another_device():
+    """Tables stay on the device: only results are copied to the CPU, here by the test."""
+    fake_device = pytest.importorskip("fake_device")
+    x, ids = embeddings(2, 5, 6), torch.tensor([[0, 1, 2, -1, -1], [0, 1, 2, 3, 40]])
+    for module in (PositionalEncoding(6, padding_idx=-1), PositionalEncoding(6, padding_idx=-1, max_len=50)):
+        for positions in (None, ids, ids.numpy(), ids[0], ids.to("fake")):
+            expected = module(x, positions=positions.cpu() if isinstance(positions, torch.Tensor) else positions)
+            fake_device.COPIES.clear()
+            y = module(x.to("fake"), positions=positions)
+            assert y.device.type == "fake" and torch.equal(y.cpu(), expected)
+            assert fake_device.COPIES == [(2, 5, 6)]
+    assert torch.equal(module(x.to("fake"), positions=ids.to("fake") + 2**40).cpu().isnan(), torch.full(x.shape, True))
+    mask, lengths = torch.tensor([[1, 1], [0, 1]]).to("fake"), torch.tensor([2, 1]).to("fake")
+    for result, expected in (
+        (posenc.torch.positions_from_mask(mask, padding_idx=0, start=lengths), [[2, 3], [0, 1]]),
+        (posenc.torch.positions_from_lengths(lengths, start=lengths), [2, 3, 1]),
+        (posenc.torch.points(lengths[:, None], 2), posenc.points([[2], [1]], 2).tolist()),
+        (posenc.torch.grid((2,), 2, device="fake", dtype=torch.float64), posenc.grid((2,), 2, dtype="float64").tolist()),
+        (posenc.torch.encode(lengths, 2, out=torch.zeros(2, 2).to("fake")), posenc.encode([2, 1], 2).tolist()),
+    ):
+        assert result.device.type == "fake" and result.cpu().tolist() == expected
+
+
 # ---- checkpoints and a trained model ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", [(5000, 1, 64), (1, 5000, 64), (5000, 64)], ids=str)
-@pytest.mark.parametrize("key", ["pe", "pos_encoding"])
+@pytest.mark.parametrize("key", ["pe", "pos_encoding", "pos_table"])
 def test_old_checkpoints(key, shape, dtype):
     frequencies = torch.exp(torch.arange(0, 64, 2) * (-math.log(10000.0) / 64))         # as in PyTorch's tutorials
     angles = torch.arange(5000)[:, None] * frequencies
@@ -534,6 +639,7 @@ OTHER_TABLES = {
     "sequence first": (posenc.torch.encode(100, 64)[:, None], r"has shape \(100, 1, 64\), .* but batch_first is True"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
     "meta": (torch.zeros(100, 32, device="meta"), "has shape"),
+    "scalar": (torch.tensor(1.0), r"has shape \(1,\), expected \(max_len, 64\)"),
     "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating-point tensor"),
 }
 
@@ -610,7 +716,7 @@ def test_compiles(backend):
         for n, start in ((5, 0), (9, 3), (30, 0), (3, 10**12)):
             x = embeddings(n, 4, 6) if options.get("batch_first") is False else embeddings(4, n, 6)
             assert torch.equal(compiled(x, start=start), module(x, start=start))
-            positions = torch.arange(n) * 3
+            positions = torch.arange(n) * 3 % options.get("max_len", 99) - 1
             assert torch.equal(compiled(x, positions=positions), module(x, positions=positions))
 
 
@@ -675,6 +781,41 @@ def test_conventions_that_a_graph_cannot_contain():
         module = Functional(**convention)
         compiled = torch.compile(module, dynamic=True, backend="aot_eager")
         assert torch.equal(compiled(torch.ones(3, 4)), module(torch.ones(3, 4)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchscript(tmp_path):
+    """A traced module has rows for each length, even if it had a shorter table; without a table, tracing is refused."""
+    short, x = torch.zeros(2, 1, 16), embeddings(2, 50, 16)
+    for module in (PositionalEncoding(16), nn.Sequential(PositionalEncoding(16)), PositionalTable(16)):
+        module(short)
+        for call in (partial(torch.jit.trace, module, short), partial(torch.jit.script, module),
+                     partial(torch.onnx.export, module, (short,), tmp_path / "pe.onnx", dynamo=False)):
+            with pytest.raises(RuntimeError, match=r"torch\.export"):
+                call()
+    for module in (PositionalEncoding(16, max_len=50), PositionalEncoding(16, max_len=50, batch_first=False)):
+        traced = torch.jit.trace(module, short)
+        assert torch.equal(traced(x), module(x))
+        with pytest.raises(RuntimeError, match="size of tensor"):
+            traced(torch.zeros(60, 60, 16))
+    assert torch.jit.trace(PositionalEncoding(16, max_len=1), short)(x[:, :2])[:, 1].isnan().all()
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+@pytest.mark.filterwarnings("ignore")
+def test_positions_in_onnx_and_exported_programs(dynamo, tmp_path):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    module = PositionalEncoding(8, max_len=20, padding_idx=-1).eval()
+    x, positions = embeddings(2, 5, 8), torch.tensor([[-1, -1, 0, 1, 2], [19, 7, 3, 1, 0]])
+    expected = module(x, positions=positions)
+    torch.onnx.export(module, (x, 0, positions), tmp_path / "pe.onnx", dynamo=dynamo, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "pe.onnx")
+    inputs = {value.name: positions.numpy() if "int" in value.type else x.numpy() for value in session.get_inputs()}
+    assert_same_bits(session.run(None, inputs)[0], expected.numpy())
+    program = torch.export.export(module, (x,), {"positions": positions}).module()
+    assert torch.equal(program(x, positions=positions), expected)
+    assert program(x, positions=positions + 20).isnan().all(-1).tolist() == [[False, False, True, True, True], [True] * 5]
 
 
 @pytest.mark.parametrize("max_len", [None, 64])

@@ -280,6 +280,68 @@ def test_embedding_warns_of_positions_that_need_a_length(scaling, name):
     RotaryEmbedding(config, length=65)(X, torch.tensor([[64]]))
 
 
+@pytest.mark.parametrize("rotary", [PLAIN, AXES], ids=["plain", "axes"])
+def test_nested_positions(rotary):
+    lengths = [4, 0, 3]
+    x = torch.nested.nested_tensor([normal(n, 16) for n in lengths], layout=torch.jagged)
+    positions = torch.nested.nested_tensor([torch.arange(n) + 9 for n in lengths], layout=torch.jagged)
+    for max_len in (None, 99):
+        module = RotaryEmbedding(rotary, max_len=max_len)
+        for tables, start in ((module(x), 0), (module(X, positions), 9)):
+            for parts in zip(*(table.unbind() for table in tables), lengths, strict=True):
+                assert same(parts[:2], [table[0] for table in module(X, start + np.arange(parts[2])[None])])
+
+
+def test_tables_grow_on_another_device(monkeypatch):
+    """The table has the largest power of two of positions that a call needed; a call copies nothing to the CPU."""
+    fake_device = pytest.importorskip("fake_device")
+    x, modules = torch.zeros(1), (RotaryEmbedding(PLAIN), RotaryEmbedding(AXES), RotaryEmbedding(PLAIN, dtype=torch.bfloat16))
+    for module in modules:
+        for highest, rows in ((0, 1), (8, 16), (3, 16), (900, 1024)):
+            ids = torch.tensor([[highest, 0]])
+            expected = module(x, ids)
+            for positions in (ids, ids.to("fake"), ids.to("fake", torch.uint8) if highest < 256 else ids.numpy()):
+                fake_device.COPIES.clear()
+                tables = module(x.to("fake"), positions)
+                assert not fake_device.COPIES and tables[0].device.type == "fake"
+                assert same([table.cpu() for table in tables], expected)
+            assert {len(table) - 2 for key, table in module._tables.items() if key[0] != torch.int64} == {rows}
+        for positions in (torch.tensor([[2**40, -1]]), torch.tensor([[0.5]])):       # computed on the CPU
+            assert same([table.cpu() for table in module(x.to("fake"), positions.to("fake"))], module(x, positions))
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        arguments = torch.zeros(1, device="cuda"), torch.zeros(1, 5, dtype=torch.int64, device="cuda")
+        with pytest.raises(RuntimeError, match="max_len is None, expected a length, because a graph on cuda"):
+            RotaryEmbedding(PLAIN)(*arguments)
+
+
+CHECKPOINTS = {
+    "inv_freq": lambda cos, sin, frequencies: frequencies.float(), "original_inv_freq": lambda cos, sin, f: f.bfloat16(),
+    "freqs": lambda cos, sin, frequencies: frequencies, "freqs_cis": lambda cos, sin, f: torch.complex(cos, sin),
+    "freqs_cos": lambda cos, sin, f: cos, "freqs_sin": lambda cos, sin, f: sin.half(),
+    "cos_cached": lambda cos, sin, f: torch.cat((cos, cos), -1)[None, None], "sin_cached": lambda cos, sin, f: sin[:, None],
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_checkpoints_of_other_modules(name):
+    """Usual buffers are compared, not loaded; another base is refused."""
+    for base, module in ((base, RotaryEmbedding(Rotary(12, base=500.0))) for base in (500.0, 700.0)):
+        frequencies = base ** (-torch.arange(6, dtype=torch.float64) / 6)
+        angles = torch.arange(2000)[:, None] * frequencies
+        state = {f"layer.{name}": CHECKPOINTS[name](angles.cos().float(), angles.sin().float(), frequencies)}
+        model = torch.nn.ModuleDict({"layer": module})
+        if base == 500:
+            model.load_state_dict(state, strict=True)
+        else:
+            with pytest.raises(RuntimeError, match=rf"layer\.{name} does not match Rotary\(12, base=500\.0\): row"):
+                model.load_state_dict(state, strict=False)
+        with pytest.raises(RuntimeError, match=rf"{name} has (shape|dtype)"):
+            model.load_state_dict({f"layer.{name}": torch.zeros(3, 5)})
+    nested = RotaryEmbedding(NESTED)
+    frequencies = nested.rotary("full_attention").frequencies
+    nested.load_state_dict({"full_attention_inv_freq": torch.from_numpy(frequencies.copy()).float()})
+
+
 # ---- RotaryEmbedding with tables on a device ----------------------------------------------------------------------------
 
 

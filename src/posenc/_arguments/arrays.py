@@ -16,6 +16,7 @@ AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 Positions: TypeAlias = SupportsIndex | range | ArrayLike
 _FLOATS = re.compile(r"(torch\.|half)?(float|double)\d*(\[pyarrow\])?", re.IGNORECASE)       # dtypes of columns and tensors
+SEVERAL_LENGTHS = "; for sequences of several lengths, see posenc.positions_from_lengths"
 
 # ---- dtypes ---------------------------------------------------------------------------------------------------------
 
@@ -90,12 +91,16 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
     if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an array or a list of numbers, without a mask")
+    if hasattr(value, "to_pylist") and not hasattr(value, "__array__"):         # nanoarrow
+        value = value.to_pylist()
     only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
         kind = ValueError if isinstance(error, ValueError) else TypeError
-        raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+        hint = f"; pass {name}{'.bool()' if name == 'mask' else '.double()'}" if "BFloat16" in str(error) else ""
+        hint = SEVERAL_LENGTHS if "inhomogeneous" in str(error) else hint
+        raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}{hint}") from None
     if array.dtype.kind in "mM":
         if times:
             return array

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments.arrays import DTYPES, as_array, columns, widened
+from posenc._arguments.arrays import DTYPES, SEVERAL_LENGTHS, as_array, columns, widened
 
 SECOND = 10**18                         # attoseconds
 UNITS = {"W": 604_800 * SECOND, "D": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND,
@@ -39,6 +39,8 @@ PARAMETERS = ("positions", "dtype", "threads", "out", "x_scale", "chunk_rows", "
 def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
     """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
     for name in names:
+        if name == "device":
+            raise TypeError("unexpected keyword argument 'device'; posenc.torch.encode and posenc.torch.grid accept it")
         if name not in valid_names:
             similar = get_close_matches(name, (*valid_names, *PARAMETERS), 1)
             matches = [SYNONYMS[name]] if SYNONYMS.get(name) in valid_names else [x for x in similar if x != name]
@@ -51,7 +53,10 @@ def both_given(first: str, second: str) -> ValueError:
 
 
 def wrong_type(name: str, value: Any, expected: str) -> TypeError:
-    return TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {expected}")
+    is_array, is_tensor = getattr(value, "shape", ()) != (), type(value).__module__.partition(".")[0] == "torch"
+    if is_tensor and expected == "a numpy.ndarray":
+        expected += "; posenc.torch.add_to, encode and rotate accept tensors"
+    return TypeError(f"{name} is {'' if is_array else f'{shown(value)} '}of type {type(value).__name__}, expected {expected}")
 
 
 def shown(value: Any) -> str:
@@ -222,6 +227,8 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         objects = [p for p in array.flat if not isinstance(p, (int, float))] if kind == "O" else []
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
         expected = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
+        if objects and hasattr(objects[0], "__len__") and not isinstance(objects[0], str):
+            expected += SEVERAL_LENGTHS
         raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {expected}")
     for column, converted in columns(positions, array) or [(original, array)]:    # columns of different dtypes become float64
         dtype = np.asarray(column).dtype.str[1:]
@@ -276,6 +283,12 @@ def check_domain(positions: Iterable[int | float | Fraction], offset: float = 0.
             with_offset = f" with position_offset {offset}" if is_inside else ""
             value = shown(p) if isinstance(p, int) else float(p)
             raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
+
+
+def int64_of(positions: range) -> NDArray[np.int64]:
+    """Return the positions of a range in the domain; products and sums of uint64 wrap around as those of int64."""
+    start, step = (np.uint64(number % 2**64) for number in (positions.start, positions.step))
+    return (np.arange(len(positions), dtype=np.uint64) * step + start).view(np.int64)
 
 
 def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:

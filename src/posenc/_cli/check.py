@@ -106,11 +106,11 @@ def check(args: argparse.Namespace) -> int:
 
 def expected_rotations(path: str) -> dict[str | None, Rotary]:
     """Return the rotation of each layer type in a configuration; raise a ValueError if the configuration describes none."""
-    with explaining(f"{path}: expected CONFIG to be a model's configuration, a JSON object"):
-        with open(path, "rb") as file:
-            config = json.load(file)
+    with explaining(f"{path}: expected a model's configuration, a JSON object"), open(path, "rb") as file:
+        config = json.load(file)
         if not isinstance(config, dict):
             raise ValueError(f"not a {type(config).__name__}")
+    with explaining(path):
         return {name: Rotary.from_config(config, name) for name in Rotary.layer_types(config)}
 
 

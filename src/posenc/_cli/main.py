@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import re
 import signal
 import sys
 import threading
@@ -23,7 +24,7 @@ from posenc._cli.options import FAILED, OK, report
 from posenc._files.formats import is_url
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
-DOCUMENTATION = "documentation: docs/cli.md and docs/conventions.md; in Python, help(posenc.Encoding)"
+DOCUMENTATION = "documentation: in Python, help(posenc.Encoding)"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,6 +91,18 @@ def info(args: argparse.Namespace) -> int:
     return OK
 
 
+def with_options(message: str, given: dict[str, Any]) -> str:
+    """Replace the names of parameters in an error by those of the options that set them."""
+    options = {name: f"--{name.replace('_', '-')}" for name in given} | {"name": "--preset", "path": "FILE"}
+    if "n" in given:
+        options["d_model"] = "D"
+    names = "|".join(options)
+    message = re.sub(r"(?<=with )(\w+)='(\w+)'", r"--\1 \2", message)
+    subject = rf"(?<![\w'\"-])({names})(?=( and \w+)? (is|are|has|to be|does)\b)|(?<= and )({names})(?= (is|are)\b)"
+    message = re.sub(subject, lambda match: options[match[1] or match[4]], message)
+    return message.replace("expected None, because", "but").replace("posenc.presets()", "the names that posenc presets lists")
+
+
 def exit_on_signals() -> None:
     """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep handlers of the host program."""
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
@@ -116,7 +129,7 @@ def run(argv: Sequence[str] | None) -> int:
     except OSError as error:
         return print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
     except (TypeError, ValueError, ImportError, MemoryError) as error:
-        return print_error(error)
+        return print_error(with_options(str(error), vars(args)))
     except Exception as error:          # a library that accesses URLs may raise its own exceptions
         url = getattr(args, "output", getattr(args, "file", None))
         if not is_url(url):

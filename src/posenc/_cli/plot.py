@@ -41,6 +41,8 @@ def plot(args: argparse.Namespace) -> int:
 
     if suffix_of(args.output) not in PICTURES:
         raise ValueError(f"--output is {args.output!r}, expected a name with the suffix {', '.join(PICTURES)}")
+    if args.dimensions and args.kind != "waves":
+        raise ValueError(f"--dimensions is given with --kind {args.kind}, expected --kind waves")
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     positions, encoding = options.positions_of(args, args.positions), options.selected_encoding(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure

@@ -142,6 +142,7 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     ----------
     lengths : array_like of int, shape (sequences,)
         The number of tokens in each sequence, at least 0.  For FlashAttention's ``cu_seqlens``, pass ``np.diff(cu_seqlens)``.
+        Three or more lengths that begin with 0 and never decrease are refused, because they may be ``cu_seqlens``.
     start : int or array_like of int, shape (sequences,), optional
         The position of the first token of each sequence, by default 0.
 
@@ -172,6 +173,9 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
         raise ValueError(f"lengths has shape {lengths.shape}, expected one dimension")
     if (lengths < 0).any():
         raise ValueError(f"lengths has {lengths[lengths < 0][0]}, expected at least 0")
+    if len(lengths) > 2 and lengths[0] == 0 < lengths[-1] and (lengths[1:] >= lengths[:-1]).all():
+        raise ValueError(f"lengths begins with 0, never decreases and ends with {lengths[-1]}, like cumulative lengths; pass "
+                         "numpy.diff(lengths), or, if they are lengths, leave out the empty sequences at the beginning")
     start = _starts(start, lengths.shape, lengths)
     total = sum(lengths.tolist())
     if total >= 2**60:

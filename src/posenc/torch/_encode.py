@@ -1,4 +1,4 @@
-"""The functions encode and add_to, and their operators posenc::encode and posenc::add.
+"""The functions that return encodings or positions as tensors, and the operators posenc::encode and posenc::add.
 
 The operators take an `Encoding` as text, so that an exported graph is complete.  Eager calls do not use them.
 """
@@ -6,26 +6,27 @@ The operators take an `Encoding` as text, so that an exported graph is complete.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat, SupportsIndex, Unpack
 
-import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
+import posenc
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc._arguments.specification import Convention
+from posenc._axes.grid_and_points import Shape, Width
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, cached_encoding, check_encoding
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._tensor_arguments import specification_of, text_of
 
 
 def encode(
-    positions: Positions | Tensor, d_model: SupportsIndex | Encoding, *, dtype: torch.dtype = torch.float32,
-    device: torch.device | str | int | None = None, **convention: Unpack[Convention],
+    positions: Positions | Tensor, d_model: SupportsIndex | Encoding, *, dtype: torch.dtype | None = None,
+    out: Tensor | None = None, device: torch.device | str | int | None = None, **convention: Unpack[Convention],
 ) -> Tensor:
     """Return sinusoidal positional encodings as a tensor, with the same bits as `posenc.encode`.
 
@@ -36,23 +37,26 @@ def encode(
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dtype : torch.dtype, optional
-        One of float32, float64, float16 and bfloat16.
+        One of float32, float64, float16 and bfloat16; by default that of `out`, else float32.
+    out : Tensor, shape ``positions.shape + (d_model,)``, optional
+        The tensor to write to, on any device; its last dimension must be contiguous.
     device : torch.device, optional
-        By default, that of `positions` if it is a tensor, else torch's default device.  Values are computed on the CPU.
+        By default, that of `out` or of `positions` if they are tensors, else torch's default device.  Values are computed on
+        the CPU.
     **convention
         See `posenc.Encoding`.
 
     Returns
     -------
     Tensor, shape ``positions.shape + (d_model,)``
-        The encodings.
+        `out`, or a new tensor.
 
     Raises
     ------
     TypeError, ValueError
         If an argument has a wrong type or value.
     RuntimeError
-        If `positions` requires grad, because encodings are not differentiable with respect to positions.
+        If `positions` requires grad, because encodings are not differentiable with respect to positions, or if `out` does.
 
     See Also
     --------
@@ -68,43 +72,49 @@ def encode(
     >>> posenc.torch.encode(torch.tensor([[0.5, 1e9]]), 64).shape
     torch.Size([1, 2, 64])
     """
-    tensors.check_dtype("dtype is", dtype)
+    if dtype is not None:
+        tensors.check_dtype("dtype is", dtype)
     if device is None:
-        device = (positions if isinstance(positions, Tensor) else torch.empty(0)).device
-    return encodings_at(positions, encoding_of(d_model, convention), dtype, torch.device(device))
+        owner = positions if out is None else out
+        device = owner.device if isinstance(owner, Tensor) else torch.empty(0).device
+    dtype = dtype or (out.dtype if isinstance(out, Tensor) else torch.float32)
+    return encodings_at(positions, encoding_of(d_model, convention), dtype, torch.device(device), out)
 
 
 def add_to(
     x: Tensor, positions: Positions | Tensor | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
-    **convention: Unpack[Convention],
+    out: Tensor | None = None, **convention: Unpack[Convention],
 ) -> Tensor:
     """Add encodings to embeddings in place, with the same bits as `posenc.add_to`; differentiable with respect to x.
 
     Parameters
     ----------
     x : Tensor, shape (..., n, d_model)
-        The embeddings, which are overwritten.  They must be on the CPU, have dtype float32, float64, float16 or bfloat16, and
-        be contiguous in the last dimension.
+        The embeddings, which are overwritten unless `out` is given.  They must be on the CPU, have dtype float32, float64,
+        float16 or bfloat16, and be contiguous in the last dimension.  Or a nested tensor of shape (batch, n, d_model) with
+        layout torch.jagged; positions then start again at each sequence.
     positions : int, range, Tensor or array_like, optional
         As for `posenc.add_to`, or a tensor that meets the same conditions.
     encoding : posenc.Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
         The factor by which x is multiplied, as in `posenc.add_to`.
+    out : Tensor, optional
+        The tensor to write to instead of x, with the shape, dtype and device of x.  A table of the encodings is computed first.
     **convention
         See `posenc.Encoding`.
 
     Returns
     -------
     Tensor
-        The tensor `x` itself.
+        The tensor `x` itself, or `out`.
 
     Raises
     ------
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `positions` requires grad, or if `x` requires grad and autograd forbids overwriting it, as for a leaf.
+        If `positions` requires grad, or if `x` or `out` requires grad and autograd forbids overwriting it, as for a leaf.
 
     See Also
     --------
@@ -120,8 +130,16 @@ def add_to(
     >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
     True
     """
+    if tensors.is_jagged(x):
+        if x.requires_grad:
+            raise RuntimeError("x is nested and requires grad, but its memory would be overwritten; use PositionalEncoding")
+        positions = tensors.jagged_positions(x, positions)
+        result = add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=out, **convention)
+        return x if out is None else result
     tensors.check_x(x)
     tensors.check_on_cpu(x, "PositionalEncoding")
+    if out is not None:
+        tensors.check_out(out, x.dtype, x.device, x.shape)
     n, d_model = x.shape[-2:]
     if encoding is not None:
         check_encoding(encoding)
@@ -133,14 +151,15 @@ def add_to(
     if type(x_scale) not in ((int, float) if compiling else (float,)):
         x_scale = tensors.real("x_scale", x_scale)
     assert isinstance(x_scale, (int, float))
-    if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
+    if out is None and tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
         specification.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=x_scale)
         torch.autograd.graph.increment_version(x)
         return x
     tensor, start, _ = tensors.tensor_or_rows(positions, x.device, n)
     # a compiler would replace the two roundings of PyTorch's operators by one
-    if compiling or torch._C._get_tracing_state() is not None:
-        return x.copy_(torch.ops.posenc.add(x, tensor, start, x_scale, text_of(specification)))
+    if compiling or tensors.is_tracing():
+        total = torch.ops.posenc.add(x, tensor, start, x_scale, tensors.text_of(specification))
+        return (x if out is None else out).copy_(total)
     scale = kernel.rounded(tensors.DTYPES[x.dtype], x_scale)
     if not math.isfinite(scale):
         raise tensors.scale_error(x_scale, x.dtype)
@@ -149,7 +168,176 @@ def add_to(
     else:
         checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]))
         values = encodings_at(tensor, specification, x.dtype, x.device)
-    return (x if scale == 1 else x.mul_(scale)).add_(values)
+    result = x if out is None else out.copy_(x)
+    return (result if scale == 1 else result.mul_(scale)).add_(values)
+
+
+def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
+    """Compute the positions of padded sequences, as `posenc.positions_from_mask`, on the device of the mask.
+
+    Parameters
+    ----------
+    mask : Tensor or array_like, shape (..., n)
+        True or 1 at tokens, False or 0 at padding, of any real dtype.  The positions are computed on the CPU.
+    **options
+        ``padding_idx``, the position given to all padding, by default -1, and ``start``, the position of the first token of
+        each sequence, by default ``padding_idx + 1``.
+
+    Returns
+    -------
+    Tensor of int64, shape (..., n)
+        The position of each token, and `padding_idx` at padding.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and 1.
+
+    See Also
+    --------
+    posenc.positions_from_mask : Return an array.
+    PositionalEncoding : Accepts the positions.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> posenc.torch.positions_from_mask(torch.tensor([[1, 1, 1], [0, 1, 1]]))
+    tensor([[ 0,  1,  2],
+            [-1,  0,  1]])
+    """
+    return _on_device_of(mask, posenc.positions_from_mask, mask, **options)
+
+
+def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tensor:
+    """Compute the positions of packed sequences, as `posenc.positions_from_lengths`, on the device of the lengths.
+
+    Parameters
+    ----------
+    lengths : Tensor or array_like of int, shape (sequences,)
+        The number of tokens in each sequence.  For FlashAttention's ``cu_seqlens``, pass ``cu_seqlens.diff()``.  The positions
+        are computed on the CPU.
+    **options
+        ``start``, the position of the first token of each sequence, by default 0.
+
+    Returns
+    -------
+    Tensor of int64, shape (sum(lengths),)
+        The position of each token within its sequence.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value.
+
+    See Also
+    --------
+    posenc.positions_from_lengths : Return an array.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> posenc.torch.positions_from_lengths(torch.tensor([0, 3, 5]).diff())
+    tensor([0, 1, 2, 0, 1])
+    """
+    return _on_device_of(lengths, posenc.positions_from_lengths, lengths, **options)
+
+
+def grid(
+    shape: Shape, d_model: Width, *, dtype: torch.dtype = torch.float32, device: torch.device | str | int | None = None,
+    **options: Any,
+) -> Tensor:
+    """Return sinusoidal positional encodings of the cells of a grid as a tensor, with the same bits as `posenc.grid`.
+
+    Parameters
+    ----------
+    shape : int or sequence
+        The size of each axis, or its coordinates, as for `posenc.grid`.
+    d_model : int, Encoding or sequence of Encoding
+        The number of columns; or encodings, as for `posenc.grid`.
+    dtype : torch.dtype, optional
+        One of float32, float64, float16 and bfloat16.
+    device : torch.device, optional
+        By default, torch's default device.  Values are computed on the CPU.
+    **options
+        The other keywords of `posenc.grid`, except `out`.
+
+    Returns
+    -------
+    Tensor
+        The encodings, in the shape that `posenc.grid` returns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value.
+
+    See Also
+    --------
+    posenc.grid : Return the encodings as an array; the documentation of all keywords.
+
+    Examples
+    --------
+    >>> import posenc.torch
+    >>> posenc.torch.grid((14, 14), 768, layout="halves", extra_tokens=1).shape
+    torch.Size([197, 768])
+    """
+    device = torch.empty(0).device if device is None else torch.device(device)
+    return _on_device_of(device, posenc.grid, shape, d_model, dtype=dtype, **options)
+
+
+def points(
+    coordinates: Tensor | ArrayLike, d_model: Width, *, dtype: torch.dtype = torch.float32, **options: Any
+) -> Tensor:
+    """Return sinusoidal positional encodings of points as a tensor, with the same bits as `posenc.points`.
+
+    Parameters
+    ----------
+    coordinates : Tensor or array_like, shape (..., axes)
+        The coordinates of each point.  The result is on their device; values are computed on the CPU.
+    d_model : int, Encoding or sequence of Encoding
+        The number of columns; or encodings, as for `posenc.grid`.
+    dtype : torch.dtype, optional
+        One of float32, float64, float16 and bfloat16.
+    **options
+        The other keywords of `posenc.points`, except `out`.
+
+    Returns
+    -------
+    Tensor, shape ``coordinates.shape[:-1] + (d_model,)``
+        The encodings.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value.
+    RuntimeError
+        If `coordinates` requires grad, because encodings are not differentiable with respect to coordinates.
+
+    See Also
+    --------
+    posenc.points : Return the encodings as an array; the documentation of all keywords.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> posenc.torch.points(torch.rand(1024, 64, 3), 60).shape
+    torch.Size([1024, 64, 60])
+    """
+    array = tensors.positions_array(coordinates, torch.device("cpu"), "coordinates")
+    return _on_device_of(coordinates, posenc.points, array, d_model, dtype=dtype, **options)
+
+
+@torch.compiler.disable
+def _on_device_of(
+    owner: Any, function: Callable[..., Any], *arguments: Any, dtype: torch.dtype | None = None, **options: Any
+) -> Tensor:
+    """Return the result of a function of posenc on a device, or on that of a tensor; the arguments may be tensors."""
+    if dtype is not None:
+        tensors.check_dtype("dtype is", dtype)
+        options["dtype"] = tensors.DTYPES[dtype]
+    array = function(*map(tensors.values_of, arguments), **{name: tensors.values_of(x) for name, x in options.items()})
+    device = owner.device if isinstance(owner, Tensor) else owner if isinstance(owner, torch.device) else torch.empty(0).device
+    return tensors.tensor_of(array).to(device)
 
 
 # ---- arguments: an Encoding or, in compiled code, its text --------------------------------------------------------------
@@ -165,7 +353,7 @@ def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Any:
 
 @torch.compiler.assume_constant_result
 def _text_of_arguments(d_model: Any, convention: Mapping[str, Any]) -> str:
-    return text_of(torch.compiler.disable(cached_encoding)(d_model, convention))
+    return tensors.text_of(torch.compiler.disable(cached_encoding)(d_model, convention))
 
 
 def _specialized(value: Any) -> Any:
@@ -178,24 +366,42 @@ def _specialized(value: Any) -> Any:
 # ---- calls of the kernel, or of an operator if necessary ----------------------------------------------------------------
 
 
-def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    if tensors.is_eager() and tensors.is_plain(positions):
-        return encodings_on_cpu(tensors.positions_array(positions, device), encoding, dtype).to(device)
-    tensor, start, n = tensors.tensor_or_rows(positions, device)
-    result: Tensor = torch.ops.posenc.encode(tensor, start, n, text_of(encoding), dtype, device)
-    return result
+def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device, out: Tensor | None = None) -> Tensor:
+    if out is not None:
+        tensors.check_dtype("out has dtype", dtype)
+        tensors.check_out(out, dtype, device)
+    if tensors.is_eager() and tensors.is_plain(positions) and tensors.is_plain(out):
+        rows = tensors.positions_array(positions, device)
+        if out is None:
+            return encodings_on_cpu(rows, encoding, dtype).to(device)
+        encoding.encode(rows, dtype=tensors.DTYPES[dtype], out=tensors.array_of(out))
+        torch.autograd.graph.increment_version(out)
+        return out
+    values = _by_operator(*tensors.tensor_or_rows(positions, device), encoding, dtype, device)
+    if out is None:
+        return values
+    tensors.check_out(out, dtype, device, values.shape)
+    return out.copy_(values)
 
 
 def encodings_of_rows(start: int, n: int, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     if tensors.is_eager():
         return encodings_on_cpu(range(start, start + n), encoding, dtype).to(device)
-    result: Tensor = torch.ops.posenc.encode(None, start, n, text_of(encoding), dtype, device)
+    return _by_operator(None, start, n, encoding, dtype, device)
+
+
+def _by_operator(
+    positions: Tensor | None, start: int, n: int, encoding: Any, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    if not torch.compiler.is_compiling() and tensors.is_tracing():      # it would record lengths as constants
+        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export with dynamo=False) cannot contain encodings of "
+                           "any length; pass max_len= to PositionalEncoding, or use torch.export")
+    result: Tensor = torch.ops.posenc.encode(positions, start, n, tensors.text_of(encoding), dtype, device)
     return result
 
 
 def encodings_on_cpu(positions: Any, encoding: Encoding, dtype: torch.dtype, threads: SupportsIndex | None = None) -> Tensor:
-    array = encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads)
-    return torch.from_numpy(array.view(np.uint16) if dtype == torch.bfloat16 else array).view(dtype)
+    return tensors.tensor_of(encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads))
 
 
 # ---- operators ----------------------------------------------------------------------------------------------------------
@@ -206,20 +412,20 @@ def _encode(positions: Tensor | None, start: int, n: int, encoding: str, dtype: 
     if device.type == "meta":
         return _empty(positions, start, n, encoding, dtype, device)
     rows = range(start, start + n) if positions is None else tensors.positions_array(positions, device)
-    return encodings_on_cpu(rows, specification_of(Encoding, encoding), dtype).to(device)
+    return encodings_on_cpu(rows, tensors.specification_of(Encoding, encoding), dtype).to(device)
 
 
 @_encode.register_fake
 def _empty(positions: Tensor | None, start: int, n: int, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     shape = (n,) if positions is None else positions.shape
-    return torch.empty((*shape, specification_of(Encoding, encoding).d_model), dtype=dtype, device=device)
+    return torch.empty((*shape, tensors.specification_of(Encoding, encoding).d_model), dtype=dtype, device=device)
 
 
 @torch.library.custom_op("posenc::add", mutates_args=())
 def _add(x: Tensor, positions: Tensor | None, start: int, x_scale: float, encoding: str) -> Tensor:
     out = tensors.dense_like(x).copy_(x)
     rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions, x.device)
-    specification_of(Encoding, encoding).add_to(tensors.array_of(out), rows, x_scale=x_scale)
+    tensors.specification_of(Encoding, encoding).add_to(tensors.array_of(out), rows, x_scale=x_scale)
     return out
 
 

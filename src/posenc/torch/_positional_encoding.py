@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, SupportsFloat, SupportsIndex, Unpack
+from typing import Any, NoReturn, Self, SupportsFloat, SupportsIndex, Unpack
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.nn import functional
 
-from posenc import Encoding
+from posenc import Encoding, Rotary
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention, changes_of
 from posenc._core import kernel
@@ -18,30 +20,126 @@ from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encoding_of, encodings_at, encodings_of_rows, encodings_on_cpu
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
-TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
 COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
+# names of buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and tables
+FREQUENCIES = ("inv_freq", "original_inv_freq", "freqs")
+STORED = (*FREQUENCIES, "pe", "pos_encoding", "pos_table", "freqs_cis", "freqs_cos", "freqs_sin", "cos_cached", "sin_cached")
 
 
 class Tables(dict[Any, Tensor]):
-    """A dict, also with tensors as attributes, whose copies and pickles are empty."""
+    """A dict that also holds tensors as attributes, and whose copies and pickles are empty."""
 
     def __reduce__(self) -> tuple[type[Tables], tuple[()]]:
         return Tables, ()
 
 
 class TableModule(nn.Module):
-    """A module with tables that are neither parameters nor buffers, so that other code cannot convert or overwrite them."""
+    """A module with tables that are neither parameters nor buffers, so that other code cannot convert or overwrite them.
 
-    def __init__(self) -> None:
+    A table has the rows of the positions from `_first` to `_length` - 1, preceded and followed by a row of NaN.
+    """
+
+    _first = 0
+
+    def __init__(self, specifications: Mapping[Any, Any], length: int | None) -> None:
         super().__init__()
+        self._specifications = specifications       # {layer type or None: the specification of its table}
+        self._length = length                       # None if the tables grow
         self._tables = Tables()
 
-    def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any) -> Tensor:
-        raise NotImplementedError
+    def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
+        positions, specification = range(self._first, length), self._specifications[key]
+        array = tensors.new_array((len(positions) + 2, width_of(specification)), dtype)
+        fill = specification.tables if isinstance(specification, Rotary) else specification.encode
+        fill(positions, dtype=tensors.DTYPES[dtype], out=array[1:-1])
+        table = torch.from_numpy(array).view(dtype)
+        table[[0, -1]] = math.nan
+        return table.to(device)
+
+    def _length_of(self, table: Tensor) -> int:
+        return table.shape[0] - 2 + self._first
+
+    def _grown_table(self, stop: int, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
+        """Return a table with at least `stop` positions, or None if it would exceed `_length` and TABLE_BYTES."""
+        table = self._tables.get((dtype, device, key))
+        length = self._length or 0 if table is None else self._length_of(table)
+        if stop > length:
+            longest = TABLE_BYTES // max(1, width_of(self._specifications[key]) * dtype.itemsize)
+            if stop > longest:
+                return None
+            table, length = None, max(stop, min(2 * length, longest))
+        # other threads see either the old or the new table
+        return new_table(self, dtype, device, key, length) if table is None else table
+
+    def _rows_at(self, positions: Tensor, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
+        """Return the rows of a table at integer positions; a position outside the table gives a row of NaN.
+
+        Return None if positions are not integers, or if `_length` is None and the table, which grows on devices other than the
+        CPU, cannot have a row of each position.
+        """
+        if positions.is_floating_point():
+            return None
+        index, table = positions.long(), None           # torch cannot compare uint16, uint32 and uint64
+        if self._length is not None:
+            table = kept_table(self, dtype, device, key)
+        elif device.type not in ("cpu", "meta") and not tensors.is_recording() and index.numel():
+            lowest, highest = (int(position) for position in index.aminmax())
+            table = self._grown_table(highest + 1, dtype, device, key) if lowest >= self._first else None
+        if table is None:
+            return None
+        index = index.to(device).clamp(self._first - 1, self._length_of(table)) + (1 - self._first)
+        return functional.embedding(index, table)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._tables = Tables()         # the old ones may take memory on another device
         return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        for key in self._specifications:
+            for name in STORED:
+                path = f"{prefix}{name}" if key is None else f"{prefix}{key}_{name}"
+                stored = state_dict.pop(path, None)
+                if stored is not None and (mismatch := self._mismatch(name, stored, key)):
+                    arguments[-1].append(f"{path} {mismatch}")                  # the list of error messages
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def _stored(self, name: str, key: Any, n: int, width: int) -> Tensor:
+        """Return the first n rows of a table that other modules store under a name, in float64, if possible with `width`."""
+        return encodings_on_cpu(n, self._specifications[key], torch.float64)
+
+    def _mismatch(self, name: str, stored: Any, key: Any) -> str:
+        """Return "" if a stored tensor has the values of this module up to float32 rounding, else the difference as text."""
+        if not isinstance(stored, Tensor) or not (stored.is_floating_point() or stored.is_complex()):
+            return f"has dtype {getattr(stored, 'dtype', None)}, expected a floating-point tensor"
+        stored = torch.atleast_1d(torch.view_as_real(stored) if stored.is_complex() else stored)
+        shape, is_table, specification = tuple(stored.shape), name not in FREQUENCIES, self._specifications[key]
+        frequencies = torch.from_numpy(specification.frequencies.copy())
+        row = tuple((self._stored(name, key, 0, shape[-1]) if is_table else frequencies[None]).shape[1:])
+        if shape[-len(row) :] != row or sum(length != 1 for length in shape[: -len(row)]) > is_table:
+            text = ", ".join(map(str, ("max_len",) * is_table + row))
+            return f"has shape {shape}, expected ({text}), or with more dimensions of length 1"
+        if stored.is_meta:
+            return ""
+        values = stored.detach().cpu().reshape(-1, *row)[:COMPARED_ROWS].double()
+        exact = self._stored(name, key, len(values), shape[-1]) if is_table else frequencies[None]
+        errors = (values - exact).abs().flatten(1)
+        # a float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row number
+        epsilon, rows = torch.finfo(stored.dtype).eps, torch.arange(1, len(values) + 1)[:, None]
+        tolerance = epsilon + 2**-20 * rows if is_table else (epsilon + 2**-20) * frequencies.abs()
+        wrong_rows = (~(errors <= tolerance)).any(1)
+        if not bool(wrong_rows.any()):
+            return ""
+        wrong = int(wrong_rows.nonzero()[0])
+        return (f"does not match {specification}: row {wrong} differs by {float(errors[wrong].max()):.2g}; "
+                "use the convention of the stored table, or delete the key")
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise RuntimeError(f"torch.jit.script does not support {type(self).__name__}; use torch.export, or torch.jit.trace "
+                           "with a maximum length")
+
+
+def width_of(specification: Encoding | Rotary) -> int:
+    return specification.rotary_dim if isinstance(specification, Rotary) else specification.d_model
 
 
 def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor:
@@ -49,22 +147,26 @@ def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, ke
     if torch.compiler.is_compiling():
         attribute: Tensor = getattr(module._tables, _attribute(module, dtype, device, key))
         return attribute
+    return _kept_table(module, dtype, device, key)
+
+
+def _kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> Tensor:
     table = module._tables.get((dtype, device, key))
-    return new_table(module, dtype, device, key) if table is None else table
+    return new_table(module, dtype, device, key, module._length or 0) if table is None else table
 
 
 @torch.compiler.assume_constant_result      # the table is computed while a graph is compiled, not by the graph
 def _attribute(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> str:
     """Return the name of a table's attribute; torch.compile does not see a new key of a dict that it has read."""
-    table, name = module._tables.get((dtype, device, key)), f"{dtype}_{device}_{key}".replace(".", "_")
-    setattr(module._tables, name, new_table(module, dtype, device, key) if table is None else table)
+    name = f"{dtype}_{device}_{key}".replace(".", "_")
+    setattr(module._tables, name, _kept_table(module, dtype, device, key))
     return name
 
 
-def new_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None, *arguments: Any) -> Tensor:
+def new_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
     # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
     with ThreadPoolExecutor(1) as pool:
-        table = pool.submit(module._new_table, dtype, device, key, *arguments).result()
+        table = pool.submit(module._new_table, dtype, device, key, length).result()
     module._tables[dtype, device, key] = table
     return table
 
@@ -100,8 +202,9 @@ class PositionalTable(TableModule):
 
     Notes
     -----
-    A state_dict may contain the table of a tutorial's class, with the key ``pe`` or ``pos_encoding``.  `load_state_dict` does
-    not load this table, but raises a RuntimeError if it differs from the module's table by more than float32 rounding.
+    A state_dict may contain the table of another class, with the key ``pe``, ``pos_encoding`` or ``pos_table``, or frequencies,
+    with ``inv_freq``.  `load_state_dict` does not load them, but raises a RuntimeError if they differ from those of the module
+    by more than float32 rounding.
 
     Examples
     --------
@@ -119,31 +222,23 @@ class PositionalTable(TableModule):
         self, d_model: SupportsIndex | Encoding, max_sequence_length: SupportsIndex | None = None,
         **convention: Unpack[Convention],
     ) -> None:
-        super().__init__()
         if max_sequence_length is not None:
             max_sequence_length = tensors.integer("max_sequence_length", max_sequence_length, 0)
-        self.encoding: Encoding = encoding_of(d_model, convention)
+        encoding: Encoding = encoding_of(d_model, convention)
+        super().__init__({None: encoding}, max_sequence_length)
+        self.encoding = encoding
         self.d_model = self.encoding.d_model
         self.max_sequence_length = max_sequence_length
+        # a table also has the row of position -1, the padding of positions_from_mask
+        self._first = -1 if self.encoding.position_offset > checks.LOWEST else 0
         self._like = torch.empty(0)         # has the dtype and device of the table that forward() returns
 
     @property
     def pe(self) -> Tensor:
-        """The table, in the dtype and on the device of the module: a tensor of shape (rows, d_model).
+        """The table, in the dtype and on the device of the module: a tensor of shape (rows, d_model)."""
+        return kept_table(self, self._like.dtype, self._like.device)[1 - self._first : -1]
 
-        See Also
-        --------
-        forward : Return a copy of the table, or some of its rows.
-
-        Examples
-        --------
-        >>> from posenc.torch import PositionalTable
-        >>> PositionalTable(6, 10).half().pe.shape
-        torch.Size([10, 6])
-        """
-        return kept_table(self, self._like.dtype, self._like.device)
-
-    def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | None = None, start: int = 0, positions: Tensor | ArrayLike | None = None) -> Tensor:
         """Return the table, or the rows for the positions of x.
 
         Parameters
@@ -152,8 +247,8 @@ class PositionalTable(TableModule):
             The result has the dtype and device of x and, unless `positions` is given, n rows.  The values of x are not used.
         start : int, optional
             The position of the first row, for decoding with a cache.
-        positions : Tensor, optional
-            Positions of any shape, used instead of `start` and n.
+        positions : Tensor or array_like, optional
+            Positions of any shape, used instead of `start` and n; see `PositionalEncoding` for graphs and other devices.
 
         Returns
         -------
@@ -185,68 +280,35 @@ class PositionalTable(TableModule):
             raise ValueError(f"x and {self._length_name} are None, expected a tensor or a length")
         return self._encodings(self.max_sequence_length, start, positions, self._like.dtype, self._like.device).clone()
 
-    def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def _encodings(self, n: int, start: int, positions: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
         if positions is not None:
-            tensors.check_positions(positions, device)
+            positions = tensors.as_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
-            return encodings_at(positions, self.encoding, dtype, device)
+            # outside graphs, the CPU computes encodings of every position
+            is_computed = device.type == "cpu" and not tensors.is_recording()
+            rows = None if is_computed else self._rows_at(positions, dtype, device)
+            return encodings_at(positions, self.encoding, dtype, device) if rows is None else rows
         if not torch.compiler.is_compiling():       # start + n could overflow in NumPy's arithmetic
             start = checks.integer("start", start, checks.LOWEST)
         return self._rows(start, n, dtype, device)
 
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return rows, and extend the table if necessary.  Compiled code reads the table only if max_sequence_length is set."""
-        stop, table = start + n, None
-        if not torch.compiler.is_compiling():
-            table = self._tables.get((dtype, device, None))
-            length = self.max_sequence_length or 0 if table is None else table.shape[0]
-            if (table is None or stop > length) and start >= 0 and tensors.is_eager():
-                limit = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
-                if stop <= limit:       # other threads see either the old or the new table
-                    rows = length if stop <= length else max(stop, min(2 * length, limit))
-                    table = new_table(self, dtype, device, None, rows)
-        elif self.max_sequence_length is not None:
-            table = kept_table(self, dtype, device)
-        if table is None or start < 0 or stop > table.shape[0]:
+        """Return rows, and extend the table if necessary.  Graphs contain the table only if `_length` is set."""
+        stop, table, is_tracing = start + n, None, not torch.compiler.is_compiling() and tensors.is_tracing()
+        if torch.compiler.is_compiling() or is_tracing:
+            table = None if self._length is None else kept_table(self, dtype, device)
+        elif start >= 0:
+            is_fixed = tensors.is_recording()
+            table = self._tables.get((dtype, device, None)) if is_fixed else self._grown_table(stop, dtype, device)
+        # in a traced program, the rows of NaN or another number of rows show that x is too long
+        if table is None or start < 0 or not is_tracing and stop > self._length_of(table):
             return encodings_of_rows(start, n, self.encoding, dtype, device)
-        return table[start:stop]
-
-    def _new_table(self, dtype: torch.dtype, device: torch.device, key: None, rows: int | None = None) -> Tensor:
-        rows = self.max_sequence_length or 0 if rows is None else rows
-        return encodings_of_rows(0, rows, self.encoding, dtype, device)
+        return table[start - self._first + 1 : stop - self._first + 1]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._like = fn(self._like)
         return super()._apply(fn, recurse)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        for key in TABLE_KEYS:
-            stored_table = state_dict.pop(prefix + key, None)
-            if stored_table is not None and (mismatch := self._mismatch(stored_table)):
-                arguments[-1].append(f"{prefix}{key} {mismatch}")                # the list of error messages
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-
-    def _mismatch(self, table: Any) -> str:
-        """Return "" if a stored table matches this module's table up to float32 rounding, else the difference as text."""
-        if not isinstance(table, Tensor) or not table.is_floating_point():
-            return f"has dtype {getattr(table, 'dtype', None)}, expected a floating-point tensor"
-        shape, d = tuple(table.shape), self.d_model
-        if shape[-1:] != (d,) or sum(length != 1 for length in shape[:-1]) > 1:
-            return f"has shape {shape}, expected (max_len, {d}), (max_len, 1, {d}) or (1, max_len, {d})"
-        if table.is_meta:
-            return ""
-        values = table.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
-        rows = torch.arange(len(values), dtype=torch.float64)[:, None]
-        # A float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row number.
-        tolerance = torch.finfo(table.dtype).eps + 2**-20 * (1 + rows)
-        errors = (values - encodings_on_cpu(len(values), self.encoding, torch.float64)).abs()
-        wrong_rows = (~(errors <= tolerance)).any(1)
-        if not bool(wrong_rows.any()):
-            return ""
-        row = int(wrong_rows.nonzero()[0])
-        return (f"does not match {self.encoding}: row {row} differs by {float(errors[row].max()):.2g}; "
-                "use the convention of the stored table, or delete the key")
 
     def extra_repr(self) -> str:
         options = {name: getattr(self, name) for name in self._options}
@@ -297,6 +359,10 @@ class PositionalEncoding(PositionalTable):
     Notes
     -----
     The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments that reproduce other classes.
+
+    Positions are encoded on the CPU in each call, unless a table has their rows: in graphs with `max_len`, and on other
+    devices.  With `max_len`, such a table has the integer positions from -1 to ``max_len - 1``; other positions give NaN,
+    because a check would have to wait for the device.  Without `max_len`, a table on another device grows, outside graphs.
 
     If `batch_first` is True, `load_state_dict` refuses a stored table of shape (max_len, 1, d_model), because classes that
     store this shape expect x of shape (n, batch, d_model).
@@ -363,16 +429,17 @@ class PositionalEncoding(PositionalTable):
         if self.alpha is not None and self.learned_scale is not None:
             nn.init.constant_(self.alpha, self.learned_scale)
 
-    def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | None = None, start: int = 0, positions: Tensor | ArrayLike | None = None) -> Tensor:
         """Return ``dropout(x * x_scale + encodings)``, or the table if x is None; `alpha`, if set, multiplies the encodings.
 
         Parameters
         ----------
         x : Tensor, shape (batch, n, d_model) or (n, d_model), optional
-            The embeddings.  If `batch_first` is False, the shape is (n, batch, d_model) or (n, d_model).
+            The embeddings.  If `batch_first` is False, the shape is (n, batch, d_model) or (n, d_model).  In a nested tensor of
+            shape (batch, n, d_model) with layout torch.jagged, the positions begin again at each sequence.
         start : int, optional
             The position of the first row, for decoding with a cache.
-        positions : Tensor, optional
+        positions : Tensor or array_like, optional
             Positions of shape (n,), used instead of `start`.  If x has three or more dimensions, positions may also have a
             shape of the same length as ``x.shape[:-1]`` that broadcasts to it.
 
@@ -403,41 +470,31 @@ class PositionalEncoding(PositionalTable):
         """
         if x is None:
             return super().forward(start=start, positions=positions)
+        if tensors.is_jagged(x):
+            positions = tensors.jagged_positions(x, positions, start)
+            return torch.nested.nested_tensor_from_jagged(self.forward(tensors.jagged_rows(x), 0, positions), x.offsets())
         tensors.check_x(x, self.d_model)
         sequence_first = not self.batch_first and x.ndim > 2
-        column = (-1, *[1] * (x.ndim - 2)) if sequence_first else ()        # the shape of n positions along the first axis
         if positions is not None:
-            tensors.check_positions(positions, x.device)
+            positions = tensors.as_positions(positions, x.device)
             in_column = sequence_first and positions.ndim < 2
             checks.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
-            if in_column:
-                positions = positions.reshape(column)
         encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x.dtype, x.device)
-        if sequence_first and positions is None:
-            encodings = encodings.reshape(*column, self.d_model)
-        if self.x_scale is not None:
-            if x.dtype not in self._scales:
-                raise tensors.scale_error(self.x_scale, x.dtype)
-            x = x * self._scales[x.dtype]
-        total = x + encodings
-        return total if self._dropout_is_identity() else self.dropout(total)
+        if sequence_first and encodings.ndim < 3:       # n positions along the first axis
+            encodings = encodings.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
+        if self.x_scale is None:
+            return self.dropout(x + encodings)
+        if x.dtype not in self._scales:
+            raise tensors.scale_error(self.x_scale, x.dtype)
+        product = x * self._scales[x.dtype]
+        return self.dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
 
-    def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def _encodings(self, n: int, start: int, positions: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
         encodings = super()._encodings(n, start, positions, dtype, device)
         return encodings if self.alpha is None else self.alpha * encodings
 
-    def _mismatch(self, table: Any) -> str:
-        if self.batch_first and isinstance(table, Tensor) and table.ndim == 3 and table.shape[1] == 1 < table.shape[0]:
-            return (f"has shape {tuple(table.shape)}, as in classes whose x has shape (n, batch, d_model), "
+    def _mismatch(self, name: str, stored: Any, key: Any) -> str:
+        if self.batch_first and isinstance(stored, Tensor) and stored.ndim == 3 and stored.shape[1] == 1 < stored.shape[0]:
+            return (f"has shape {tuple(stored.shape)}, as in classes whose x has shape (n, batch, d_model), "
                     "but batch_first is True; pass batch_first=False, or delete the key")
-        return super()._mismatch(table)
-
-    def _dropout_is_identity(self) -> bool:
-        """Return whether `dropout` can be skipped, because it has no effect and no hooks; False in compiled code."""
-        dropout: Any = None if torch.compiler.is_compiling() else self._modules.get("dropout")
-        return type(dropout) is nn.Dropout and not (
-            dropout.training and dropout.p
-            or dropout._forward_pre_hooks or dropout._forward_hooks
-            or dropout._backward_pre_hooks or dropout._backward_hooks
-            or nn.modules.module._has_any_global_hook()
-        )
+        return super()._mismatch(name, stored, key)

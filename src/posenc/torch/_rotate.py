@@ -14,7 +14,6 @@ from posenc import Rotary, RotaryAt
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._tensor_arguments import specification_of, text_of
 
 DTYPES = [dtype for dtype in tensors.DTYPES if dtype != torch.float64]
 
@@ -140,7 +139,7 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
         raise ValueError(f"positions has shape {shape}, expected ({axes}, ...), one element for each axis")
     if tensor is not None:
         checks.check_broadcast(shape, tuple(x.shape[:-1]), axes is not None)
-    result = rotate_by_operator(x, tensor, start, bool(inverse), text_of(rotary))
+    result = rotate_by_operator(x, tensor, start, bool(inverse), tensors.text_of(rotary))
     return x.copy_(result) if in_place else result
 
 
@@ -165,7 +164,7 @@ def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rota
     out = tensors.dense_like(x)
     if not x.is_meta:
         rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions, x.device)
-        specification_of(Rotary, rotary).rotate(tensors.array_of(x), rows, inverse=inverse, out=tensors.array_of(out))
+        tensors.specification_of(Rotary, rotary).rotate(tensors.array_of(x), rows, inverse=inverse, out=tensors.array_of(out))
     return out
 
 
@@ -195,7 +194,7 @@ def _vmap(
     """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that broadcast."""
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
     if positions is not None:
-        dim = int(specification_of(Rotary, rotary).axes is not None)      # the dimension of position axes remains first
+        dim = int(tensors.specification_of(Rotary, rotary).axes is not None)      # the dimension of position axes remains first
         positions = positions.unsqueeze(dim) if dims[1] is None else positions.movedim(dims[1], dim)
         missing_axes = x.ndim - 1 - (positions.ndim - dim)
         positions = positions.reshape(*positions.shape[: dim + 1], *(1,) * missing_axes, *positions.shape[dim + 1 :])

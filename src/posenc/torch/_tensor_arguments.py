@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -53,6 +53,28 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
     return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
 
 
+def values_of(value: Any) -> Any:
+    """Return a tensor's values as an array, on which bfloat16 is float64; return any other value unchanged."""
+    if not isinstance(value, Tensor):
+        return value
+    value = value.detach().cpu()
+    return (value.double() if value.dtype == torch.bfloat16 else value).numpy()
+
+
+def tensor_of(array: NDArray[Any]) -> Tensor:
+    """Return a tensor that shares the array's memory."""
+    is_bfloat16 = array.dtype.name == "bfloat16"
+    return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16) if is_bfloat16 else torch.from_numpy(array)
+
+
+def new_array(shape: tuple[int, ...], dtype: torch.dtype) -> NDArray[Any]:
+    """Return memory for a tensor; that of bfloat16 has the dtype uint16.
+
+    DeepSpeed's zero.Init replaces torch.empty by a function that ignores the dtype.
+    """
+    return np.empty(shape, np.uint16 if dtype == torch.bfloat16 else DTYPES[dtype])
+
+
 def with_contiguous_last(x: Tensor) -> Tensor:
     return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
 
@@ -68,27 +90,31 @@ def dense_like(x: Tensor) -> Tensor:
 # For a short row, a call through an operator takes several times as long as a direct call.
 
 
+def is_recording() -> bool:
+    """Return whether a compiler, tracer, mode or transform intercepts operators, so that tensors may have no values."""
+    # the dispatch stack holds FakeTensorMode and make_fx, functorch is torch.func
+    return torch.compiler.is_compiling() or is_tracing() or bool(
+        torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active())
+
+
+def is_tracing() -> bool:
+    """Return whether torch.jit.trace or the exporter of TorchScript to ONNX records operators."""
+    return torch._C._get_tracing_state() is not None
+
+
 def is_eager() -> bool:
-    """Return whether no compiler, tracer, mode or transform intercepts operators, so that kernels can be called directly."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None            # torch.jit.trace
-        or torch._C._len_torch_dispatch_stack()                 # FakeTensorMode, make_fx
-        or torch._C._len_torch_function_stack()                 # TorchFunctionMode, torch.device as a context manager
-        or torch._C._are_functorch_transforms_active()          # torch.func
-        or forward_ad._current_level >= 0                       # forward-mode differentiation
-    )
+    """Return whether kernels can be called directly, because nothing intercepts operators."""
+    # the function stack holds TorchFunctionMode and torch.device as a context manager
+    return not (is_recording() or torch._C._len_torch_function_stack() or forward_ad._current_level >= 0)
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value is no tensor, or one in CPU memory on which autograd records no operations."""
-    return not isinstance(value, Tensor) or (
-        type(value) is Tensor                                   # a subclass such as DTensor or FakeTensor may have no memory
-        and value.is_cpu
-        and not value.requires_grad
-        and not value.is_neg()                                  # if negation is lazy, the stored values have the opposite signs
-        and not torch._is_functional_tensor(value)              # functional tensors have no memory
-    )
+    """Return whether a value is not a tensor, or is a plain CPU tensor that autograd is not tracking."""
+    if not isinstance(value, Tensor):
+        return True
+    # a subclass such as DTensor, and functional tensors, may have no memory; if negation is lazy, stored signs are opposite
+    is_special = type(value) is not Tensor or value.is_neg() or torch._is_functional_tensor(value)
+    return not is_special and value.is_cpu and not value.requires_grad
 
 
 def is_dual(tensor: Tensor) -> bool:
@@ -99,14 +125,13 @@ def is_dual(tensor: Tensor) -> bool:
 # ---- positions ----------------------------------------------------------------------------------------------------------
 
 
-def positions_array(positions: Any, device: torch.device) -> Any:
+def positions_array(positions: Any, device: torch.device, name: str = "positions") -> Any:
     """Return positions that are a tensor as an array, and other positions unchanged."""
-    if not isinstance(positions, Tensor):
-        return positions
-    check_positions(positions, device)
-    dtype, positions = positions.dtype, positions.detach().cpu()
-    array: NDArray[Any] = (positions.double() if dtype == torch.bfloat16 else positions).numpy()
-    checks.check_not_rounded("positions", array, DTYPES.get(dtype, ""), ".double()")
+    array = positions
+    if isinstance(positions, Tensor):
+        check_positions(positions, device, name)
+        array = values_of(positions)
+        checks.check_not_rounded(name, array, DTYPES.get(positions.dtype, ""), ".double()")
     return array
 
 
@@ -114,10 +139,36 @@ def positions_array(positions: Any, device: torch.device) -> Any:
 def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
     """Check positions and return a copy of them as a tensor of int64 or float64."""
     numbers = checks.positions_of(positions)
-    if isinstance(numbers, range):
-        start, step = (number % 2**64 for number in (numbers.start, numbers.step))
-        numbers = (np.arange(len(numbers), dtype=np.uint64) * np.uint64(step) + np.uint64(start)).view(np.int64)
-    return torch.from_numpy(np.array(numbers))
+    return torch.from_numpy(checks.int64_of(numbers) if isinstance(numbers, range) else np.array(numbers))
+
+
+def as_positions(positions: Any, device: torch.device, name: str = "positions") -> Tensor:
+    """Return positions for encodings on `device` as a tensor, after checks."""
+    if not isinstance(positions, Tensor):
+        positions = positions_tensor(positions)
+    check_positions(positions, device, name)
+    return positions
+
+
+def is_jagged(x: Any) -> TypeGuard[Any]:
+    return isinstance(x, Tensor) and x.is_nested and x.layout is torch.jagged
+
+
+def jagged_rows(x: Any, name: str = "x") -> Any:
+    """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows."""
+    if x._ragged_idx != 1 or x.lengths() is not None:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps between sequences; "
+                         f"{name}.contiguous() removes gaps")
+    return x.values()
+
+
+def jagged_positions(x: Any, positions: Any, start: int = 0) -> Tensor:
+    """Return the position of each row of a jagged tensor: `start` and the following integers for each sequence."""
+    if positions is not None:
+        raise ValueError("positions is given with a nested x, expected None; pass x.values() and the positions of its rows")
+    offsets, rows = x.offsets(), jagged_rows(x).shape[0]
+    first_rows = torch.repeat_interleave(offsets[:-1], offsets.diff(), output_size=rows)
+    return torch.arange(start, start + rows, device=offsets.device) - first_rows
 
 
 def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -> tuple[Tensor | None, int, int]:
@@ -166,14 +217,21 @@ def check_on_cpu(x: Tensor, instead: str) -> None:
         raise ValueError(f"x is on {x.device}, expected the CPU; {instead} supports every device")
 
 
+def check_out(out: Tensor, dtype: torch.dtype, device: torch.device, shape: Any = None) -> None:
+    """Check that encodings with a dtype and device and, unless it is None, a shape can be written to `out`."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"out is of type {type(out).__name__}, expected a torch.Tensor")
+    check_dtype("out has dtype", out.dtype, [dtype])
+    if out.device != device or shape not in (None, out.shape):
+        raise ValueError(f"out has shape {tuple(out.shape)} and is on {out.device}, expected {tuple(shape or ())} on {device}")
+
+
 def check_positions(positions: Tensor, device: torch.device, name: str = "positions") -> None:
     """Check positions for encodings on `device`."""
-    if not isinstance(positions, Tensor):
-        raise TypeError(f"{name} is of type {type(positions).__name__}, expected a torch.Tensor")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"{name} has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
     if positions.is_nested:
-        raise TypeError(f"{name} is a nested tensor, expected a dense one")
+        raise TypeError(f"{name} is a nested tensor, expected a dense one, or a nested x; {name}.values() is dense")
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"{name} is on the meta device, expected a tensor with values for a result on {device}")
     has_gradient = positions.requires_grad and torch.is_grad_enabled()
