@@ -18,7 +18,7 @@ import posenc
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc._arguments.specification import Convention
-from posenc._axes.grid_and_points import Shape, Width
+from posenc._axes.grid import Shape, Width
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, cached_encoding, check_encoding
 from posenc.torch import _tensor_arguments as tensors
