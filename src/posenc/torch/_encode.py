@@ -243,7 +243,7 @@ def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tenso
 
 
 def grid(
-    shape: Shape, d_model: Width, *, dtype: torch.dtype = torch.float32, device: torch.device | str | int | None = None,
+    shape: Shape, d_model: Width, *, dtype: torch.dtype | None = None, device: torch.device | str | int | None = None,
     **options: Any,
 ) -> Tensor:
     """Return sinusoidal positional encodings of the cells of a grid as a tensor, with the same bits as `posenc.grid`.
@@ -255,7 +255,7 @@ def grid(
     d_model : int, Encoding or sequence of Encoding
         The number of columns; or encodings, as for `posenc.grid`.
     dtype : torch.dtype, optional
-        One of float32, float64, float16 and bfloat16.
+        One of float32, float64, float16 and bfloat16; by default float32.
     device : torch.device, optional
         By default, torch's default device.  Values are computed on the CPU.
     **options
@@ -286,7 +286,7 @@ def grid(
 
 
 def points(
-    coordinates: Tensor | ArrayLike, d_model: Width, *, dtype: torch.dtype = torch.float32, **options: Any
+    coordinates: Tensor | ArrayLike, d_model: Width, *, dtype: torch.dtype | None = None, **options: Any
 ) -> Tensor:
     """Return sinusoidal positional encodings of points as a tensor, with the same bits as `posenc.points`.
 
@@ -297,7 +297,7 @@ def points(
     d_model : int, Encoding or sequence of Encoding
         The number of columns; or encodings, as for `posenc.grid`.
     dtype : torch.dtype, optional
-        One of float32, float64, float16 and bfloat16.
+        One of float32, float64, float16 and bfloat16; by default float32.
     **options
         The other keywords of `posenc.points`, except `out`.
 

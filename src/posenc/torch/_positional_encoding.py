@@ -483,7 +483,8 @@ class PositionalEncoding(PositionalTable):
         if sequence_first and encodings.ndim < 3:       # n positions along the first axis
             encodings = encodings.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
         if self.x_scale is None:
-            return self.dropout(x + encodings)
+            is_new = positions is not None and encodings.shape == x.shape and tensors.is_eager()
+            return self.dropout(encodings.add_(x) if is_new else x + encodings)
         if x.dtype not in self._scales:
             raise tensors.scale_error(self.x_scale, x.dtype)
         product = x * self._scales[x.dtype]
