@@ -14,8 +14,8 @@ from posenc import Rotary
 from posenc._rotary.model_config import layer_types, module_form
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._positional_encoding import TableModule, kept_table
 from posenc.torch._rotate import axes_of
+from posenc.torch._table_module import TableModule, kept_table
 
 
 class RotaryEmbedding(TableModule):

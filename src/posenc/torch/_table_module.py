@@ -1,0 +1,167 @@
+"""TableModule, the base class of modules that keep tables, and the functions that compute and find tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posenc import Encoding, Rotary
+from posenc.torch import _tensor_arguments as tensors
+from posenc.torch._encode import encodings_on_cpu
+
+TABLE_BYTES = 1 << 26               # the table grows to at most this size
+COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
+# names of buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and tables
+FREQUENCIES = ("inv_freq", "original_inv_freq", "freqs")
+STORED = (*FREQUENCIES, "pe", "pos_encoding", "pos_table", "freqs_cis", "freqs_cos", "freqs_sin", "cos_cached", "sin_cached")
+
+
+class Tables(dict[Any, Tensor]):
+    """A dict that also holds tensors as attributes, and whose copies and pickles are empty."""
+
+    def __reduce__(self) -> tuple[type[Tables], tuple[()]]:
+        return Tables, ()
+
+
+class TableModule(nn.Module):
+    """A module with tables that are neither parameters nor buffers, so that other code cannot convert or overwrite them.
+
+    A table has the rows of the positions from `_first` to `_length` - 1, preceded and followed by a row of NaN.
+    """
+
+    _first = 0
+
+    def __init__(self, specifications: Mapping[Any, Any], length: int | None) -> None:
+        super().__init__()
+        self._specifications = specifications       # {layer type or None: the specification of its table}
+        self._length = length                       # None if the tables grow
+        self._tables = Tables()
+
+    def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
+        positions, specification = range(self._first, length), self._specifications[key]
+        array = tensors.new_array((len(positions) + 2, width_of(specification)), dtype)
+        fill = specification.tables if isinstance(specification, Rotary) else specification.encode
+        fill(positions, dtype=tensors.DTYPES[dtype], out=array[1:-1])
+        table = torch.from_numpy(array).view(dtype)
+        table[[0, -1]] = math.nan
+        return table.to(device)
+
+    def _length_of(self, table: Tensor) -> int:
+        return table.shape[0] - 2 + self._first
+
+    def _grown_table(self, stop: int, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
+        """Return a table with at least `stop` positions, or None if it would exceed `_length` and TABLE_BYTES."""
+        table = self._tables.get((dtype, device, key))
+        length = self._length or 0 if table is None else self._length_of(table)
+        if stop > length:
+            longest = TABLE_BYTES // max(1, width_of(self._specifications[key]) * dtype.itemsize)
+            if stop > longest:
+                return None
+            table, length = None, max(stop, min(2 * length, longest))
+        # other threads see either the old or the new table
+        return new_table(self, dtype, device, key, length) if table is None else table
+
+    def _rows_at(self, positions: Tensor, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
+        """Return the rows of a table at integer positions; a position outside the table gives a row of NaN.
+
+        Return None if positions are not integers, or if `_length` is None and the table, which grows on devices other than the
+        CPU, cannot have a row of each position.
+        """
+        if positions.is_floating_point():
+            return None
+        index, table = positions.long(), None           # torch cannot compare uint16, uint32 and uint64
+        if self._length is not None:
+            table = kept_table(self, dtype, device, key)
+        elif device.type not in ("cpu", "meta") and not tensors.is_recording() and index.numel():
+            lowest, highest = (int(position) for position in index.aminmax())
+            table = self._grown_table(highest + 1, dtype, device, key) if lowest >= self._first else None
+        if table is None:
+            return None
+        index = index.to(device).clamp(self._first - 1, self._length_of(table)) + (1 - self._first)
+        return functional.embedding(index, table)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._tables = Tables()         # the old ones may take memory on another device
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        for key in self._specifications:
+            for name in STORED:
+                path = f"{prefix}{name}" if key is None else f"{prefix}{key}_{name}"
+                stored = state_dict.pop(path, None)
+                if stored is not None and (mismatch := self._mismatch(name, stored, key)):
+                    arguments[-1].append(f"{path} {mismatch}")                  # the list of error messages
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def _stored(self, name: str, key: Any, n: int, width: int) -> Tensor:
+        """Return the first n rows of a table that other modules store under a name, in float64, if possible with `width`."""
+        return encodings_on_cpu(n, self._specifications[key], torch.float64)
+
+    def _mismatch(self, name: str, stored: Any, key: Any) -> str:
+        """Return "" if a stored tensor has the values of this module up to float32 rounding, else the difference as text."""
+        if not isinstance(stored, Tensor) or not (stored.is_floating_point() or stored.is_complex()):
+            return f"has dtype {getattr(stored, 'dtype', None)}, expected a floating-point tensor"
+        stored = torch.atleast_1d(torch.view_as_real(stored) if stored.is_complex() else stored)
+        shape, is_table, specification = tuple(stored.shape), name not in FREQUENCIES, self._specifications[key]
+        frequencies = torch.from_numpy(specification.frequencies.copy())
+        row = tuple((self._stored(name, key, 0, shape[-1]) if is_table else frequencies[None]).shape[1:])
+        if shape[-len(row) :] != row or sum(length != 1 for length in shape[: -len(row)]) > is_table:
+            text = ", ".join(map(str, ("max_len",) * is_table + row))
+            return f"has shape {shape}, expected ({text}), or with more dimensions of length 1"
+        if stored.is_meta:
+            return ""
+        values = stored.detach().cpu().reshape(-1, *row)[:COMPARED_ROWS].double()
+        exact = self._stored(name, key, len(values), shape[-1]) if is_table else frequencies[None]
+        errors = (values - exact).abs().flatten(1)
+        # a float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row number
+        epsilon, rows = torch.finfo(stored.dtype).eps, torch.arange(1, len(values) + 1)[:, None]
+        tolerance = epsilon + 2**-20 * rows if is_table else (epsilon + 2**-20) * frequencies.abs()
+        wrong_rows = (~(errors <= tolerance)).any(1)
+        if not bool(wrong_rows.any()):
+            return ""
+        wrong = int(wrong_rows.nonzero()[0])
+        return (f"does not match {specification}: row {wrong} differs by {float(errors[wrong].max()):.2g}; "
+                "use the convention of the stored table, or delete the key")
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise RuntimeError(f"torch.jit.script does not support {type(self).__name__}; use torch.export, or torch.jit.trace "
+                           "with a maximum length")
+
+
+def width_of(specification: Encoding | Rotary) -> int:
+    return specification.rotary_dim if isinstance(specification, Rotary) else specification.d_model
+
+
+def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor:
+    """Return a table that the module keeps; compute it in the first call."""
+    if torch.compiler.is_compiling():
+        attribute: Tensor = getattr(module._tables, _attribute(module, dtype, device, key))
+        return attribute
+    return _kept_table(module, dtype, device, key)
+
+
+def _kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> Tensor:
+    table = module._tables.get((dtype, device, key))
+    return new_table(module, dtype, device, key, module._length or 0) if table is None else table
+
+
+@torch.compiler.assume_constant_result      # the table is computed while a graph is compiled, not by the graph
+def _attribute(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> str:
+    """Return the name of a table's attribute; torch.compile does not see a new key of a dict that it has read."""
+    name = f"{dtype}_{device}_{key}".replace(".", "_")
+    setattr(module._tables, name, _kept_table(module, dtype, device, key))
+    return name
+
+
+def new_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
+    # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
+    with ThreadPoolExecutor(1) as pool:
+        table = pool.submit(module._new_table, dtype, device, key, length).result()
+    module._tables[dtype, device, key] = table
+    return table
