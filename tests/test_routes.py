@@ -185,3 +185,11 @@ def test_dtype_defaults_to_that_of_out(dtype):
             *posenc.Rotary(6).tables(5, **keywords),
         ]
         assert {table.dtype for table in tables} == {np.dtype(np.float32)}
+
+
+def test_kept_tables_serve_one_scale():
+    """The products with a power of two are exact."""
+    for positions in (np.random.default_rng(7).integers(-(2**40), 2**40, 200), np.arange(500)):
+        table = posenc.encode(positions, 70)
+        for scale in (2.0, 0.5):
+            assert_same_bits(posenc.encode(positions, 70, scale=scale), np.float32(scale) * table)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -74,29 +75,26 @@ def _slope(powers: Powers) -> float:
     return -math.fsum(float(Fraction(logarithm) / divisor) for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
 
 
-def _ratio(context: decimal.Context, powers: Powers) -> decimal.Decimal:
+@lru_cache(maxsize=256)
+def _ratio(digits: int, powers: Powers) -> decimal.Decimal:
     """Return the ratio of successive frequencies, ``prod(base**(-1 / divisor))``, as an exponential of a sum of logarithms."""
-    exponent = decimal.Decimal(0)
+    context, exponent = decimal_context(digits), decimal.Decimal(0)
     for base, divisor in powers:
         quotient = context.divide(context.ln(decimal_quotient(context, base)), decimal_quotient(context, divisor))
         exponent = context.subtract(exponent, quotient)
     return context.exp(exponent)
 
 
-def _geometric(count: int, powers: Powers, bits: int) -> list[int]:
-    """Return the products of ``base**(-i / divisor)``, times ``2**bits``, for i = 0 ... count - 1, rounded to integers.
+def _geometric(first: int, count: int, powers: Powers, bits: int) -> list[int]:
+    """Return ``first * base**(-i / divisor)`` for i = 0 ... count - 1, in the unit of `first`, which is 2**-bits turns.
 
     Each product is the previous one times the ratio; `bits` includes `GUARD_BITS`, which absorb the errors.
     """
-    one = 1 << bits
     if count <= 1 or all(base == 1 for base, _ in powers):
-        return [one] * count
-    context = decimal_context(math.ceil((bits + math.ceil(abs(_slope(powers)))) * math.log10(2)) + 40)
-    ratio = int(context.multiply(_ratio(context, powers), decimal.Decimal(one)))
-    products = [one]
-    for _ in range(count - 1):
-        products.append(products[-1] * ratio >> bits)
-    return products
+        return [first] * count
+    digits = math.ceil((bits + math.ceil(abs(_slope(powers)))) * math.log10(2)) + 40
+    ratio = int(decimal_context(digits).multiply(_ratio(digits, tuple(powers)), decimal.Decimal(1 << bits)))
+    return list(accumulate(repeat(ratio, count - 1), lambda product, ratio: product * ratio >> bits, initial=first))
 
 
 def _check_range(lowest: float, highest: float) -> None:
@@ -128,9 +126,8 @@ def spaced_turns(
     _check_range(min(first, last_exponent), max(first, last_exponent))
     fraction_bits = _fraction_bits(min(first, last_exponent), significant)
     bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last_exponent))
-    turn = _over_two_pi(abs(scale.numerator), bits)
-    drop = 2 * bits - fraction_bits
-    turns = [(turn * product >> drop) // scale.denominator for product in _geometric(count, powers, bits)]
+    turn, drop = _over_two_pi(abs(scale.numerator), bits) // scale.denominator, bits - fraction_bits
+    turns = [product >> drop for product in _geometric(turn, count, powers, bits)]
     return turns if scale > 0 else [-t for t in turns], fraction_bits
 
 
@@ -178,10 +175,11 @@ def limbs_of(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint3
 
     The limbs are an ndarray of uint32, shape (limbs, len(turns)).
     """
-    widest = max((abs(t).bit_length() for t in turns), default=0)
+    magnitudes = list(map(abs, turns))
+    widest = max(magnitudes, default=0).bit_length()
     integer_limbs = max(0, -(-(widest - fraction_bits) // LIMB_BITS))
     count = integer_limbs + fraction_bits // LIMB_BITS
-    data = b"".join(abs(t).to_bytes(4 * count, "big") for t in turns)
+    data = b"".join([t.to_bytes(4 * count, "big") for t in magnitudes])
     matrix = np.frombuffer(data, ">u4").reshape(len(turns), count).T
     return np.ascontiguousarray(matrix, np.uint32), integer_limbs
 
@@ -193,7 +191,7 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     encoding is in the range.
     """
     context = decimal_context(DIGITS)
-    frequency, ratio = decimal_quotient(context, scale), _ratio(context, powers) if count > 1 else decimal.Decimal(1)
+    frequency, ratio = decimal_quotient(context, scale), _ratio(DIGITS, tuple(powers)) if count > 1 else decimal.Decimal(1)
     values = np.zeros(count)
     for i in range(count if scale else 0):
         values[i] = float(frequency)

@@ -45,7 +45,7 @@ cdef class Columns:
                   object value):
         check_settings()
         memset(self.wanted, 0, sizeof(self.wanted))
-        self.key = (turns, sign, quarter, integer_limbs, order, phase_bits)
+        self.key = (turns, sign, quarter, integer_limbs, order, scale, phase_bits)
         self.value = value
         memset(&self.spec, 0, sizeof(spec_t))
         self.spec.d_model = d_model

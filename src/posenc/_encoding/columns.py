@@ -114,12 +114,12 @@ def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> k
     repeated = np.arange(pitch) % d if d else np.empty(0, np.intp)
     frequency, cosine = frequency[repeated], cosine[repeated]
     quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
-    sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[frequency]
+    sign = np.array([t < 0 for t in turns] + [False])[frequency] * SIGN_BIT
     limbs, integer_limbs = limbs_of([*turns, 0], fraction_bits)
     padding = (checks.LOWEST, True) if has_durations(c) else (c["padding_idx"], False)      # NaT is the lowest integer
     phase_bits = compute_turns.phase_bits() if isinstance(compute_turns, RationalTurns) else None
     return kernel.Columns(
-        d, np.ascontiguousarray(limbs[:, frequency]).tobytes(), integer_limbs, len(limbs) - integer_limbs, sign.tobytes(),
+        d, limbs.take(frequency, 1).tobytes(), integer_limbs, len(limbs) - integer_limbs, sign.tobytes(),
         quarter.tobytes(), _kernel_order(d, c), c["scale"], c["position_offset"], *padding,
         phase_bits, Values(compute_turns, frequency, cosine, c["scale"]),
     )
