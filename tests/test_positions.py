@@ -261,3 +261,11 @@ def test_infinity_among_whole_numbers(isa, dtype):
     table = posenc.encode(positions, 8, dtype=dtype)
     assert np.isnan(table[50].astype(float)).all()
     assert_same_bits(np.delete(table, 50, axis=0), np.delete(posenc.encode(100, 8, dtype=dtype), 50, axis=0))
+
+
+def test_encodings_of_different_scales_have_tables_of_their_own():
+    positions = np.linspace(-1e5, 1e5, 4096) + 0.3
+    for dtype in ("float64", "float32"):
+        ones = posenc.encode(positions, 64, dtype=dtype)
+        for scale in (2.0, -1.0, 1.0):          # a power of two changes no other bit
+            assert_same_bits(posenc.encode(positions, 64, dtype=dtype, scale=scale), ones * ones.dtype.type(scale))
