@@ -131,7 +131,7 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
 /* Returns whether most rows of a job whose tables are set are computed from them, fast enough that few values are undecided:
  * float64 values below 2**-900 are, and frequencies of more than MOST_LIMBS limbs may give many. */
 static inline int uses_tables(const job_t *job, const spec_t *spec) {
-    return (job->offsets || job->digits) && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) &&
+    return (job->offsets || job->digits || job->span) && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) &&
            spec->fraction_limbs <= MOST_LIMBS;
 }
 

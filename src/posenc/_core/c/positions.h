@@ -200,13 +200,20 @@ static inline int split_position(const spec_t *spec, const job_t *job, ptrdiff_t
 
 /* Number of bits of x. */
 static inline int bits_of_integer(uint64_t x) {
+#if defined(__GNUC__)
+    return x ? 64 - __builtin_clzll(x) : 0;
+#else
     int bits = 0;
     for (int step = 32; step; step /= 2)
         if (x >> step) x >>= step, bits += step;
     return bits + (int)x;
+#endif
 }
 
-enum { SPAN_BYTES = 1 << 23 }; /* most bytes of a span table, which stays in the caches */
+enum {
+    SPAN_BYTES = 1 << 23,  /* most bytes of a span table, which stays in the caches */
+    SURVEYED_ROWS = 1 << 12 /* about as many rows decide how those of an array are computed */
+};
 
 /* Sets the span of a job at integer positions: the positions near the middle row for which a table has the fewest rows in
  * proportion to those that are copied from it.  There is none if at most as many rows are copied as the table has. */
@@ -215,7 +222,8 @@ static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
     ptrdiff_t near[65] = {0}, copied = 0, saved = 0;
     int64_t lowest = middle, highest = middle;
     job->span_pitch = spec->d_model * size_of(job->dtype);
-    for (ptrdiff_t i = 0; i < rows; i++) {
+    const ptrdiff_t each = 1 + rows / SURVEYED_ROWS; /* of so many rows, one is looked at */
+    for (ptrdiff_t i = 0; i < rows; i += each) {
         near[bits_of_integer(distance(middle, p[i]))]++;
         lowest = p[i] < lowest ? p[i] : lowest;
         highest = p[i] > highest ? p[i] : highest;
@@ -224,7 +232,7 @@ static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
     for (int bits = 0; bits < 32; bits++) {
         const uint64_t reach = ((uint64_t)1 << bits) - 1, below = distance(lowest, middle), above = distance(middle, highest);
         const uint64_t down = below < reach ? below : reach, span = down + (above < reach ? above : reach) + 1;
-        copied += near[bits];
+        copied += near[bits] * each;
         if (span * (uint64_t)job->span_pitch > SPAN_BYTES || copied - (ptrdiff_t)span <= saved) continue;
         saved = copied - (ptrdiff_t)span;
         job->span_start = middle - (int64_t)down;
@@ -236,13 +244,14 @@ static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
  * of those with at least k digits.  Returns the number of rows outside the span that are 1 from the next row. */
 static inline ptrdiff_t count_digits(const spec_t *spec, const job_t *job, ptrdiff_t rows, int fractions,
                                      ptrdiff_t with_digits[LEVELS]) {
+    const ptrdiff_t each = 1 + rows / SURVEYED_ROWS;
     ptrdiff_t in_runs = 0;
-    for (ptrdiff_t i = 0; i < rows; i++) {
+    for (ptrdiff_t i = 0; i < rows; i += each) {
         units_t units;
         if (job->integers && (uint64_t)job->integers[i] - (uint64_t)job->span_start < (uint64_t)job->span_rows) continue;
-        if (job->integers && i + 1 < rows && distance(job->integers[i], job->integers[i + 1]) == 1) in_runs++;
+        if (job->integers && i + 1 < rows && distance(job->integers[i], job->integers[i + 1]) == 1) in_runs += each;
         else if (split_position(spec, job, i, fractions, &units))
-            with_digits[(bits_of_integer(distance(0, units.n)) + 5) / 6]++;
+            with_digits[(bits_of_integer(distance(0, units.n)) + 5) / 6] += each;
     }
     for (int k = LEVELS - 2; k >= 0; k--) with_digits[k] += with_digits[k + 1];
     return in_runs;

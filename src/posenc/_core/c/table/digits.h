@@ -180,17 +180,18 @@ INLINE void multiply(const product_t *p, int tile, int at, int angles, int vecto
     if (p->rest) multiply_by(p->rest + tile * p->rest_stride + at, angles, vectors, c, s);
 }
 
-/* Does the same in double-double, for one vector. */
+/* The same in double-double, for one vector. */
+INLINE void multiply_by_dd(const double *factor, int angles, vdd *c, vdd *s) {
+    const vdd cosine = dd_load(factor, factor + 2 * angles), sine = dd_load(factor + angles, factor + 3 * angles), before = *c;
+    *c = dd_product_sum(before, cosine, dd_negated(*s), sine);
+    *s = dd_product_sum(*s, cosine, before, sine);
+}
+
 INLINE void multiply_dd(const product_t *p, int tile, int at, int angles, vdd *c, vdd *s) {
-    const ptrdiff_t cosines = tile * p->stride + at, sines = cosines + angles, low = 2 * angles;
-    *c = dd_load(p->factor[0] + cosines, p->factor[0] + cosines + low);
-    *s = dd_load(p->factor[0] + sines, p->factor[0] + sines + low);
-    for (int k = 1; k < p->factors; k++) {
-        const vdd cosine = dd_load(p->factor[k] + cosines, p->factor[k] + cosines + low), before = *c;
-        const vdd sine = dd_load(p->factor[k] + sines, p->factor[k] + sines + low);
-        *c = dd_product_sum(before, cosine, dd_negated(*s), sine);
-        *s = dd_product_sum(*s, cosine, before, sine);
-    }
+    const ptrdiff_t from = tile * p->stride + at, low = from + 2 * angles;
+    *c = dd_load(p->factor[0] + from, p->factor[0] + low);
+    *s = dd_load(p->factor[0] + from + angles, p->factor[0] + low + angles);
+    for (int k = 1; k < p->factors; k++) multiply_by_dd(p->factor[k] + from, angles, c, s);
 }
 
 INLINE vf64 with_sign(vf64 x, const uint64_t *sign) { return f64_of_bits(u64_xor(bits_of_f64(x), u64_load(sign))); }
@@ -329,12 +330,6 @@ typedef struct {
     int count;
 } digit_group_t;
 
-/* Buffers of the factors of narrow rows, and of the rest of positions.  A vector may be stored past the end of a factor. */
-typedef struct {
-    ALIGNED double factor[LEVELS + 1][4 * TILE + LANES], rest[TILE + LANES];
-    ALIGNED uint64_t sign[TILE + LANES];
-} gathered_t;
-
 /* Sets the angles of a tile for rows of `width` angles. */
 static void set_angles(const spec_t *spec, const job_t *job, ptrdiff_t tile, int width, angles_t *angles) {
     const int count = angles_of_tile(spec);
@@ -418,49 +413,68 @@ static void write_wide_rows(const spec_t *spec, const job_t *job, const digit_gr
     }
 }
 
-/* Writes a group of rows of at most half the angles of a tile; as many rows as fit in a tile are computed together. */
+/* The products of narrow rows, one row after another: {cos, sin, cos_low, sin_low}.  A vector may be stored past the end. */
+typedef struct {
+    ALIGNED double part[4][TILE + LANES], rest[TILE + LANES];
+    ALIGNED uint64_t sign[TILE + LANES];
+} narrow_t;
+
+/* Computes the products of narrow rows of `width` angles. */
+INLINE void multiply_narrow(const digits_t *digits, int lowest, const digit_row_t *row, int rows, int width, int angles,
+                            dtype_t dtype, narrow_t *narrow) {
+    const int entry = angles * (dtype == FLOAT64 ? 4 : 2);
+    for (int j = 0; j < rows; j++) {
+        for (int at = 0, to = j * width; at < width; at += LANES, to += LANES) {
+            uint64_t n = row[j].n;
+            const double *from = digits->level[lowest] + n % RADIX * (unsigned)entry + at;
+            vdd c = {f64_load(from), f64_set(0)}, s = {f64_load(from + angles), f64_set(0)};
+            if (dtype == FLOAT64) c.low = f64_load(from + 2 * angles), s.low = f64_load(from + 3 * angles);
+            for (int k = lowest + 1; k <= WHOLE || n >= RADIX; k++) {
+                n /= RADIX;
+                from = digits->level[k] + n % RADIX * (unsigned)entry + at;
+                if (dtype == FLOAT64) multiply_by_dd(from, angles, &c, &s);
+                else multiply_by(from, angles, 1, &c.high, &s.high);
+            }
+            f64_store(narrow->part[0] + to, c.high);
+            f64_store(narrow->part[1] + to, s.high);
+            if (dtype == FLOAT64) dd_store(narrow->part[2] + to, narrow->part[3] + to, (vdd){c.low, s.low});
+            f64_store(narrow->rest + to, f64_set(row[j].rest));
+            u64_flush(narrow->sign + to, u64_set(row[j].sign), 0);
+        }
+    }
+}
+
+/* Writes a group of rows of at most half the angles of a tile; as many rows as fit in a tile are rounded together. */
 static void write_narrow_rows(const spec_t *spec, const job_t *job, const digit_group_t *group, int width, tally_t *tally) {
     const ptrdiff_t size = size_of(job->dtype);
     const int count = angles_of_tile(spec), per = count / width, lowest = lowest_level(spec, job);
-    const int entry = count * (job->dtype == FLOAT64 ? 4 : 2), pitch = width * (TILE / count), columns = (int)spec->d_model;
+    const int parts = job->dtype == FLOAT64 ? 4 : 2, pitch = width * (TILE / count), columns = (int)spec->d_model;
     ALIGNED char staged[TILE * sizeof(double)];
+    ALIGNED double factor[4 * TILE], rest[2 * TILE];
     limit_t limits[1][LEVELS + 1];
     angles_t angles;
-    gathered_t g;
+    narrow_t n;
     unsigned known = 0;
-    memset(&g, 0, sizeof g);
+    memset(&n, 0, sizeof n);
     set_angles(spec, job, 0, width, &angles);
-    product_t p = {.tiles = 1, .order = spec->order, .sign = g.sign, .angles = &angles, .limits = limits};
+    product_t p = {.factor = {factor}, .factors = 1, .tiles = 1, .order = spec->order, .sign = n.sign,
+                   .rest = lowest < WHOLE ? rest : NULL, .angles = &angles, .limits = limits};
     for (int i = 0; i < group->count; i += per) {
         const digit_row_t *const row = group->row + i;
         const int rows = minimum(group->count - i, per);
         p.digits = 0;
         for (int j = 0; j < rows; j++) p.digits = row[j].digits > p.digits ? row[j].digits : p.digits;
-        p.factors = levels_of_digits(lowest, p.digits);
-        for (int k = 0; k < p.factors; k++) {
-            const double *const level = job->digits->level[lowest + k];
-            p.factor[k] = g.factor[k];
-            for (int part = 0; part < entry; part += count) /* in ascending order, because vectors overlap */
-                for (int j = 0; j < rows; j++)
-                    for (int at = 0; at < width; at += LANES)
-                        f64_store(g.factor[k] + part + j * width + at,
-                                  f64_load(level + (row[j].n >> 6 * k) % RADIX * (unsigned)entry + part + at));
-        }
-        for (int j = 0; j < rows; j++) {
-            for (int at = 0; at < width; at += LANES) {
-                u64_flush(g.sign + j * width + at, u64_set(row[j].sign), 0);
-                f64_store(g.rest + j * width + at, f64_set(row[j].rest));
-            }
-        }
-        if (lowest < WHOLE) {
-            multiply_rest(angles.radians, g.rest, power_of_two(6 * (lowest - WHOLE)), count, g.factor[LEVELS]);
-            p.rest = g.factor[LEVELS];
-        }
+        if (job->dtype == FLOAT64) multiply_narrow(job->digits, lowest, row, rows, width, count, FLOAT64, &n);
+        else if (count == TILE) multiply_narrow(job->digits, lowest, row, rows, width, TILE, FLOAT32, &n);
+        else multiply_narrow(job->digits, lowest, row, rows, width, TILE / 2, FLOAT32, &n);
+        for (int at = 0; at < count; at += LANES)
+            for (int part = 0; part < parts; part++) f64_store(factor + part * count + at, f64_load(n.part[part] + at));
+        if (p.rest) multiply_rest(angles.radians, n.rest, power_of_two(6 * (lowest - WHOLE)), count, rest);
         set_limits(spec, job, &p, &known);
         if (UNLIKELY(ROUND[job->dtype](&p, staged))) {
             for (int j = 0; j < rows; j++) write_uncertain_product(spec, job, &p, 0, 0, row[j].row, j * width, tally);
-        } else if (job->output != ADD && pitch * size == job->row_stride && row[rows - 1].row - row->row == rows - 1 &&
-                   pitch == columns) {
+        } else if (job->output != ADD && columns * size == job->row_stride && pitch == columns &&
+                   row[rows - 1].row - row->row == rows - 1) {
             memcpy(job->out + row->row * job->row_stride, staged, (size_t)(rows * columns * size));
         } else {
             for (int j = 0; j < rows; j++)

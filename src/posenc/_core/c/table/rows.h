@@ -185,23 +185,36 @@ static ptrdiff_t run_at(const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     return rows;
 }
 
-/* Writes a row of the span table; returns 0 if its position is outside. */
-static int copy_row(const spec_t *spec, const job_t *job, ptrdiff_t row) {
+/* Writes rows of the span table from `row` on, as many as are contiguous in the table and in `out`; returns their number, which
+ * is 0 if the first position is outside.  Padding rows may be left as they are. */
+static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     const uint64_t at = (uint64_t)job->integers[row] - (uint64_t)job->span_start;
+    const char *const from = job->span + (ptrdiff_t)at * job->span_pitch;
     char *const out = job->out + row * job->row_stride;
+    ptrdiff_t rows = 1;
     if (at >= (uint64_t)job->span_rows) return 0;
-    if (job->output == ADD) add_to_batch(job, out, job->span + (ptrdiff_t)at * job->span_pitch, spec->d_model, job->batch);
-    else memcpy(out, job->span + (ptrdiff_t)at * job->span_pitch, (size_t)(spec->d_model * size_of(job->dtype)));
-    return 1;
+    if (spec->has_padding && leaves_padding(job)) {
+        const uint64_t ahead = (uint64_t)spec->padding - (uint64_t)job->integers[row];
+        if (ahead == 0) return 1;
+        if (ahead < (uint64_t)(end - row)) end = row + (ptrdiff_t)ahead;
+    }
+    while (job->row_stride == job->span_pitch && row + rows < end && at + (uint64_t)rows < (uint64_t)job->span_rows &&
+           job->integers[row + rows] - job->integers[row] == rows)
+        rows++;
+    if (job->output == ADD) add_to_batch(job, out, from, rows * spec->d_model, job->batch);
+    else memcpy(out, from, (size_t)(rows * job->span_pitch));
+    return rows;
 }
 
 /* Writes rows at any positions: by the span table, in runs, by digits, and directly. */
 static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
     digit_group_t group;
     group.count = 0;
-    for (ptrdiff_t row = first; row < first + count; row++) {
-        if (job->span && copy_row(spec, job, row)) continue;
-        const ptrdiff_t rows = job->offsets ? run_at(job, row, first + count) : 1;
+    ptrdiff_t rows;
+    for (ptrdiff_t row = first; row < first + count; row += rows) {
+        rows = job->span ? copy_rows(spec, job, row, first + count) : 0;
+        if (rows) continue;
+        rows = job->offsets ? run_at(job, row, first + count) : 1;
         if (rows >= FEWEST_IN_RUN) {
             job_t run = *job;
             run.integers = NULL;
@@ -209,10 +222,10 @@ static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, p
             run.start = (uint64_t)job->integers[row];
             run.step = (uint64_t)job->integers[row + 1] - run.start;
             even_rows(spec, &run, 0, rows, panel, tally);
-            row += rows - 1;
-        } else if (!job->digits || !add_digit_row(spec, job, row, &group, tally)) {
-            scattered_row(spec, job, row, tally);
+            continue;
         }
+        rows = 1;
+        if (!job->digits || !add_digit_row(spec, job, row, &group, tally)) scattered_row(spec, job, row, tally);
     }
     if (group.count) write_digit_rows(spec, job, &group, tally);
 }
