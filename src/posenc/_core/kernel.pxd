@@ -195,6 +195,7 @@ cdef extern from "plan.h" nogil:
         ROWS_FOR_KEPT_TABLE
         ROWS_FOR_TABLE_FLOAT64
         ROWS_FOR_TABLE
+        MOST_LIMBS
 
     ctypedef struct allowed_t:
         int most, by_work

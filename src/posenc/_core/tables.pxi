@@ -225,6 +225,8 @@ cdef Digits digits_of(job_t *job, Columns columns, int fractions, const ptrdiff_
     cdef Digits table
     if not spec.has_fast_path or not (is_float64 or spec.fast_test) or is_float64 and fractions:
         return None
+    if spec.fraction_limbs > MOST_LIMBS:    # radians could underflow
+        return None
     most = <int>min(<double>LEVELS, WHOLE + DIGITS_BYTES / level_bytes)
     with cython.critical_section(columns):
         for level in range(lowest, most):

@@ -90,13 +90,15 @@ NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Whether the rows of x at the padding position stay as they are. */
-INLINE int leaves_padding(const job_t *job) { return job->output == ADD && job->x_scale == 1; }
+/* Whether the rows of x at the padding position stay as they are: zeros would be added. */
+INLINE int leaves_padding(const spec_t *spec, const job_t *job) {
+    return spec->has_padding && !spec->padding_is_nan && job->output == ADD && job->x_scale == 1;
+}
 
 NOINLINE void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
     const position_t position = position_of(spec, job, row);
     char *const out = job->out + row * job->row_stride;
-    if (position.padding && leaves_padding(job)) return;
+    if (position.padding && leaves_padding(spec, job)) return;
     if (is_known(&position) || spec->scale == 0) known_row(spec, job, &position, out);
     else if (spec->has_fast_path) direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
     else exact_row(spec, job, row, out, tally);

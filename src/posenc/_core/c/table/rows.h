@@ -193,7 +193,7 @@ static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, 
     char *const out = job->out + row * job->row_stride;
     ptrdiff_t rows = 1;
     if (at >= (uint64_t)job->span_rows) return 0;
-    if (spec->has_padding && leaves_padding(job)) {
+    if (leaves_padding(spec, job)) {
         const uint64_t ahead = (uint64_t)spec->padding - (uint64_t)job->integers[row];
         if (ahead == 0) return 1;
         if (ahead < (uint64_t)(end - row)) end = row + (ptrdiff_t)ahead;

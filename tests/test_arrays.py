@@ -1,0 +1,98 @@
+"""Arrays of positions: every way to compute a row gives the bits of the reference.
+
+Rows are copied from the table of a small span, computed in runs, or are products of tables for the digits of the position in
+base 64; other rows are evaluated directly.  A table of digits is built after 64 rows.
+"""
+
+import numpy as np
+import pytest
+
+import posenc
+from conftest import assert_same_bits
+from test_encode import CONVENTIONS, assert_correct, some_columns
+
+ROWS = 400
+
+
+def arrays(rng, rows):
+    """Return arrays of positions, by name."""
+    bits = rng.integers(1, 62, rows)
+    integers = {f"digits below 2**{k}": rng.integers(-(2**k), 2**k, rows) for k in (6, 12, 17, 24, 41, 61)}
+    mixed = rng.integers(0, 2**62, rows) >> bits
+    irregular = np.where(rng.random(rows) < 0.3, mixed, np.arange(rows))
+    return integers | {
+        "all magnitudes": mixed * rng.choice([-1, 1], rows),
+        "a span": 10**9 + rng.integers(0, 50, rows),
+        "a span and others": np.where(rng.random(rows) < 0.1, mixed, rng.integers(0, 50, rows)),
+        "runs": np.concatenate([np.arange(rows // 2) + 10**12, 500 - np.arange(rows - rows // 2)]),
+        "runs and others": irregular,
+        "repeated": np.repeat(mixed[: rows // 8], 8),
+        "multiples of 64": 64 ** rng.integers(0, 10, rows) * rng.integers(-63, 64, rows),
+        "reals": rng.uniform(-1000, 1000, rows),
+        "reals below 1": rng.random(rows),
+        "reals of all magnitudes": rng.choice([-1, 1], rows) * 2.0 ** rng.uniform(-60, 60, rows),
+        "halves": mixed % 2**40 / 2,
+        "64ths": rng.integers(-(2**20), 2**20, rows) / 64,
+        "NaN and others": np.where(rng.random(rows) < 0.2, np.nan, rng.normal(0, 100, rows)),
+    }
+
+
+NAMES = list(arrays(np.random.default_rng(0), 16))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("d_model", [1, 5, 8, 17, 130])
+def test_arrays_are_correct(isa, dtype, d_model, name):
+    rng = np.random.default_rng([d_model, NAMES.index(name)])
+    positions = arrays(rng, ROWS)[name]
+    # the bits do not depend on the number of rows, so the reference computes only some of them
+    some = np.sort(rng.choice(ROWS, 20, replace=False))
+    for convention in ({}, {"layout": "halves", "position_offset": 0.3}):
+        table = posenc.encode(positions, d_model, dtype=dtype, **convention)
+        assert_same_bits(table[some], posenc.encode(positions[some], d_model, dtype=dtype, **convention))
+        assert_correct(positions[some], d_model, dtype, some_columns(rng, d_model, 2), **convention)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_many_rows_of_arrays_are_correct(isa, dtype, name):
+    """With all dtypes and AVX2, these are 2.2 million values."""
+    rng = np.random.default_rng(NAMES.index(name))
+    for d_model, rows in ((2, 1000), (8, 2000), (64, 2000), (512, 2000)):
+        assert_correct(arrays(rng, rows)[name], d_model, dtype, some_columns(rng, d_model, 2)[:4])
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
+@pytest.mark.parametrize("rows", [150, pytest.param(1500, marks=pytest.mark.long)])
+def test_arrays_of_every_convention_are_correct(isa, dtype, convention, rows):
+    rng = np.random.default_rng(rows)
+    d_model = {5: 11, 6: 12, 11: 11, 12: 12}[len(convention.get("frequencies") or convention.get("periods") or range(6))]
+    for positions in (rng.integers(-(2**40), 2**40, rows), rng.normal(0, 50, rows)):
+        assert_correct(positions, d_model, dtype, [0, 5, 10], **convention)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_additions_have_the_same_bits(isa, dtype, name):
+    rng = np.random.default_rng(NAMES.index(name))
+    positions = arrays(rng, ROWS)[name]
+    for d_model in (8, 70):
+        x = rng.normal(size=(ROWS, d_model)).astype(np.float32)
+        x = posenc.encode(ROWS, d_model, dtype=dtype) if dtype == "bfloat16" else x.astype(dtype)
+        expected = posenc.encode(positions, d_model, dtype=dtype) + x
+        assert_same_bits(posenc.add_to(x, positions), expected)
+
+
+@pytest.mark.parametrize("kind", ["range", "span", "digits", "reals", "batch"])
+def test_add_to_leaves_padding_rows(isa, dtype, kind):
+    """The rows of x at the padding position keep their bits, such as -0."""
+    rng = np.random.default_rng(5)
+    positions = {"range": np.arange(200), "span": rng.integers(0, 60, 200), "digits": rng.integers(0, 3, 200) * 10**9 + 7,
+                 "reals": rng.integers(0, 40, 200) / 2, "batch": np.arange(100)}[kind]
+    padding = int(positions[-7])
+    x = np.zeros((2, 100, 70) if kind == "batch" else (200, 70), "float32")
+    x = posenc.encode(np.zeros(x.shape[:-1]), 70, dtype=dtype, order="cos", scale=-0.0) if dtype == "bfloat16" else -x.astype(dtype)
+    before = x.copy()
+    posenc.add_to(x, positions, padding_idx=padding)
+    assert_same_bits(x[..., positions == padding, :], before[..., positions == padding, :])
+    x = posenc.add_to(before.copy(), positions, x_scale=2.0, padding_idx=padding)
+    assert not x[..., positions == padding, :].any()
