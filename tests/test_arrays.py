@@ -89,8 +89,7 @@ def test_add_to_leaves_padding_rows(isa, dtype, kind):
     positions = {"range": np.arange(200), "span": rng.integers(0, 60, 200), "digits": rng.integers(0, 3, 200) * 10**9 + 7,
                  "reals": rng.integers(0, 40, 200) / 2, "batch": np.arange(100)}[kind]
     padding = int(positions[-7])
-    x = np.zeros((2, 100, 70) if kind == "batch" else (200, 70), "float32")
-    x = posenc.encode(np.zeros(x.shape[:-1]), 70, dtype=dtype, order="cos", scale=-0.0) if dtype == "bfloat16" else -x.astype(dtype)
+    x = -posenc.encode(np.zeros((2, 100) if kind == "batch" else 200), 70, dtype=dtype, scale=0.0)
     before = x.copy()
     posenc.add_to(x, positions, padding_idx=padding)
     assert_same_bits(x[..., positions == padding, :], before[..., positions == padding, :])
