@@ -48,8 +48,8 @@ class Encoding(Specification):
         The angle of frequency i, in radians, is ``(position + position_offset) * position_scale * frequency``, where the
         arguments are float64 and the arithmetic is exact.
     padding_idx : int, optional
-        The position, without ``position_offset``, whose row is all zeros, as in fairseq.  `add_to` leaves such rows of x as they
-        are, unless x_scale differs from 1.
+        The position, without ``position_offset``, whose row is all zeros, as in fairseq.  `add_to` leaves these rows of x
+        as they are, unless x_scale differs from 1.
     scale : float, optional
         The factor by which the values are multiplied.  Only the product is rounded.  ``x_scale`` of `add_to` multiplies the
         embeddings instead.
