@@ -7,7 +7,7 @@
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
 
-#include "table/digits.h"
+#include "table/digit_rows.h"
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------ */
 
