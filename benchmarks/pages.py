@@ -50,7 +50,8 @@ def duration(seconds):
 def spread(seconds):
     """Return the median with the quartiles in parentheses."""
     low, middle, high = (duration(value) for value in seconds)
-    return f"{middle} ({low.partition(' ')[0] if low.endswith(middle[-2:]) else low} - {high})"
+    low, high = (text.removesuffix(middle[-3:]).replace(" ", "") for text in (low, high))
+    return f"{middle} ({low}-{high})"
 
 
 def code(name):
