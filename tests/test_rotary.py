@@ -524,7 +524,8 @@ from_config({"rope_theta": 1e4, "text_config": LLAMA | {"rope_theta": None}})  V
 from_config(LLAMA | {"swa_rope_theta": 1e4})                                  ValueError  config has swa_rope_theta 10000.0
 from_config(LLAMA | {"rotary_emb_scale_base": 512})                           ValueError  config has rotary_emb_scale_base 512
 from_config(LLAMA | {"use_rope": False})                                      ValueError  config has use_rope False
-from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})    ValueError  rope_scaling for all layers, expected
+from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})    ValueError  with a dict for each type of layers
+from_config(LLAMA | {"model_type": "step3p5"})                                ValueError  with a dict for each type of layers
 from_config(LLAMA | {"model_type": "mamba"})                                  ValueError  config has model_type 'mamba'
 from_config(LLAMA | {"model_type": "pixtral"})                                ValueError  positions have several axes
 from_config(LLAMA | {"model_type": "falcon", "alibi": True})                  ValueError  config has alibi True, expected False

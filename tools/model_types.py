@@ -293,7 +293,7 @@ def properties_of(kind, config, classes):
     if not is_stated and "layer_type" in inspect.signature(getattr(kind, "forward", kind)).parameters:
         parameters = {name: {"rope_type": "default", "rope_theta": 1e4} for name in getattr(config, "layer_types", None) or ()}
         config.rope_parameters = parameters or getattr(config, "rope_parameters", None)
-    names = [name for name, value in parameters.items() if isinstance(value, dict)]
+    names = sorted(name for name, value in parameters.items() if isinstance(value, dict))
     if not names:
         return properties_of_layer(kind, config, classes, None, parameters)
     for name in names:

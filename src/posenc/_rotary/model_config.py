@@ -103,8 +103,7 @@ class Keys:
         """Return the part with the language model, or None if this configuration has no parts."""
         if "part" in self.properties:
             return look_up(self.config, self.properties["part"][0], *PARTS)
-        is_whole = self.properties or look_up(self.config, "head_dim", "hidden_size") is not None
-        return None if is_whole else look_up(self.config, *PARTS)
+        return None if self.properties else look_up(self.config, *PARTS)
 
     def get(self, *names: str) -> Any:
         self.used.update(names)
@@ -288,8 +287,8 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
 def _older_parameters(keys: Keys, parameters: dict[str, Any], unscaled: dict[str, Any]) -> dict[str | None, dict[str, Any]]:
     """Return the parameters of the layer types, as transformers reads them from keys for the base of each type."""
     layers = keys.properties["layers"]
-    if parameters != unscaled and not any(layer["takes_scaling"] for layer in layers.values()):
-        raise ValueError(f"config has rope_scaling for all layers, expected rope_parameters for {' and '.join(layers)}")
+    if len(layers) == 1 or parameters != unscaled and not any(layer["takes_scaling"] for layer in layers.values()):
+        raise _lacks("rope_parameters with a dict for each type of layers")
     shared = ["rope_theta"] * (len({layer["base"] for layer in layers.values()}) == 1)
     by_type: dict[str | None, dict[str, Any]] = {}
     for name, layer in layers.items():
