@@ -56,7 +56,7 @@ def spread(seconds):
 
 def code(name):
     """Put backticks around a statement, or a dotted name such as torch.compile, in the name of a call."""
-    return f"`{name}`" if "=" in name else re.sub(r"\w+(\.\w+)+", r"`\g<0>`", name)
+    return f"`{name}`" if "=" in name or "+" in name else re.sub(r"\w+(\.\w+)+", r"`\g<0>`", name)
 
 
 def table(*rows, left=1):

@@ -289,9 +289,9 @@ def adding(threads, pool, *, shape):
     blocks = addition(np, *shape[1:])
     return partial(x.fill, 0), {
         "posenc": partial(encoding.add_to, x),
-        "pasted, torch x + table": lambda: tensor + rows_of_torch,
-        **once(threads, {"exact, NumPy x += table": partial(calling, x.__iadd__, rows)}),
-        "exact, torch x += table": partial(calling, tensor.add_, rows_of_torch),
+        "pasted, tensor + table": lambda: tensor + rows_of_torch,
+        **once(threads, {"exact, x += table": partial(calling, x.__iadd__, rows)}),
+        "exact, tensor += table": partial(calling, tensor.add_, rows_of_torch),
         "exact, NumPy in blocks": lambda: calling(lambda: list(pool.map(blocks, np.array_split(x, threads)))),
         "exact, torch in blocks": partial(calling, addition(torch, *shape[1:]), x),
     }

@@ -23,7 +23,7 @@ try:
     import dask.array as da
     from dask.base import compute, tokenize
 except ModuleNotFoundError as error:
-    raise checks.not_installed("posenc.dask", "dask", error) from error
+    raise checks.not_installed("posenc.dask", error) from error
 
 __all__ = ["table"]
 

@@ -1,4 +1,4 @@
-"""Pictures of encodings with matplotlib: ``pip install 'posenc[plot]'``, then ``import posenc.plot``.
+"""Pictures of encodings with matplotlib: ``pip install matplotlib``, then ``import posenc.plot``.
 
 The title of a plot is its encoding.  Without `ax`, a function draws on a new figure that is not registered with pyplot, so you
 need not close it.  To show the figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save
@@ -27,7 +27,7 @@ try:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ModuleNotFoundError as error:
-    raise checks.not_installed("posenc.plot", "plot", error) from error
+    raise checks.not_installed("posenc.plot", error) from error
 
 __all__ = ["heatmap", "similarity", "waves"]
 

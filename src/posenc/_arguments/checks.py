@@ -67,9 +67,9 @@ def shown(value: Any) -> str:
     return f"{type(value).__name__}(...)"
 
 
-def not_installed(feature: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Return an error that names the missing package and the extra of posenc that contains it."""
-    return ModuleNotFoundError(f"{feature} needs {error.name}; to install it: pip install 'posenc[{extra}]'", name=error.name)
+def not_installed(feature: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return an error that names the missing package."""
+    return ModuleNotFoundError(f"{feature} needs {error.name}; to install it: pip install {error.name}", name=error.name)
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:

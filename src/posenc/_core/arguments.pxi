@@ -78,7 +78,7 @@ cdef object new_rows(tuple shape, double values, Element element, str name):
     cdef ptrdiff_t past
     if element.code == BFLOAT16 and element.dtype == uint16:
         feature = "dtype bfloat16 without an array `out` of uint16"
-        raise checks.not_installed(feature, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
+        raise checks.not_installed(feature, ModuleNotFoundError(name="ml_dtypes"))
     try:
         if not ALIGNED_BYTES <= size < 2.0**62:
             return empty(shape, element.dtype)

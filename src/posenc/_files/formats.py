@@ -120,7 +120,7 @@ def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> 
     try:
         from safetensors import SafetensorError, safe_open
     except ModuleNotFoundError as error:
-        raise checks.not_installed("reading .safetensors", "safetensors", error) from error
+        raise checks.not_installed("reading .safetensors", error) from error
     try:
         safe_open(file.name, "np")              # raises an error unless the header and the size of the file are valid
         size = int.from_bytes(file.read(8), "little")

@@ -186,7 +186,7 @@ def in_file(
         array = np.asarray(np.memmap(file, bits, "r", offset, shape))
         element = arrays.dtype(dtype)[1]
         if dtype == "bfloat16" and element == np.uint16:
-            raise checks.not_installed(f"{file.name}: dtype bfloat16", "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
+            raise checks.not_installed(f"{file.name}: dtype bfloat16", ModuleNotFoundError(name="ml_dtypes"))
         if not bits.isnative:
             element = bits if dtype == "bfloat16" else element.newbyteorder()       # ml_dtypes has native order only
         return array.view(element)

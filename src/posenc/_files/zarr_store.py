@@ -25,7 +25,7 @@ from posenc._files.table import TableSpecification, specification_in
 try:
     import zarr
 except ModuleNotFoundError as error:
-    raise checks.not_installed("a .zarr file", "zarr", error) from error
+    raise checks.not_installed("a .zarr file", error) from error
 
 # A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's memory.
 ZARR_CHUNK_BYTES = 16 << 20

@@ -1,4 +1,4 @@
-"""Functions, modules and a dataset for encodings and rotations in PyTorch.  They require ``pip install 'posenc[torch]'``.
+"""Functions, modules and a dataset for encodings and rotations in PyTorch.  They require torch.
 
 >>> import torch, posenc.torch
 >>> torch.equal(posenc.torch.encode(5, 8), posenc.torch.PositionalTable(8, 5)())
@@ -10,7 +10,7 @@ from posenc._arguments import checks
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as error:
-    raise checks.not_installed("posenc.torch", "torch", error) from error
+    raise checks.not_installed("posenc.torch", error) from error
 
 from posenc.torch._chunk_dataset import ChunkDataset
 from posenc.torch._encode import add_to, encode, grid, points, positions_from_lengths, positions_from_mask
