@@ -350,6 +350,55 @@ def test_calls_succeed_at_a_limit_reached_repeatedly():
 
 @linux
 @openmp
+@pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="requires root, to become a user without processes")
+def test_callers_grow_their_teams_at_a_limit():
+    """The process ends if two callers test the same last threads of the limit, and both then start them."""
+    code = """if True:
+        import os, random, resource, threading, posenc
+        os.setuid(1 << 20 | os.getpid())
+        start = threading.Barrier(9)
+        def call():
+            start.wait()
+            for _ in range(100):
+                posenc.encode(4480, 64, threads=random.choice((2, 8, 16, 24, 32, 48, 64)))
+        callers = [threading.Thread(target=call) for _ in range(8)]
+        for caller in callers:
+            caller.start()
+        limit = len(os.listdir("/proc/self/task")) + 6
+        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+        start.wait()
+        for caller in callers:
+            caller.join()
+    """
+    python(code, OPENBLAS_NUM_THREADS="1")
+
+
+@linux
+@openmp
+@pytest.mark.parametrize("size, expected", [("48k", 0), ("1m", 2)])
+def test_threads_with_small_stacks_do_not_start(size, expected):
+    assert threads_after("posenc.encode(8192, 512, threads=3)", OMP_STACKSIZE=size) == expected
+
+
+@linux
+def test_a_caller_with_a_small_stack_is_refused():
+    code = """if True:
+        import threading, posenc
+        def call():
+            try:
+                posenc.encode(100, 512)
+            except MemoryError as error:
+                print(error)
+        threading.stack_size(1 << 16)
+        caller = threading.Thread(target=call)
+        caller.start()
+        caller.join()
+    """
+    assert "threading.stack_size" in python(code)
+
+
+@linux
+@openmp
 def test_threads_start_after_a_limit_is_lifted():
     code = """if True:
         import os, resource, posenc

@@ -146,6 +146,7 @@ cdef extern from "openmp.h" nogil:
         pass
 
     int POSENC_OPENMP
+    bint has_stack()
     int openmp_threads()
     int openmp_thread_number()
     int openmp_in_parallel()

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <time.h>
 
+#include "stack.h"
+
 /* ---- threads ----------------------------------------------------------------------------------------------------------- */
 
 enum { MAX_THREADS = 64 };
@@ -46,21 +48,16 @@ static int openmp_team(int requested) { return requested; }
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
 
 static pid_t home;                  /* the process that loaded the library */
 static size_t stack_size;
 static pthread_key_t team_member;   /* its destructor counts the threads that end */
 static atomic_int ended;            /* threads that have ended, in all teams */
+static pthread_mutex_t growing = PTHREAD_MUTEX_INITIALIZER; /* held while a team grows; a forked child never grows one */
 
 static void leave_home(void) { home = -1; }
 
-static void count_ended(void *unused) {
-    (void)unused;
-    ended++;
-}
+static void count_ended(void *unused) { (void)unused, ended++; }
 
 /* Called once, when the library is loaded.  `stack` is the stack size of OpenMP's threads in bytes, 0 for the default. */
 static void openmp_loaded(size_t stack) {
@@ -100,18 +97,20 @@ static void wait_until_uncounted(pid_t number) {
 #endif
 }
 
-/* Returns the number of additional threads that the system grants at the same time, at most `requested`. */
+/* Returns the number of threads with a sufficient stack that the system grants at the same time, at most `requested`. */
 static int probe_threads(int requested) {
     enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates for each thread that it starts */
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     probe_t probes[MAX_THREADS];
     pthread_attr_t attributes;
     int granted = 0;
+    size_t stack = 0;
     if (pthread_attr_init(&attributes)) return 0;
     if (stack_size) pthread_attr_setstacksize(&attributes, stack_size);
+    pthread_attr_getstacksize(&attributes, &stack);
     void *const memory = malloc((size_t)requested * BYTES_PER_THREAD);
     pthread_mutex_lock(&gate);
-    while (memory && granted < requested) {
+    while (memory && stack >= STACK_BYTES && granted < requested) {
         probes[granted] = (probe_t){.gate = &gate};
         if (pthread_create(&probes[granted].thread, &attributes, wait_at_gate, &probes[granted])) break;
         granted++;
@@ -124,31 +123,32 @@ static int probe_threads(int requested) {
     return granted;
 }
 
-/* Starts a team of at most `requested` threads and returns its size.  New threads inherit a signal mask that blocks all signals
- * except synchronous ones, so that only threads of the host program handle the blocked signals. */
-static int grow_team(int requested) {
+/* Adds threads to a team of `existing` threads, and returns its size, at most `requested`.  New threads inherit a signal mask that
+ * blocks all signals except synchronous ones, so that only threads of the host program handle the blocked signals. */
+static int grow_team(int existing, int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof synchronous / sizeof *synchronous; i++) sigdelset(&blocked, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &host);
-    const int team = 1 + probe_threads(requested - 1);
+    pthread_mutex_lock(&growing);
+    const int team = existing + probe_threads(requested - existing);
 #if defined(_OPENMP)
 #pragma omp parallel num_threads(team)
     if (openmp_thread_number()) pthread_setspecific(team_member, &team_member);
 #endif
+    pthread_mutex_unlock(&growing);
     pthread_sigmask(SIG_SETMASK, &host, NULL);
     return team;
 }
 
 /* Returns the number of threads for the caller's next region: at most `requested`, and 1 if the system grants no other thread.
- *
  * GNU's runtime keeps the threads of the caller's last region and ends those that the next region does not need.  So the team
  * of the last call still exists, unless a thread of any team has ended since. */
 static int openmp_team(int requested) {
     static _Thread_local int last, last_ended;
-    const int now_ended = ended;
-    if (requested > last || now_ended != last_ended) requested = grow_team(requested);
+    const int now_ended = ended, existing = last && now_ended == last_ended ? last : 1;
+    if (requested > existing) requested = grow_team(existing, requested);
     last = requested;
     last_ended = now_ended;
     return requested;

@@ -1,0 +1,35 @@
+/* The stacks that the kernels need.  Their largest frames have 50 kB. */
+#ifndef POSENC_STACK_H
+#define POSENC_STACK_H
+
+#include <stdint.h>
+#if defined(__linux__)
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+enum { STACK_BYTES = 5 << 14 };
+
+/* Returns whether the calling thread has at least STACK_BYTES left.  The stack of the main thread grows, and is not checked. */
+static int has_stack(void) {
+#if defined(__linux__)
+    static _Thread_local uintptr_t lowest; /* address; 1 for the main thread */
+    const char here = 0;
+    pthread_attr_t attributes;
+    if (!lowest) {
+        void *address = (void *)1;
+        size_t size;
+        if (syscall(SYS_gettid) != getpid() && !pthread_getattr_np(pthread_self(), &attributes)) {
+            pthread_attr_getstack(&attributes, &address, &size);
+            pthread_attr_destroy(&attributes);
+        }
+        lowest = (uintptr_t)address;
+    }
+    return (uintptr_t)&here - lowest >= STACK_BYTES;
+#else
+    return 1;
+#endif
+}
+
+#endif
