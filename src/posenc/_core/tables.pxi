@@ -221,7 +221,7 @@ cdef Digits digits_of(job_t *job, Columns columns, int fractions, const ptrdiff_
     cdef bint is_float64 = job.dtype == FLOAT64
     cdef int lowest = WHOLE - fractions, level, stop = WHOLE, most
     cdef double level_bytes = <double>spec.columns // TILE * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
-    cdef tuple key = (columns.key, spec.scale, "float64" if is_float64 else "float32")
+    cdef tuple key = (columns.key, "float64" if is_float64 else "float32")
     cdef Digits table
     if not spec.has_fast_path or not (is_float64 or spec.fast_test) or is_float64 and fractions:
         return None
