@@ -539,7 +539,7 @@ from_config(LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}})  Value
 from_config(LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN})        ValueError  both rope_parameters and rope_scaling
 from_config(LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}})       ValueError  layer_type is None, expected 'main'
 from_config(LLAMA | {"rope_parameters": {"main": None, "x": {}}}, "main")     ValueError  layer_type is 'main', expected 'x'
-from_config(GEMMA3)                                                           ValueError  layer_type is None, expected 'sliding
+from_config(GEMMA3)                                                           ValueError  layer_type is None, expected 'full_
 from_config({"model_type": "gpt_oss", "head_dim": 64})                        ValueError  config lacks rope_parameters
 from_config(LLAMA, layer_type="full_attention")                               ValueError  layer_type is 'full_attention'
 from_config(LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}})             ValueError  layer_type is None
