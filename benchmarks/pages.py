@@ -68,14 +68,18 @@ def table(*rows, left=1):
 # ---- tables -------------------------------------------------------------------------------------------------------------
 
 
+def disturbed(data):
+    """Return a warning if other programs used the processors during the measurement."""
+    others = data["system"]["used by others"]
+    return f"\n\n**Other programs used {others:.1f} processors: measure again on an idle system.**" if others > 0.2 else ""
+
+
 def system():
     data = load("performance")
     system = data["system"]
     names = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
     text = f"{system['processor']}, {system['processors']} processors, {system['instruction set'].upper()}; {names}"
-    if (others := system["used by others"]) > 0.2:
-        text += f".\n**Other processes used {others:.1f} processors during this run: repeat it on an idle system.**"
-    return text
+    return text + disturbed(data)
 
 
 def proofs():
@@ -122,7 +126,7 @@ def speed():
         ours, rivals = default(data[case]), [best(data[case], *kinds) for kinds in RIVALS]
         cells = [f"{duration(seconds[1])}, {compared(seconds, ours)}" for seconds, *_ in rivals]
         rows.append([SPEED[case], duration(ours[1]), *cells[:2], f"{cells[2]}, {code(rivals[2][1])}"])
-    return table(["", "posenc", *HEADINGS], *rows)
+    return table(["", "posenc", *HEADINGS], *rows) + disturbed(data)
 
 
 def measured():
