@@ -192,18 +192,21 @@ def timesteps(threads, pool, *, n, d_model):
 def timestamps(threads, pool, *, n):
     """Encode times in nanoseconds by their hour, day, week and year: 8 columns."""
     t = np.random.default_rng(0).integers(1_700_000_000 * 10**9, 1_760_000_000 * 10**9, n)
-    periods = np.array([3600, 86_400, 7 * 86_400, 365.2425 * 86_400]) * 1e9
-    encoding, rates = posenc.Encoding(8, frequencies=2 * np.pi / periods), 1 / periods
+    periods = [seconds * 10**9 for seconds in (3600, 86_400, 7 * 86_400, 31_556_952)]
+    encoding, times = posenc.Encoding(periods=["1h", "1D", "7D", "31556952s"]), t.view("datetime64[ns]")
 
     def pasted():
         return np.stack([f(2 * np.pi * t / period) for period in periods for f in (np.sin, np.cos)], axis=-1)
 
     def blocks(dtype, times, out):
+        rest, angles = np.empty(4096, np.int64), np.empty(4096, dtype)
         for i in range(0, len(times), 4096):
-            turns = times[i : i + 4096, None] * rates
-            angles = ((turns - np.rint(turns)) * (2 * np.pi)).astype(dtype)
-            np.sin(angles, out=out[i : i + 4096, 0::2])
-            np.cos(angles, out=out[i : i + 4096, 1::2])
+            part, rows = times[i : i + 4096], out[i : i + 4096]
+            for k, period in enumerate(periods):
+                np.remainder(part, period, out=rest[: len(part)])
+                np.multiply(rest[: len(part)], 2 * np.pi / period, out=angles[: len(part)], casting="same_kind")
+                np.sin(angles[: len(part)], out=rows[:, 2 * k])
+                np.cos(angles[: len(part)], out=rows[:, 2 * k + 1])
 
     def in_blocks(dtype):
         out = np.empty((n, 8), np.float32) if dtype == np.float32 else np.empty((n, 8))
@@ -211,7 +214,7 @@ def timestamps(threads, pool, *, n):
         return out.astype(np.float32, copy=False)
 
     return nothing, {
-        "posenc": partial(encoding.encode, t),
+        "posenc": partial(encoding.encode, times),
         **once(threads, {"pasted, NumPy": pasted}),
         "exact, NumPy float64": partial(in_blocks, np.float64),
         "fast, NumPy float32": partial(in_blocks, np.float32),

@@ -58,20 +58,13 @@ def from_spark(spark, encode, **_):
         positions.mapInArrow(encode, "position long, encoding array<float>").count()
 
 
-def from_timestamps(posenc, pl, pd, microseconds, features, **_):
+def from_time(encoding, pd, pl=None, pa=None, **_):
+    """A missing time gives a row of NaN instead of an error."""
     times = POSITIONS.astype("datetime64[us]")
     times[NULL] = "NaT"
-    for column in (times, pd.Series(times), pd.Series(times).dt.tz_localize("UTC")):
-        with refused():
-            posenc.encode(microseconds(column), 64)
-    with refused():
-        posenc.encode(pl.Series(times).dt.epoch("us"), 64)
-    for column in (times, pd.Series(times), pl.Series(times)):
-        with pytest.raises(TypeError, match=r"(?i)positions .*datetime"):
-            posenc.encode(column, 64)
-    x = pd.DataFrame({"hour": pd.Series(POSITIONS, dtype="Int64").mask(NULL), "day": 0, "wind": 0.5})
-    with refused():
-        features.fit_transform(x)
+    columns = [times, pd.Series(times), pd.Series(times).dt.tz_localize("UTC")]
+    for column in (*columns, *([pl.Series(times)] if pl else []), *([pa.array(times)] if pa else [])):
+        assert (np.isnan(encoding.encode(column)) == NULL[:, None]).all()
 
 
 def from_datasets(datasets, tokens, add_encodings, encoding, **_):

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -69,6 +70,15 @@ def test_frequencies_have_256_bits(d_model, convention):
         assert abs(wide.sub(wide.mul_2exp(exact_turn, point - 1), turn)) <= 2
 
 
+@pytest.mark.parametrize("root", [2.0, 3.0, 1.5, 0.5, 2.5, 7.0])
+def test_frequencies_at_ties_are_rounded_to_even(root):
+    """The exponents are 0, 1/2, 1 and 3/2, so the frequencies are rational, and half of those with a factor of 3 are ties."""
+    scales = np.ldexp(np.random.default_rng(0).integers(2**52, 2**53, 40), -200)
+    for scale in (float.fromhex("0x1.25c19bad640fbp+107"), *scales, *-scales):
+        frequencies = posenc.Encoding(8, base=root**2, shift=6.0, frequency_scale=scale).frequencies
+        assert frequencies.tolist() == [float(Fraction(scale) * Fraction(root) ** i) for i in range(4)]
+
+
 @pytest.mark.parametrize("bits", [1, 64, 320, 2931, 4266, 100_000])
 def test_pi(bits):
     exact = arithmetic(bits + 100).const_pi()
@@ -105,6 +115,14 @@ def test_an_undecided_value_inside_a_table(isa, dtype, evaluations):
         table = posenc.encode(positions, 2, dtype=dtype, **UNDECIDED)
         np.testing.assert_array_equal(bits_of(table)[140:160], expected)
     assert bool(evaluations) == (dtype == "float64")
+
+
+def test_cosines_of_tiny_angles_need_no_evaluation_in_python(isa, dtype, evaluations):
+    convention = {"frequencies": (2.0**-60,), "order": "cos", "scale": 1 + 2.0**-FORMATS[dtype][0]}
+    if dtype == "float64":
+        convention["scale"] = 1.5
+    values = posenc.encode(range(1, 300), 1, dtype=dtype, **convention)
+    assert (bits_of(values) == Reference(1, **convention).bits(1, 0, dtype)).all() and not evaluations
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

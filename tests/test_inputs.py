@@ -50,6 +50,7 @@ BAD_TOGETHER = [
     ({"frequencies": [1.0, 2.0], "shift": 1.0}, "frequencies and shift"),
     ({"frequencies": [1.0, 2.0], "spacing": "endpoint"}, "frequencies and spacing"),
     ({"d_model": 8, "shift": 3.99}, r"frequencies range from 2\*\*-3989 to 2\*\*-3 turns"),
+    ({"d_model": 2**16, "base": 1e-300, "frequency_scale": 1e-300}, r"2\*\*-128 to 2\*\*128 for more than 16384 frequencies"),
     ({"d_model": 8, "shift": 4}, "shift is 4.0, expected a number other than 4"),
     ({"d_model": 8, "shift": 4.01}, r"frequencies range from 2\*\*-3 to 2\*\*3984 turns"),
 ]

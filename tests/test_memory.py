@@ -56,6 +56,27 @@ def test_the_guard_pages_catch_an_extra_row(side, call):
     assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "ready\n"), done.stderr
 
 
+@POSIX
+def test_undecided_values_are_evaluated_before_they_take_much_memory():
+    """Half of all sines are at half-way points; the first evaluation in Python ends the call."""
+    code = """
+        import numpy as np, posenc, resource
+        from posenc._core.exact import Values
+        encoding = posenc.Encoding(4096, frequencies=np.full(2048, 2.0**-60), scale=1 + 2.0**-8)
+        out = np.zeros((4096, 4096), np.uint16)
+        def stop(*arguments):
+            raise KeyboardInterrupt
+        Values.__call__ = stop
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            encoding.encode(range(1, 4097), dtype="bfloat16", out=out, threads=1)
+        except KeyboardInterrupt:
+            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        """
+    done = python(code)
+    assert done.returncode == 0 and int(done.stdout) < 100_000, done.stderr or done.stdout       # kB, except on macOS
+
+
 # ---- leaks ----------------------------------------------------------------------------------------------------------
 
 # glibc counts the bytes in use in all of its arenas; with PYTHONMALLOC=malloc, these include Python objects.  After many calls,

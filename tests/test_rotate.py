@@ -330,6 +330,14 @@ def test_cancelling_pairs_at_real_positions_are_correct(isa, dtype):
     check(x, positions, 1, frequencies=(2.0**60,))
 
 
+@pytest.mark.parametrize("position", [1e-290, -1e-290, 1e-200, 5e-324])
+def test_values_that_underflow_keep_their_sign(isa, position):
+    x = np.array([[-1e-30, 0], [1e-30, 0], [0, -1e-30], [-(2.0**-149), 0], [3e38, 0]], np.float32)
+    result = apply(rotation(1), x.copy(), np.full(5, position))
+    expected = [reference(1).bits(position, 0, *map(float, row), "float32") for row in x]
+    np.testing.assert_array_equal(bits_of(result), expected)
+
+
 def test_special_real_positions(isa, dtype, interleaved):
     """A position that is not finite makes all rotated columns NaN, like the rows of a table."""
     x = normal(np.random.default_rng(22), (3, 6, 40), dtype)

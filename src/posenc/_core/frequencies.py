@@ -20,9 +20,12 @@ from numpy.typing import NDArray
 
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
+ERROR = decimal.Decimal("1e-50")        # relative, of products of up to 2**24 ratios
+MOST_BITS = 1 << 20     # of the powers by which a half-way point is recognised
 DIGITS = 60             # decimal digits of frequencies that are rounded to float64
 LIMB_BITS = 32
 Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]      # (base, divisor): the factors base**(-i / divisor)
+MOST_EXTREME, WIDE_EXPONENT = 2**14, 128            # more frequencies must be within 2**-128 to 2**128 turns per position
 LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
 
 
@@ -97,7 +100,10 @@ def _geometric(first: int, count: int, powers: Powers, bits: int) -> list[int]:
     return list(accumulate(repeat(ratio, count - 1), lambda product, ratio: product * ratio >> bits, initial=first))
 
 
-def _check_range(lowest: float, highest: float) -> None:
+def _check_range(lowest: float, highest: float, count: int) -> None:
+    if count > MOST_EXTREME and max(-lowest, highest) > WIDE_EXPONENT:
+        expected = f"2**-{WIDE_EXPONENT} to 2**{WIDE_EXPONENT} for more than {MOST_EXTREME} frequencies, to limit the memory"
+        raise ValueError(f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, expected {expected}")
     if lowest < LEAST_EXPONENT or highest > GREATEST_EXPONENT:
         raise ValueError(
             f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
@@ -123,7 +129,7 @@ def spaced_turns(
     scale = math.prod((Fraction(s) for s in scales), start=Fraction(1))
     first = _log2(abs(scale)) - _log2(2 * math.pi)
     last_exponent = first + (count - 1) * _slope(powers) if count > 1 else first
-    _check_range(min(first, last_exponent), max(first, last_exponent))
+    _check_range(min(first, last_exponent), max(first, last_exponent), count)
     fraction_bits = _fraction_bits(min(first, last_exponent), significant)
     bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last_exponent))
     turn, drop = _over_two_pi(abs(scale.numerator), bits) // scale.denominator, bits - fraction_bits
@@ -139,7 +145,7 @@ def explicit_turns(
     sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, products, strict=True) if x]
     if not sizes:
         return [0] * len(products), significant
-    _check_range(min(sizes), max(sizes))
+    _check_range(min(sizes), max(sizes), len(products))
     fraction_bits = _fraction_bits(min(sizes), significant)
     precision = fraction_bits + max(0, math.ceil(max(sizes))) + GUARD_BITS
     two_pi = 2 * pi(precision)
@@ -155,7 +161,7 @@ class RationalTurns:
 
     def __call__(self, significant: int = SIGNIFICANT_BITS) -> tuple[list[int], int]:
         sizes = [_log2(abs(t)) for t in self.exact if t] or [0.0]
-        _check_range(min(sizes), max(sizes))
+        _check_range(min(sizes), max(sizes), len(sizes))
         fraction_bits = _fraction_bits(min(sizes), significant)
         turns = [(abs(t.numerator) << fraction_bits) // t.denominator for t in self.exact]
         return [k if t >= 0 else -k for k, t in zip(turns, self.exact, strict=True)], fraction_bits
@@ -192,8 +198,28 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     """
     context = decimal_context(DIGITS)
     frequency, ratio = decimal_quotient(context, scale), _ratio(DIGITS, tuple(powers)) if count > 1 else decimal.Decimal(1)
-    values = np.zeros(count)
+    values, below, above = np.zeros(count), context.subtract(1, ERROR), context.add(1, ERROR)
     for i in range(count if scale else 0):
-        values[i] = float(frequency)
+        low, high = float(context.multiply(frequency, below)), float(context.multiply(frequency, above))
+        values[i] = low if low == high else _nearest(low, high, i, powers, Fraction(scale))
         frequency = context.multiply(frequency, ratio)
     return values
+
+
+def _nearest(low: float, high: float, i: int, powers: Powers, scale: Fraction) -> float:
+    """Return frequency i, which is next to the half-way point of two floats, rounded to one of them; `low` is nearer to 0."""
+    ends = [Fraction(x) if math.isfinite(x) else Fraction(int(math.copysign(1, x)) << 1024) for x in (low, high)]
+    half = sum(ends, start=Fraction(0)) / 2
+    terms = [(Fraction(base), -i / divisor) for base, divisor in powers]
+    root = math.lcm(*(exponent.denominator for _, exponent in terms))
+    # powers of more bits differ, because `half` has 54 bits
+    sizes = [(half / scale, Fraction(1)), *terms]
+    bits = sum(root * abs(exponent) * sum(map(abs, base.as_integer_ratio())).bit_length() for base, exponent in sizes)
+    is_tie = bits < MOST_BITS and (half / scale) ** root == math.prod(base ** int(root * exponent) for base, exponent in terms)
+    for digits in () if is_tie else (4 * DIGITS, 64 * DIGITS):
+        context = decimal_context(digits)
+        ratio = context.power(_ratio(digits, tuple(powers)), decimal.Decimal(i))
+        excess = Fraction(context.multiply(decimal_quotient(context, scale), ratio)) / half - 1
+        if abs(excess) * 10 ** (digits - 20) > 1:
+            return high if excess > 0 else low
+    return high if np.float64(low).view(np.uint64) & np.uint64(1) else low         # to even

@@ -33,6 +33,8 @@ enum {
     FEWEST_HEADS = 8, /* fewest heads in a block, if a rotation is divided among threads */
     DIRECT_HEADS = 6, /* heads that are rotated in the time that the cosines and sines of a row take directly */
     MOST_LIMBS = 20, /* of frequencies above 2**-320 */
+    RISKY_LIMBS = 10, /* of frequencies below 2**-31 */
+    RISKY_IN_BLOCK = 1 << 16,
     ROTATED_IN_BLOCK = 1 << 20 /* to limit the time of a block if all values are evaluated exactly */
 };
 
@@ -128,11 +130,9 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
     if (job->panel_rows) job->panel = panel_bytes(pitch, job->panel_rows, itemsize);
 }
 
-/* Returns whether most rows of a job whose tables are set are computed from them, fast enough that few values are undecided:
- * float64 values below 2**-900 are, and frequencies of more than MOST_LIMBS limbs may give many. */
+/* Returns whether most rows of a job whose tables are set are computed from them. */
 static inline int uses_tables(const job_t *job, const spec_t *spec) {
-    return (job->offsets || job->digits || job->span) && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) &&
-           spec->fraction_limbs <= MOST_LIMBS;
+    return (job->offsets || job->digits || job->span) && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64);
 }
 
 static inline ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec) {
@@ -142,15 +142,19 @@ static inline ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec) {
 /* Plans a job whose tables are set, and chooses its output mode. */
 static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, allowed_t allowed) {
     const int fast = uses_tables(job, spec);
-    const ptrdiff_t columns = spec->columns, in_block = fast ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;
+    /* sines of tiny angles may be next to half-way points; undecided values take 300 bytes each until their block ends */
+    const int risky = spec->fraction_limbs >= RISKY_LIMBS && spec->phase_bits == NO_PHASE_BITS;
+    const ptrdiff_t columns = spec->columns;
+    const ptrdiff_t in_block = !fast ? DIRECT_IN_BLOCK : risky ? RISKY_IN_BLOCK : ADVANCED_IN_BLOCK;
     /* without a fast path, Python evaluates the values, in one thread at a time */
     const ptrdiff_t parts = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
     plan_t plan = {.rows = fast ? BLOCK : largest(1, least(BLOCK, DIRECT_IN_BLOCK / columns))};
     job->panel = job->panel_rows = 0;
     if (job->offsets) choose_output(job, spec, rows);
     plan.threads = threads_for(allowed, rows * columns * job->batch, table_per_thread(job, spec), parts);
-    while (plan.rows > FINE && ((plan.threads > 1 && rows < 4 * plan.threads * plan.rows) ||
-                                plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
+    while (plan.rows > (risky ? 1 : FINE) &&
+           ((plan.threads > 1 && rows < 4 * plan.threads * plan.rows) ||
+            plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
         plan.rows /= 2;
     plan.entries = least(job->batch, largest(MIN_ENTRIES, in_block / (plan.rows * columns)));
     divide(&plan, rows, job->batch);

@@ -91,8 +91,9 @@ INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
 
 /* ---- values that the tests leave undecided ----------------------------------------------------------------------------- */
 
-/* TINY stands for a positive value below 2**-900, which rounds to 0 except in float64, even times a factor of a rotation. */
-#define TINY 0x1p-1000
+/* TINY stands for a positive value below 2**-900, which rounds to 0 except in float64, even times a factor of a rotation.  The
+ * product with a factor, which is at least 2**-149, does not underflow. */
+#define TINY 0x1p-800
 enum { LEAST_EXPONENT = -900 };
 #define SIXTH 0x1.5555555555555p-3
 #define COMBINATION_ERROR 0x1p-100 /* of each term of a combination */
@@ -156,6 +157,15 @@ COLD void evaluate(const spec_t *spec, const position_t *position, ptrdiff_t col
     if (*high == 0 && has_exact_phases(spec, position)) *error = 0;
 }
 
+/* Whether the angle is below 2**-32 turns, so that its cosine is below 1 by less than 2**-58. */
+static int is_tiny_angle(const spec_t *spec, const position_t *position, ptrdiff_t column) {
+    const ptrdiff_t lane = column % LANES;
+    int first = 0;
+    while (first < spec->integer_limbs + spec->fraction_limbs && spec->turns[first * spec->pitch + column] == 0) first++;
+    return position->limbs + position->exponent + spec->integer_limbs <= first &&
+           first_bits(direct_phase(spec, position, column - lane, COLUMNS, PHASE_LIMBS, 0).rest[0], (int)lane) == 0;
+}
+
 /* high + low, rounded to dtype.  For dtypes narrower than double, the sum is first rounded to odd: then the second rounding
  * gives the same number as a rounding of the exact sum (Boldo and Melquiond). */
 static double rounded_sum(double high, double low, dtype_t dtype) {
@@ -196,6 +206,12 @@ COLD double decided_value(const spec_t *spec, const undecided_t *u, tally_t *tal
         if (u->is_combined && u->factors[k] == 0) continue;
         evaluate(spec, &u->position, u->column + k, dtype, &h, &l, &e);
         if (h == 0 && e == 0) continue;
+        if (!u->is_combined && spec->quarter[u->column] && 0 < e && e <= DBL_MAX &&
+            is_tiny_angle(spec, &u->position, u->column)) {
+            h = spec->scale; /* the value is nearer to 0, without a half-way point in between */
+            l = h * -0x1p-60;
+            e = magnitude_of(h) * 0x1p-61;
+        }
         if (u->is_combined) {
             const vdd term = dd_times_double((vdd){f64_set(h), f64_set(l)}, f64_set(u->factors[k]));
             const vdd sum = two_sum(term.high, f64_set(high));

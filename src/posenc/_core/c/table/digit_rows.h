@@ -30,16 +30,18 @@ static void set_angles(const spec_t *spec, const job_t *job, ptrdiff_t tile, int
 COLD void write_uncertain_product(const spec_t *spec, const job_t *job, const product_t *p, int tile, ptrdiff_t column,
                                   ptrdiff_t row, int first, tally_t *tally) {
     const int columns = minimum(spec->d_model - column, TILE);
-    const errors_t errors = errors_of(spec, job, &p->angles[tile], p->digits);
     char *const out = job->out + row * job->row_stride + column * size_of(job->dtype);
-    row_t t = {.high = {0}};
-    evaluate_product(p, tile, &errors, job->dtype, first, columns, &t);
-    if (is_decided(&t, columns, job->dtype)) {
-        write_settled(spec, job, job->output, row, column, columns, out, &t, tally);
-    } else {
-        const position_t position = position_of(spec, job, row);
-        direct_columns(spec, job, &position, row, column, column + columns, out, tally);
+    const position_t position = position_of(spec, job, row);
+    if (!has_exact_phases(spec, &position)) { /* for periods, most uncertain values are exactly 0 */
+        const errors_t errors = errors_of(spec, job, &p->angles[tile], p->digits);
+        row_t t = {.high = {0}};
+        evaluate_product(p, tile, &errors, job->dtype, first, columns, &t);
+        if (is_decided(&t, columns, job->dtype)) {
+            write_settled(spec, job, job->output, row, column, columns, out, &t, tally);
+            return;
+        }
     }
+    direct_columns(spec, job, &position, row, column, column + columns, out, tally);
 }
 
 /* Sets the limits of the digits of a product, unless they are set. */

@@ -7,11 +7,11 @@
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the full amplitude, for tiny phases */
 
-/* Evaluates a row of a tile directly; only float64 needs the low parts. */
-INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, row_t *t) {
+/* Evaluates `width` columns of a tile directly, and sets the others to 1; only float64 needs the low parts. */
+INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int width, dtype_t dtype, row_t *t) {
     for (int i = 0; i < TILE; i += 2 * LANES) {
-        vdd p[2], q[2];
-        direct_vectors(spec, position, column + i, dtype, p, q);
+        vdd p[2] = {{f64_set(1), f64_set(0)}, {f64_set(1), f64_set(0)}}, q[2];
+        if (i < width) direct_vectors(spec, position, column + i, dtype, p, q);
         for (int j = 0; j < 2; j++) {
             f64_store(t->high + i + j * LANES, p[j].high);
             if (dtype == FLOAT64) f64_store(t->low + i + j * LANES, p[j].low);
@@ -61,9 +61,9 @@ NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const positio
                              ptrdiff_t end, char *out, tally_t *tally) {
     ALIGNED row_t t;
     for (; column < end; column += TILE, out += TILE * size_of(job->dtype)) {
-        if (job->dtype == FLOAT64) evaluate_tile(spec, position, column, FLOAT64, &t);
-        else evaluate_tile(spec, position, column, FLOAT32, &t); /* one copy for three dtypes */
         const int width = minimum(end - column, TILE);
+        if (job->dtype == FLOAT64) evaluate_tile(spec, position, column, width, FLOAT64, &t);
+        else evaluate_tile(spec, position, column, width, FLOAT32, &t); /* one copy for three dtypes */
         FOR_DTYPE(job->dtype, write_evaluated(spec, job, position, row, column, width, out, &t, DTYPE, tally))
     }
 }
