@@ -232,8 +232,11 @@ def differences(rotary: Rotary, expected: Rotary, source: str) -> tuple[str, ...
     """
     if any(each.to_dict()["rotary"]["frequencies"] is not None for each in (rotary, expected)):
         return _explicit_differences(rotary.frequencies, expected.frequencies)
-    faults = [f"{name} is {number(getattr(rotary, name))}, {source} {number(getattr(expected, name))}"
-              for name in ("base", "frequency_scale") if getattr(rotary, name) != getattr(expected, name)]
+    faults = []
+    for keyword in ("base", "frequency_scale"):
+        x, y = getattr(rotary, keyword), getattr(expected, keyword)
+        text = number if number(x) != number(y) else repr
+        faults += [f"{keyword} is {text(x)}, {source} {text(y)}"] if x != y else []
     scaling, expected_scaling = rotary.scaling or {}, expected.scaling or {}
     name, expected_name = scaling.get("rope_type"), expected_scaling.get("rope_type")
     if name is None and expected_name is not None:

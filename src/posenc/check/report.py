@@ -19,7 +19,8 @@ Verdict = Literal["right", "float32 angles", "wrong", "no rotation", "not checke
 GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the exponents", "frequency_scale is", "cos and sin",
          "the signs", "values are", "columns", "pairs", "keys", "the cosines have", "inv_freq was", "positions were",
          "positions start", "positions are", "the table ends", "a call with positions", "a call with a single", "queries",
-         "the heads", "the values depend", "the result has", "x with", "no value is finite", "no known rotation")
+         "the heads", "the values depend", "the result has", "the result is", "x with", "no value is finite",
+         "no known rotation")
 
 
 NAMES = re.compile(

@@ -413,5 +413,6 @@ def _nearest(question: Question, evidence: Evidence) -> RotaryMatch:
     if result is None:
         return RotaryMatch(None, math.inf, "", (NO_ROTATION,))
     _, rotary, columns, error = result
-    return RotaryMatch(None, error, "", (
-        f"{NO_ROTATION}; the nearest one, {rotary!r}, differs in {pairs(columns)} by up to {error:.2g}",))
+    where = f"in {pairs(columns)}" if len(columns) else "at a few positions"
+    fault = f"{NO_ROTATION}; the nearest one, {rotary!r}, differs {where} by up to {error:.2g}"
+    return RotaryMatch(None, error, "", (fault,))

@@ -329,8 +329,8 @@ def source_of(vectors: Tensor, records: Sequence[Record], start: int, width: int
     rows = vectors[:, 0, start : start + rotated].double().cpu()
     rows = torch.where(rows.isfinite(), rows, 0.0)
     unique = [row for i, row in enumerate(rows) if not any(torch.equal(row, other) for other in rows[:i])]
-    error = 1e-4 if vectors.dtype.itemsize == 2 else 1e-6
-    for kept in ([record for record in records if record.is_constant], records):
+    constant = [record for record in records if record.is_constant]
+    for kept, error in ((constant, 1e-4 if vectors.dtype.itemsize == 2 else 1e-6), (constant, 1e-4), (records, 1e-6)):
         found = []
         for record in kept:
             row = record.row.double().cpu()

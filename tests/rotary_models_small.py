@@ -1,13 +1,10 @@
-"""check_rotary of small models that were written for it: each right one is right, and each wrong one is not."""
+"""Small models that rotate rightly, and small models with a fault, in some cases that of a project, with its sentence."""
 
-import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
 
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
-
-from posenc import Rotary  # noqa: E402
-from posenc.check import check_rotary  # noqa: E402
+from posenc import Rotary
 
 D, BASE = 32, 10000.0
 HALVES, PAIRS = Rotary(D), Rotary(D, layout="interleaved")
@@ -24,6 +21,11 @@ def angles(p, w):
 def halves(x, a, sign=1):
     """Rotate by angles of shape (n, pairs)."""
     (one, two), c, s = x.chunk(2, -1), a.cos(), sign * a.sin()
+    return torch.cat([one * c - two * s, two * c + one * s], -1).to(x.dtype)
+
+
+def exchanged(x, a):
+    (one, two), c, s = x.chunk(2, -1), a.sin(), a.cos()
     return torch.cat([one * c - two * s, two * c + one * s], -1).to(x.dtype)
 
 
@@ -169,6 +171,7 @@ def with_state(**options):
 
 
 YARN = Rotary(D, scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048})
+BETAS = YARN.replace(scaling=YARN.scaling | {"beta_fast": 1.0, "beta_slow": 32.0})
 LLAMA3 = Rotary(D, base=5e5, scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                       "original_max_position_embeddings": 8192})
 HALF, QUARTER = Rotary(D, rotary_dim=16), Rotary(D, rotary_dim=8, layout="interleaved")
@@ -273,76 +276,150 @@ RIGHT = {
 }
 NAN = torch.where(torch.arange(D // 2) < 3, torch.nan, frequencies())
 WRONG = {
-    "another base": (Small, {"frequencies": frequencies(5e5)}, HALVES),
-    "another base, eager": (Small, {"frequencies": frequencies(5e5), "attention": eager}, HALVES),
-    "another base, fused": (Small, {"frequencies": frequencies(5e5), "fused": True}, HALVES),
-    "another base in the second layer": (Small, {"layers": ({}, {"frequencies": frequencies(9e3)})}, HALVES),
-    "another base, consecutive": (Consecutive, {"frequencies": frequencies(5e5)}, HALVES),
-    "local and global exchanged": (Small, {"layers": ({"frequencies": frequencies(1e6)}, {})}, LOCAL),
-    "only local": (Small, {}, LOCAL), "halves": (Small, {}, PAIRS), "interleaved": (Small, {"rotate": interleaved}, HALVES),
-    "complex": (Small, {"rotate": complex_pairs}, HALVES), "columns moved": (Small, {"rotate": deinterleaved}, HALVES),
-    "columns of keys moved": (Small, {"rotate": interleaved, "rotate_keys": deinterleaved}, PAIRS),
-    "halves, half": (Small, {"rotate": partial(16), "frequencies": frequencies(d=16)}, HALF.replace(layout="interleaved")),
-    "all columns": (Small, {}, HALF),
-    "half of the columns": (Small, {"rotate": partial(16), "frequencies": frequencies(d=16)}, HALVES),
+    # MarinFold #184, vllm #56066
+    "another base": (Small, {"frequencies": frequencies(5e5)}, HALVES, "base is 500000, expected 10000"),
+    "another base, eager": (Small, {"frequencies": frequencies(5e5), "attention": eager}, HALVES,
+        "base is 500000, expected 10000"),
+    "another base, fused": (Small, {"frequencies": frequencies(5e5), "fused": True}, HALVES,
+        "base is 500000, expected 10000"),
+    "another base in the second layer": (Small, {"layers": ({}, {"frequencies": frequencies(9e3)})}, HALVES,
+        "base is 9000, expected 10000"),
+    "another base, consecutive": (Consecutive, {"frequencies": frequencies(5e5)}, HALVES,
+        "base is 500000, expected 10000"),
+    "local and global exchanged": (Small, {"layers": ({"frequencies": frequencies(1e6)}, {})}, LOCAL,
+        "base is 10000, the configuration has 1000000"),
+    "only local": (Small, {}, LOCAL, "base is 10000, the configuration has 1000000"),
+    "halves": (Small, {}, PAIRS, "layout is halves, expected interleaved"),  # nanotron #427
+    "interleaved": (Small, {"rotate": interleaved}, HALVES, "layout is interleaved, expected halves"),  # transformers #47328
+    "complex": (Small, {"rotate": complex_pairs}, HALVES, "layout is interleaved, expected halves"),
+    "columns moved": (Small, {"rotate": deinterleaved}, HALVES, "layout is interleaved, expected halves"),
+    "columns of keys moved": (Small, {"rotate": interleaved, "rotate_keys": deinterleaved}, PAIRS,
+        "keys: the columns have another order than those of queries"),
+    "halves, half": (Small, {"rotate": partial(16), "frequencies": frequencies(d=16)}, HALF.replace(layout="interleaved"),
+        "layout is halves, expected interleaved"),
+    "all columns": (Small, {}, HALF, "32 columns are rotated, expected 16"),  # vllm #43770
+    "half of the columns": (Small, {"rotate": partial(16), "frequencies": frequencies(d=16)}, HALVES,
+        "16 columns are rotated, expected 32"),
     "the last columns": (Small, {"rotate": lambda x, a: torch.cat([x[..., :16], halves(x[..., 16:], a)], -1),
-                                 "frequencies": frequencies(d=16)}, HALF),
-    "exponents": (Small, {"rotate": partial(16), "frequencies": frequencies()[:8]}, HALF),
-    "signs": (Small, {"rotate": lambda x, a: halves(x, -a)}, HALVES),
-    "signs of the keys": (Small, {"rotate_keys": lambda x, a: halves(x, -a)}, HALVES),
-    "exchanged": (Small, {"rotate": lambda x, a: halves(x, torch.pi / 2 - a)}, HALVES),
-    "exchanged for keys": (Small, {"rotate_keys": lambda x, a: halves(x, torch.pi / 2 - a)}, HALVES),
-    "keys as they are": (Small, {"rotate_keys": lambda x, a: x}, HALVES),
-    "queries as they are": (Small, {"rotate": lambda x, a: x, "rotate_keys": halves}, HALVES),
-    "nothing is rotated": (Small, {"rotate": lambda x, a: x}, HALVES),
-    "one layer is not rotated": (Small, {"layers": ({}, {"rotate": lambda x, a: x})}, HALVES),
-    "the other layer is not rotated": (Small, {"layers": ({"rotate": lambda x, a: x}, {})}, NOPE),
-    "keys shifted": (Small, {"key_angles": lambda a: a.roll(1, 0)}, HALVES),
-    "keys shifted, consecutive": (Consecutive, {"key_angles": lambda a: a.roll(1, 0)}, HALVES),
-    "keys from 1": (Small, {"rotate_keys": lambda x, a: halves(x, a + frequencies())}, HALVES),
-    "positions from 1": (Small, {"positions": lambda p, x: p + 1}, HALVES),
-    "positions from 1, consecutive": (Consecutive, {"positions": lambda p, x: p + 1}, HALVES),
-    "positions ignored": (Small, {"positions": lambda p, x: torch.arange(len(p))}, HALVES),
-    "positions from 0": (Small, {"positions": lambda p, x: p - p[0]}, HALVES),
-    "positions of the maximum": (Small, {"positions": lambda p, x: p.cummax(0)[0]}, HALVES),
-    "positions clamped": (Small, {"positions": lambda p, x: p.clamp(max=1023)}, HALVES),
-    "positions modulo": (Small, {"positions": lambda p, x: p % 2048}, HALVES),
-    "positions modulo, consecutive": (Consecutive, {"positions": lambda p, x: p % 512}, HALVES),
-    "positions doubled": (Small, {"positions": lambda p, x: 2 * p}, HALVES),
-    "positions halved": (Small, {"positions": lambda p, x: p / 2}, HALVES),
-    "a single row at 0": (Small, {"positions": lambda p, x: p if len(p) > 1 else 0 * p}, HALVES),
-    "positions in bfloat16": (Small, {"positions": lambda p, x: p.bfloat16()}, HALVES),
-    "positions in float16": (Small, {"positions": lambda p, x: p.half()}, HALVES),
-    "positions in the dtype": (Small, {"positions": lambda p, x: p.to(x.dtype), "dtype": bf16}, HALVES),
-    "positions in bfloat16, consecutive": (Consecutive, {"positions": lambda p, x: p.bfloat16()}, HALVES),
-    "angles in bfloat16": (Small, {"angles": lambda p, w: angles(p, w).bfloat16().float()}, HALVES),
-    "angles in float16": (Small, {"angles": lambda p, w: angles(p, w).half().float()}, HALVES),
-    "frequencies in bfloat16": (Small, {"frequencies": frequencies().bfloat16()}, HALVES),
-    "frequencies in float16": (Small, {"frequencies": frequencies().half()}, HALVES),
-    "frequencies in bfloat16, bfloat16": (Small, {"frequencies": frequencies().bfloat16(), "dtype": bf16}, HALVES),
-    "frequencies in reverse": (Small, {"frequencies": frequencies().flip(0)}, HALVES),
-    "frequencies / 8": (Small, {"frequencies": frequencies() / 8}, HALVES), "NaN": (Small, {"frequencies": NAN}, HALVES),
-    "linear is lost": (Small, {}, Rotary(D, scaling={"rope_type": "linear", "factor": 4.0})),
-    "llama3 is lost": (Small, {}, LLAMA3),
-    "yarn without its factor": (Small, {"frequencies": of(YARN)}, YARN),
-    "yarn with its factor twice": (Small, {"frequencies": of(YARN), "rotate": yarn(0, YARN.attention_scaling**2)}, YARN),
-    "yarn, keys without the factor": (Small, {"frequencies": of(YARN), "rotate": yarn(0), "rotate_keys": halves}, YARN),
-    "cosines and sines times 2": (Small, {"rotate": lambda x, a: 2 * halves(x, a)}, HALVES),
-    "keys times 1.01": (Small, {"rotate_keys": lambda x, a: 1.01 * halves(x, a)}, HALVES),
+        "frequencies": frequencies(d=16)}, HALF,
+        "the columns are paired neither as halves nor interleaved: 16 with 24"),
+    "exponents": (Small, {"rotate": partial(16), "frequencies": frequencies()[:8]}, HALF,
+        "the exponents are i / 16, expected 2 i / 16"),  # pie #603
+    "signs": (Small, {"rotate": lambda x, a: halves(x, -a)}, HALVES, "the signs of the sines are reversed"),  # lalamo #268
+    "signs of the keys": (Small, {"rotate_keys": lambda x, a: halves(x, -a)}, HALVES,
+        "keys: the signs of the sines are reversed"),
+    "exchanged": (Small, {"rotate": exchanged}, HALVES, "cos and sin are exchanged"),
+    "exchanged for keys": (Small, {"rotate_keys": exchanged}, HALVES, "keys: cos and sin are exchanged"),
+    "keys as they are": (Small, {"rotate_keys": lambda x, a: x}, HALVES, "keys: pairs 0 to 15 are not rotated"),
+    "queries as they are": (Small, {"rotate": lambda x, a: x, "rotate_keys": halves}, HALVES,
+        "pairs 0 to 15 are not rotated"),
+    "nothing is rotated": (Small, {"rotate": lambda x, a: x}, HALVES, "pairs 0 to 15 are not rotated"),
+    "one layer is not rotated": (Small, {"layers": ({}, {"rotate": lambda x, a: x})}, HALVES,
+        "the queries and keys do not depend on the position, and the configuration does not state that these have no rotation"),
+    "the other layer is not rotated": (Small, {"layers": ({"rotate": lambda x, a: x}, {})}, NOPE,
+        "queries and keys are rotated, the configuration has no rotation for this layer"),
+    "keys shifted": (Small, {"key_angles": lambda a: a.roll(1, 0)}, HALVES,
+        "keys: the values depend on the other positions of the call"),
+    "keys shifted, consecutive": (Consecutive, {"key_angles": lambda a: a.roll(1, 0)}, HALVES,
+        "keys: no known rotation gives these values"),
+    "keys from 1": (Small, {"rotate_keys": lambda x, a: halves(x, a + frequencies())}, HALVES,
+        "keys: positions start at 1, expected 0"),
+    "positions from 1": (Small, {"positions": lambda p, x: p + 1}, HALVES, "positions start at 1, expected 0"),
+    "positions from 1, consecutive": (Consecutive, {"positions": lambda p, x: p + 1}, HALVES,
+        "positions start at 1, expected 0"),
+    "positions ignored": (Small, {"positions": lambda p, x: torch.arange(len(p))}, HALVES,
+        "the values depend on the row, not on its position"),  # Megatron-LM #453
+    "positions from 0": (Small, {"positions": lambda p, x: p - p[0]}, HALVES,
+        "positions are counted from the first one of each call"),
+    "positions of the maximum": (Small, {"positions": lambda p, x: p.cummax(0)[0]}, HALVES,
+        "the values depend on the other positions of the call"),
+    "positions clamped": (Small, {"positions": lambda p, x: p.clamp(max=1023)}, HALVES,
+        "the table ends at 1,024 and its last row is repeated"),
+    # onnxruntime #27597
+    "positions modulo": (Small, {"positions": lambda p, x: p % 2048}, HALVES, "the table ends at 2,048 and repeats"),
+    "positions modulo, consecutive": (Consecutive, {"positions": lambda p, x: p % 512}, HALVES,
+        "the table ends at 512 and repeats"),
+    "positions doubled": (Small, {"positions": lambda p, x: 2 * p}, HALVES, "the frequencies are multiplied by 2"),
+    "positions halved": (Small, {"positions": lambda p, x: p / 2}, HALVES,
+        "the frequencies are divided by 2, as by linear scaling"),
+    "a single row at 0": (Small, {"positions": lambda p, x: p if len(p) > 1 else 0 * p}, HALVES,
+        "a call with a single row has other values than a call with several rows"),
+    "positions in bfloat16": (Small, {"positions": lambda p, x: p.bfloat16()}, HALVES,
+        "positions were rounded to bfloat16 above 256"),  # diffusers #13920
+    "positions in float16": (Small, {"positions": lambda p, x: p.half()}, HALVES,
+        "positions were rounded to float16 above 2,048"),  # OneTrainer #1177
+    "positions in the dtype": (Small, {"positions": lambda p, x: p.to(x.dtype), "dtype": bf16}, HALVES,
+        "positions were rounded to bfloat16 above 256"),  # Megatron-LM #535
+    "positions in bfloat16, consecutive": (Consecutive, {"positions": lambda p, x: p.bfloat16()}, HALVES,
+        "positions were rounded to bfloat16 above 256"),
+    "angles in bfloat16": (Small, {"angles": lambda p, w: angles(p, w).bfloat16().float()}, HALVES,
+        "angles were rounded to bfloat16"),  # TransformerEngine #1245
+    "angles in float16": (Small, {"angles": lambda p, w: angles(p, w).half().float()}, HALVES,
+        "angles were rounded to float16"),
+    "frequencies in bfloat16": (Small, {"frequencies": frequencies().bfloat16()}, HALVES,
+        "inv_freq was rounded to bfloat16"),  # transformers #29285
+    "frequencies in float16": (Small, {"frequencies": frequencies().half()}, HALVES, "inv_freq was rounded to float16"),
+    "frequencies in bfloat16, bfloat16": (Small, {"frequencies": frequencies().bfloat16(), "dtype": bf16}, HALVES,
+        "inv_freq was rounded to bfloat16"),
+    "frequencies in reverse": (Small, {"frequencies": frequencies().flip(0)}, HALVES,
+        "the frequencies are in reverse order"),
+    "frequencies / 8": (Small, {"frequencies": frequencies() / 8}, HALVES,
+        "the frequencies are divided by 8, as by linear scaling"),
+    "NaN": (Small, {"frequencies": NAN}, HALVES, "no value is finite"),  # torchtitan #4783
+    "linear is lost": (Small, {}, Rotary(D, scaling={"rope_type": "linear", "factor": 4.0}),
+        "the scaling linear is not applied"),
+    "llama3 is lost": (Small, {}, LLAMA3, "the scaling llama3 is not applied"),
+    # onnxruntime-genai #2076
+    "yarn without its factor": (Small, {"frequencies": of(YARN)}, YARN, "attention_scaling 1.139 is missing"),
+    "yarn with its factor twice": (Small, {"frequencies": of(YARN), "rotate": yarn(0, YARN.attention_scaling**2)}, YARN,
+        "attention_scaling 1.139 is applied twice"),  # sglang #33558
+    "yarn, keys without the factor": (Small, {"frequencies": of(YARN), "rotate": yarn(0), "rotate_keys": halves}, YARN,
+        "keys: attention_scaling 1.139 is missing"),
+    "cosines and sines times 2": (Small, {"rotate": lambda x, a: 2 * halves(x, a)}, HALVES,
+        "keys: cosines and sines are multiplied by 2, expected 1"),
+    "keys times 1.01": (Small, {"rotate_keys": lambda x, a: 1.01 * halves(x, a)}, HALVES,
+        "keys: cosines and sines are multiplied by 1.01, expected 1"),
     "other columns are 0": (Small, {"rotate": lambda x, a: torch.cat([halves(x[..., :16], a), 0 * x[..., 16:]], -1),
-                                    "frequencies": frequencies(d=16)}, HALF),
+        "frequencies": frequencies(d=16)}, HALF,
+        "columns 16 to 31 are set to 0"),
     "a cosine too large": (Small, {"rotate": lambda x, a: halves(x, a) + torch.cat(
-        [0 * x[..., :16], 0.009 * x[..., 16:] * a.cos()], -1)}, HALVES),
-    "absolute values": (Small, {"before": torch.abs}, HALVES), "reflected": (Small, {"rotate": lambda x, a: torch.cat([
-        x[..., :16] * a.cos() + x[..., 16:] * a.sin(), x[..., 16:] * a.cos() + x[..., :16] * a.sin()], -1)}, HALVES),
+        [0 * x[..., :16], 0.009 * x[..., 16:] * a.cos()], -1)}, HALVES,
+        "the result is not a rotation of x"),
+    "absolute values": (Small, {"before": torch.abs}, HALVES,
+        "x with negative elements, or with elements above 1, is not rotated as other x are"),
+    "reflected": (Small, {"rotate": lambda x, a: torch.cat(
+        [x[..., :16] * a.cos() + x[..., 16:] * a.sin(), x[..., 16:] * a.cos() + x[..., :16] * a.sin()], -1)}, HALVES,
+        "columns 0 to 15 have sines in a pair that are not opposite"),
     "a mix of layouts": (Small, {"rotate": lambda x, a: x * a.cos().repeat_interleave(2, -1) + torch.cat(
-        [-x[..., 16:], x[..., :16]], -1) * a.sin().repeat_interleave(2, -1)}, HALVES),
-    "a short table": (Small, from_table(300), config(4096)),
-    "a clamped table": (Small, from_table(300, lambda p, n: p.clamp(max=n - 1)), config(4096)),
-    "a table of another base": (Small, from_table(4096, base=5e3), config(4096)),
-    "a table in bfloat16": (Small, from_table(4096, dtype=bf16), config(4096)),
-    "axes exchanged": (Axes, {"axis": [1] * 8 + [0] * 8}, AXES), "one axis": (Axes, {"axis": [0] * 16}, AXES),
-    "heads differ": (Small, {"rotate": lambda x, a: torch.cat([halves(x[:, :1], a), x[:, 1:]], 1)}, HALVES),
+        [-x[..., 16:], x[..., :16]], -1) * a.sin().repeat_interleave(2, -1)}, HALVES,
+        "the cosines have the layout interleaved, but the columns are paired as halves"),  # how-to-train-your-gpt #7
+    "a short table": (Small, from_table(300), config(4096), "a call with positions up to 511"),
+    "a clamped table": (Small, from_table(300, lambda p, n: p.clamp(max=n - 1)), config(4096),
+        "the table ends at 300 and its last row is repeated"),
+    "a table of another base": (Small, from_table(4096, base=5e3), config(4096),
+        "base is 5000, the configuration has 10000"),  # DeepSpeed #8341
+    "a table in bfloat16": (Small, from_table(4096, dtype=bf16), config(4096), "tables were rounded to bfloat16"),
+    "axes exchanged": (Axes, {"axis": [1] * 8 + [0] * 8}, AXES,
+        "the pairs have the positions of other axes than expected"),
+    "one axis": (Axes, {"axis": [0] * 16}, AXES, "the pairs have the positions of other axes than expected"),
+    "heads differ": (Small, {"rotate": lambda x, a: torch.cat([halves(x[:, :1], a), x[:, 1:]], 1)}, HALVES,
+        "the heads are not rotated alike: head 1 differs from head 0"),
+    "yarn is lost": (Small, {}, YARN, "the scaling yarn is not applied"),  # sglang #26187
+    "mscale": (Small, {"frequencies": of(YARN), "rotate": yarn(0)}, YARN.replace(scaling=YARN.scaling | {
+        "mscale": 1.0, "mscale_all_dim": 1.0}), r"cosines and sines are multiplied by 1\.1386"),  # sglang #22711
+    # torchtitan #3787
+    "betas exchanged": (Small, {"frequencies": of(BETAS), "rotate": yarn(0)}, YARN, "beta_fast and beta_slow"),
+    "another factor": (Small, {"frequencies": frequencies() / 8}, Rotary(D, scaling={"rope_type": "linear", "factor": 4.0}),
+                       "factor of the scaling linear is 8, expected 4"),  # swiss-ai/Megatron-LM #80
+    "frequencies computed in bfloat16": (Small, {"frequencies": 1 / torch.tensor(BASE).bfloat16() ** (
+        torch.arange(0, D, 2) / D).bfloat16()}, HALVES, "inv_freq was computed in bfloat16"),  # GPT-J in transformers
+    "inverse frequencies": (Small, {"frequencies": 1 / frequencies()}, HALVES, "no known rotation"),  # LeetCUDA #289
+    "negative results": (Small, {"rotate": lambda x, a: -halves(x, a)}, HALVES, "values are multiplied by -1, expected 1"),
+    "other columns times 2": (Small, {"rotate": lambda x, a: torch.cat([halves(x[..., :16], a), 2 * x[..., 16:]], -1),
+        "frequencies": frequencies(d=16)}, HALF, "columns 16 to 31 are multiplied by a factor but not rotated"),
+    "base and scale": (Small, {"frequencies": frequencies(5e5) / 8}, HALVES, r"frequency_scale is 0\.125"),
+    "some pairs": (Small, {"rotate": lambda x, a: torch.where(torch.arange(D) % 16 < 10, halves(x, a), x)}, HALVES,
+        "pairs 10 to 15 are not rotated"),
 }
 NEITHER = {         # no rotation, or one that posenc does not know: neither right nor wrong
     "no positions": (Small, {"rotate": lambda x, a: x}, {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2}),
@@ -350,25 +427,3 @@ NEITHER = {         # no rotation, or one that posenc does not know: neither rig
         "model_type": "bert", "hidden_size": 64, "num_attention_heads": 2}),
     "no configuration": (Small, {}, None),
 }
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_right(name):
-    kind, options, expected = RIGHT[name]
-    report = check_rotary(kind(**options), expected)
-    assert report.ok and report, report
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong(name):
-    kind, options, expected = WRONG[name]
-    report = check_rotary(kind(**options), expected)
-    is_known = name != "one layer is not rotated"        # perhaps it should not be, so its verdict is "not checked"
-    assert not report.ok and ("wrong" in [row.verdict for row in report]) == is_known, report
-
-
-@pytest.mark.parametrize("name", NEITHER)
-def test_neither(name):
-    kind, options, expected = NEITHER[name]
-    report = check_rotary(kind(**options), expected)
-    assert not report.ok and {row.verdict for row in report} <= {"not checked", "no rotation"}, report
