@@ -148,8 +148,8 @@ def test_tables_of_several_layer_types_are_compared_with_each(call, model):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("{", "expected CONFIG to be a model's configuration"), ("{}", "model_type None"),
-    ("\x93NUMPY", "expected CONFIG to be a model's configuration"), ("[]", "not a list"),
+    ("{", "expected a model's configuration"), ("{}", "model_type None"),
+    ("\x93NUMPY", "expected a model's configuration"), ("[]", "not a list"),
     ('{"model_type": "bert", "hidden_size": 64, "num_attention_heads": 1}', "no rotary embeddings"),
 ])
 def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, message):

@@ -80,7 +80,7 @@ def test_float32_angles_have_an_error_and_a_remedy():
     row, = check_rotary(Small(), HALVES)
     assert row.verdict == FLOAT32 and row.faults == ()
     assert 1e-6 < row.errors[1000] < 1e-4 < row.errors[100000] < 0.01 < row.errors[1000000] < 0.1
-    assert row.remedy == 'for long sequences: see "float32 angles" in docs/check.md'
+    assert row.remedy == 'for long sequences: see "float32 angles" on the page "Check your rotary embedding"'
     row, = check_rotary(Small(angles=lambda p, w: p, rotate=lambda x, p: posenc.torch.rotate(x, p, rotary=HALVES)), HALVES)
     assert row.verdict == "right" and row.remedy == "" and max(row.errors.values()) < 1e-6
 

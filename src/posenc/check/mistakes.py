@@ -2,7 +2,7 @@
 
 To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
 those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in report.py, a line to the guide in
-docs/check.md, and a model with the mistake to tests/rotary_faults.py.  reading.py has the sentences about calls, positions and
+docs/check.md, and a model with the mistake to tests/rotary_models_small.py.  functions.py has the sentences about calls and
 the order of columns, evidence.py the one about the offset of positions, models.py the one about the end of a table.
 """
 

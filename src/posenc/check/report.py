@@ -47,7 +47,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
         The largest error of a cosine or sine near each of the positions 1,000, 100,000 and 1,000,000; None if it is unknown, or
         if a stored table does not have this position.
     remedy : str
-        The line of docs/check.md that describes the fault.
+        The line of the page "Check your rotary embedding" that describes the fault.
     compared : str
         What was compared, such as "queries and keys" or "tables"; an empty string if nothing was.
 
@@ -77,7 +77,7 @@ def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -
     """Return the row of a rotation that was compared; `label` describes what was, such as "tables"."""
     errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})
     verdict: Verdict = "float32 angles" if "float32 angles" in match.reason else "right"
-    remedy = 'for long sequences: see "float32 angles" in docs/check.md' if verdict == "float32 angles" else ""
+    remedy = 'for long sequences: see "float32 angles" on the page "Check your rotary embedding"' if verdict == "float32 angles" else ""
     faults = match.faults or ((match.reason,) if match.rotary is None else ())
     verdict, remedy = ("wrong", guide(faults)) if faults else (verdict, remedy)
     return RotaryRow(name, match.rotary, expected, verdict, faults, errors, remedy, label)
@@ -96,7 +96,7 @@ def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
 def guide(faults: Sequence[str]) -> str:
     """Return the guide's line for the first fault it covers."""
     line = next((line for fault in faults for line in GUIDE if fault.startswith(line)), "What to do about a fault")
-    return f'see "{line} ..." in docs/check.md' if faults else ""
+    return f'see "{line} ..." on the page "Check your rotary embedding"' if faults else ""
 
 
 def is_rotary(name: str) -> bool:
