@@ -23,6 +23,7 @@ GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the expone
          "no known rotation")
 
 
+PAGE = 'on the page "Check your rotary embedding"'
 NAMES = re.compile(
     r"(?:\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache|(?:cos|sin)(?:_cached|_cache|_table|_emb)?|freqs_(?:cos|sin)")
 
@@ -77,7 +78,7 @@ def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -
     """Return the row of a rotation that was compared; `label` describes what was, such as "tables"."""
     errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})
     verdict: Verdict = "float32 angles" if "float32 angles" in match.reason else "right"
-    remedy = 'for long sequences: see "float32 angles" on the page "Check your rotary embedding"' if verdict == "float32 angles" else ""
+    remedy = f'for long sequences: see "float32 angles" {PAGE}' if verdict == "float32 angles" else ""
     faults = match.faults or ((match.reason,) if match.rotary is None else ())
     verdict, remedy = ("wrong", guide(faults)) if faults else (verdict, remedy)
     return RotaryRow(name, match.rotary, expected, verdict, faults, errors, remedy, label)
@@ -96,7 +97,7 @@ def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
 def guide(faults: Sequence[str]) -> str:
     """Return the guide's line for the first fault it covers."""
     line = next((line for fault in faults for line in GUIDE if fault.startswith(line)), "What to do about a fault")
-    return f'see "{line} ..." on the page "Check your rotary embedding"' if faults else ""
+    return f'see "{line} ..." {PAGE}' if faults else ""
 
 
 def is_rotary(name: str) -> bool:
