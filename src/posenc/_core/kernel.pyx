@@ -57,24 +57,28 @@ def add_to(Columns columns not None, object x, object positions, object x_scale,
         PyBuffer_Release(&call.out)
 
 
-def rotate(object rotation, object x, object positions, object inverse, object out, object threads):
-    """Rotate x: see `posenc.Rotary.rotate`.
-
-    If `rotation` is the `Factors` of one, `positions` selects rows of the factors: it is a view of arange(rows).  `inverse` is
-    then not used.
-    """
-    cdef Factors factors = rotation if isinstance(rotation, Factors) else None
-    cdef Rotation specification = rotation if factors is None else factors.rotation
+def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
+    """Rotate x: see `posenc.Rotary.rotate`."""
     cdef rotation_call_t call
     hold_nothing(&call.positions, &call.out)
     memset(&call.x, 0, sizeof(Py_buffer))
     try:
-        prepare_rotate(&call, specification, factors, x, positions, inverse, out, threads)
-        execute_rotation(&call, specification, factors)
+        prepare_rotate(&call, rotation, x, positions, inverse, out, threads)
+        execute_rotation(&call, rotation, None)
     finally:
-        release(&call.positions)
-        PyBuffer_Release(&call.x)
-        PyBuffer_Release(&call.out)
+        release_rotation(&call)
+
+
+def rotate_at(Factors factors not None, object x, object rows, object out, object threads):
+    """Rotate x with rows of `factors`, a view of arange(rows): see `posenc.RotaryAt.rotate`."""
+    cdef rotation_call_t call
+    hold_nothing(&call.positions, &call.out)
+    memset(&call.x, 0, sizeof(Py_buffer))
+    try:
+        prepare_rotate_at(&call, factors, x, rows, out, threads)
+        execute_rotation(&call, factors.rotation, factors)
+    finally:
+        release_rotation(&call)
 
 
 def rounded(str dtype, double x):

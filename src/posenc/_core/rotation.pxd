@@ -19,6 +19,7 @@ cdef struct rotation_call_t:
     run_t run
     positions_t positions               # or the rows of factors
     Py_buffer x                         # not held if x is rotated in place
+    layout_t source                     # the axes of x without its columns
     Py_buffer out
     rotation_t rotation                 # prepared, except for its axes of positions
     rotary_axis_t axes[MOST_POSITION_AXES]

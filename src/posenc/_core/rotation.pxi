@@ -84,46 +84,36 @@ cdef int check_axes(const positions_t *p, Rotation rotation, object positions) e
     return 0
 
 
-cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, Factors factors, object x, object positions,
-                        object inverse, object out, object threads) except -1:
-    """Prepare a rotation.  If `factors` is not None, `positions` are some of their rows: a view of 0, 1, 2 ..."""
+cdef void release_rotation(rotation_call_t *call) noexcept:
+    release(&call.positions)
+    PyBuffer_Release(&call.x)
+    PyBuffer_Release(&call.out)
+
+
+cdef int hold_arrays(rotation_call_t *call, Rotation rotation, object x, object out) except -1:
+    """Check and hold the arrays of a rotation, after all conversions, which may run user code that changes x."""
     cdef Element element
-    cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
-    cdef bint in_place = out is None or out is x
-    cdef const Py_buffer *source
+    cdef const Py_buffer *source = &call.x
     if not isinstance(x, ndarray):
         raise checks.wrong_type("x", x, "a numpy.ndarray")
-    if factors is not None:
-        inverse = factors.inverse
-    elif type(inverse) is not bool:
-        inverse = checks.boolean("inverse", inverse)
-    # Conversions may run user code that changes x, so x is checked after all of them.
-    call.threads = threads_of(threads)
-    if factors is not None:
-        read_array(p, positions, PyBUF_STRIDES | PyBUF_FORMAT)      # of its numbers, the kernel reads only the first
-    elif positions is not None:
-        read_positions(p, positions, 0)
     if x.ndim == 0 or x.shape[x.ndim - 1] != rotation.head_dim:
         raise ValueError(f"x has shape {x.shape}, expected (..., {rotation.head_dim})")
     element = element_of(x.dtype, "x has dtype", "float32")
     if element.code == FLOAT64:
         raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
-    if not in_place:
+    if out is None or out is x:
+        hold_rows(&call.out, x, element, "x")
+        source = &call.out
+    else:
         hold_rows(&call.x, x, element, "x", False)
         hold_rows(&call.out, out, element, "out")
         if out.dtype != x.dtype or out.shape != x.shape:
             raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {x.shape} and {x.dtype}, as x")
-        if overlap(&call.x, &call.out):
-            if call.x.buf != call.out.buf or x.strides != out.strides:
-                raise ValueError(
-                    "the memory ranges of out and x overlap, expected x itself or an array in other memory")
-    else:
-        hold_rows(&call.out, x, element, "x")
-    source = &call.out if in_place else &call.x
+        if overlap(&call.x, &call.out) and (call.x.buf != call.out.buf or x.strides != out.strides):
+            raise ValueError("the memory ranges of out and x overlap, expected x itself or an array in other memory")
     r.dtype = element.code
     r.interleaved = rotation.interleaved
-    r.inverse = inverse
     r.pairs = rotation.pairs
     r.rest = rotation.head_dim - 2 * rotation.pairs
     r.x = <const char *>source.buf
@@ -131,40 +121,57 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, Factors factor
     r.factors = NULL
     r.direct_scale = 0
     r.first_position = 0
-    prepare_rows_and_heads(call, rotation, x, positions, source, factors is None and len(rotation.axes) > 1)
-    if factors is None:
-        settle_positions(p, &call.out)
-    elif p.view.len:
-        r.first_position = p.integers[0]
+    call.source = layout_of(source, source.ndim - 1)
     return 0
 
 
-cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object x, object positions,
-                                const Py_buffer *source, bint several) except -1:
+cdef int divide_rows_and_heads(rotation_call_t *call, object x, bint several) except -1:
     """Divide the axes of x.  If `several`, the first dimension of positions selects the axis of positions."""
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
-    cdef layout_t layout_of_positions
-    cdef int axes = source.ndim - 1
-    cdef ptrdiff_t n = source.shape[axes - 1] if axes else 0
-    if several:
-        check_axes(p, rotation, positions)
-    elif positions is None and axes:
-        read_positions(p, n, 0)
-    elif not p.is_array and not axes:
-        raise ValueError(f"x has shape {x.shape}, expected (..., n, {rotation.head_dim}) unless positions is an array")
-    elif not p.is_array and p.rows != n:
-        raise checks.length_error(p.rows, n)
-    layout_of_positions.axes = p.axes
-    layout_of_positions.shape = p.shape
-    layout_of_positions.strides = NULL
-    if p.is_array:
-        layout_of_positions.strides = <const ptrdiff_t *>p.view.strides
-    if not divide_axes(r, layout_of(source, axes), <const ptrdiff_t *>call.out.strides, layout_of_positions, several):
+    cdef layout_t layout
+    layout.axes = p.axes
+    layout.shape = p.shape
+    layout.strides = <const ptrdiff_t *>p.view.strides if p.is_array else NULL
+    if not divide_axes(r, call.source, <const ptrdiff_t *>call.out.strides, layout, several):
         checks.check_broadcast(p.view.obj.shape, x.shape[:x.ndim - 1], several)
         raise ValueError("x changed its shape during the call")
     call.rows = elements_of(&r.rows)
     call.heads = elements_of(&r.heads)
+    return 0
+
+
+cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
+                        object threads) except -1:
+    cdef positions_t *p = &call.positions
+    cdef bint several = len(rotation.axes) > 1
+    cdef ptrdiff_t n
+    call.rotation.inverse = inverse if type(inverse) is bool else checks.boolean("inverse", inverse)
+    call.threads = threads_of(threads)
+    if positions is not None:
+        read_positions(p, positions, 0)
+    hold_arrays(call, rotation, x, out)
+    n = call.source.shape[call.source.axes - 1] if call.source.axes else 0
+    if several:
+        check_axes(p, rotation, positions)
+    elif positions is None and call.source.axes:
+        read_positions(p, n, 0)
+    elif not p.is_array and not call.source.axes:
+        raise ValueError(f"x has shape {x.shape}, expected (..., n, {rotation.head_dim}) unless positions is an array")
+    elif not p.is_array and p.rows != n:
+        raise checks.length_error(p.rows, n)
+    divide_rows_and_heads(call, x, several)
+    return settle_positions(p, &call.out)
+
+
+cdef int prepare_rotate_at(rotation_call_t *call, Factors factors, object x, object rows, object out, object threads) except -1:
+    call.rotation.inverse = factors.inverse
+    call.threads = threads_of(threads)
+    read_array(&call.positions, rows, PyBUF_STRIDES | PyBUF_FORMAT)     # of its numbers, the kernel reads only the first
+    hold_arrays(call, factors.rotation, x, out)
+    divide_rows_and_heads(call, x, False)
+    if call.positions.view.len:
+        call.rotation.first_position = call.positions.integers[0]
     return 0
 
 
@@ -174,19 +181,13 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
 cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors factors) except -1:
     """Rotate in blocks of rows and heads.  If `factors` is not None, use its cosines and sines."""
     cdef rotation_t *r = &call.rotation
-    cdef tuple form = None
     cdef list tables
     if call.out.len == 0:
         return 0
-    if factors is not None:
-        form = factors.forms.get(<int>r.dtype)
-    tables = set_axes(call, rotation, &call.positions if factors is None else &factors.p, form is None)
-    if factors is not None:
-        if form is None:                # two threads may compute the same factors: see `advance`
-            form = new_form(call, factors)
-            factors.forms[<int>r.dtype] = form
-        r.factors = <double *>on_cache_line(<char *><bytes>form[0])
-        r.direct_scale = form[1]
+    if factors is None:
+        tables = set_axes(call, rotation, &call.positions, True)
+    else:
+        tables = set_factors(call, factors)
     call.run.plan = plan_rotation(r, call.rows, call.heads, allowed_for(
         call.threads, <double>call.rows * (call.heads + DIRECT_HEADS) * rotation.head_dim, rotation_per_thread(r)))
     r.most_rows = call.run.plan.rows
@@ -195,10 +196,22 @@ cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors fact
     return 0
 
 
+cdef list set_factors(rotation_call_t *call, Factors factors):
+    """Set the factors of a rotation, which are computed at the first rotation in its dtype.  Return tables as `set_axes`."""
+    cdef rotation_t *r = &call.rotation
+    cdef tuple form = factors.forms.get(<int>r.dtype)
+    cdef list tables = set_axes(call, factors.rotation, &factors.p, form is None)
+    if form is None:                    # two threads may compute the same factors: see `arrange`
+        form = factors.forms[<int>r.dtype] = new_form(call, factors)
+    r.factors = <double *>on_cache_line(<char *><bytes>form[0])
+    r.direct_scale = form[1]
+    return tables
+
+
 cdef list set_axes(rotation_call_t *call, Rotation rotation, const positions_t *p, bint evaluated):
     """Set the axes of positions of a rotation.  Return the offset tables, which the caller must keep alive.
 
-    If `evaluated`, cosines and sines are computed; choose how.
+    If `evaluated`, also choose how to compute cosines and sines.
     """
     cdef Columns columns
     cdef rotation_t *r = &call.rotation

@@ -164,7 +164,7 @@ class RotaryAt:
         >>> at.rotate(q) is q, at.rotate(k) is k
         (True, True)
         """
-        kernel.rotate(self._factors, x, self._rows, None, out, threads)
+        kernel.rotate_at(self._factors, x, self._rows, out, threads)
         return x if out is None else out
 
     def tables(
