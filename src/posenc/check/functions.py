@@ -249,7 +249,7 @@ def _faults_of_vectors(
         error = float((np.abs(y - expected) / np.maximum(np.abs(expected), 2.0**-12)).max(initial=0))
         parts = ((y.real, expected.real), (y.imag, expected.imag))
         bias = max(abs(np.sum(a * b) / np.sum(b * b) - 1) for a, b in parts) if y.size else 0
-        return error <= match.ROUNDINGS * unit and bias <= match.SIGMAS * unit / np.sqrt(max(1, y.size)), error
+        return error <= match.ROUNDINGS * unit and bias <= match.SIGMAS * unit / np.sqrt(max(1, y.size)) + match.BIAS, error
 
     is_right, error = is_rotated(x)
     if is_right:

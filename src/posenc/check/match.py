@@ -32,6 +32,7 @@ BLURRED = 0.75              # if the bound exceeds the values in more than this 
 SMALL = 1e-9                # smaller elements of a rotation matrix are rounding errors of zeros
 ALIKE = 1e-2                # two elements of a matrix agree; float16 arithmetic is off by less
 ROUNDINGS = 16              # half ulps between a rotated vector and its prediction from cosines and sines that are rounded, too
+BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
 REPEATABLE = 1e-2           # two calls agree: SIMD code may round values at equal positions differently
 
 # ---- samples --------------------------------------------------------------------------------------------------------

@@ -210,7 +210,9 @@ class Place(NamedTuple):
 def _rows(model: Model, attentions: Sequence[Attention], positions: Array | None) -> list[RotaryRow]:
     """Return a row for each group of attentions that rotate alike."""
     groups: list[tuple[list[list[Place]], Any]] = []
-    places = [[_place(attention, each, attentions) for each in _expected(attention, attentions)] for attention in attentions]
+    has_static_cache = callable(model.inputs)
+    places = [[_place(attention, each, attentions, has_static_cache) for each in _expected(attention, attentions)]
+              for attention in attentions]
     taken = _values(model, [choices[0] for choices in places], positions)
     for choices in places:
         values = taken[choices[0].attention.number]
@@ -228,7 +230,8 @@ def _rows(model: Model, attentions: Sequence[Attention], positions: Array | None
         if first[0].reason == UNROTATED:
             rows.append(_unrotated_row(name, first[0], attentions, unrotated))
         else:
-            of_cache, label = _with_cache(model, first[0])
+            is_called_once = sum(other.name == first[0].attention.name for other in attentions) == 1
+            of_cache, label = _with_cache(model, first[0]) if is_called_once else ((), "queries and keys")
             faults = (*_faults_of_heads(first[0], values), *of_cache)
             rows.append(best_of([_row(model, name, place, positions, faults, label) for place in first]))
     return rows
@@ -260,6 +263,8 @@ def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
             for index, what in ((0, "queries"), (1, "keys")):
                 parts = whole.vectors[index][:, start : start + rows], taken[number].vectors[index][:, -rows:]
                 wrong |= set() if place.sources[index] is None or close(*parts) else {what}
+            if not start and wrong:             # the first call has no cache, so something else differs
+                return (), label
             start += rows
             label = "queries and keys, also with a cache" if start == total else label
     fault = f"{' and '.join(sorted(wrong, reverse=True))} of a call with a cache have other values than those of a call without"
@@ -283,13 +288,16 @@ def _unrotated_row(name: str, place: Place, attentions: Sequence[Attention], unr
     return row._replace(faults=(f"{UNROTATED}, and the configuration does not state that these have no rotation",))
 
 
-def _place(attention: Attention, expected: Expected, attentions: Sequence[Attention]) -> Place:
+def _place(attention: Attention, expected: Expected, attentions: Sequence[Attention], has_static_cache: bool) -> Place:
     """Find the vectors before the rotation."""
     taken, rotary = attention.taken, expected.rotary
     width = taken.vectors[0].shape[-1]
     changing = [moved(vectors) for vectors in taken.vectors]
     if not any(part.any() for part in changing):
         return Place(attention, expected, reason=UNROTATED)
+    rows, keys = (vectors.shape[1] for vectors in taken.vectors)
+    if keys != rows and not has_static_cache:
+        return Place(attention, expected, reason=f"an attention has {keys} keys for {rows} queries; {CHECK}")
     head_dim = width if rotary is None else rotary.head_dim
     if head_dim > width:
         return Place(attention, expected, reason=f"queries have {width} columns, {SOURCE} head_dim {head_dim}; {CHECK}")
