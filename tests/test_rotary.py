@@ -230,15 +230,10 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
 @pytest.mark.parametrize("config, options, expected", [
     (LLAMA, {}, Rotary(128, base=500000.0)),
     (LLAMA | {"rope_scaling": LLAMA3}, {"length": 9}, Rotary(128, scaling=LLAMA3)),
-    (LLAMA | {"head_dim": 64, "rope_scaling": None}, {}, Rotary(64, base=500000.0)),
-    (LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}, {}, Rotary(128, base=7.0)),
     (LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 8.0}, "max_position_embeddings": 8}, {"length": 15},
      Rotary(128, base=500000.0, scaling=DYNAMIC | {"length": 15})),
     (LLAMA | {"rope_scaling": {"type": "yarn", "factor": 4.0}, "max_position_embeddings": 4096}, {},
      Rotary(128, base=500000.0, scaling=YARN)),
-    (LLAMA | {"partial_rotary_factor": 0.5}, {}, Rotary(128, base=500000.0, rotary_dim=64)),
-    (GEMMA3, {"layer_type": "full_attention"}, Rotary(256, base=1e6, scaling={"rope_type": "linear", "factor": 8})),
-    (GEMMA3, {"layer_type": "sliding_attention"}, Rotary(256)),
     (PHI3, {}, Rotary(8, scaling=LONGROPE)),
     (PHI3, {"length": 4097}, Rotary(8, scaling=LONGROPE | {"length": 4097})),
     ({"model_type": "gemma4_text", "head_dim": 16, "global_head_dim": 32, "rope_parameters": {
@@ -267,8 +262,6 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
     (QWEN, {"layout": "halves", "length": 32769}, Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 15})),
     ({"model_type": "qwen4_exp_text", "head_dim": 128, "rope_theta": 5e6, "rope_scaling": {"mrope_section": [24, 20, 20]}}, {},
      Rotary.preset("qwen3-vl", 128)),
-    ({"model_type": "ernie4_5_vl_moe_text", "head_dim": 128, "rope_theta": 5e5,
-      "rope_scaling": {"mrope_section": [22, 22, 20]}}, {}, Rotary.preset("ernie-vl", 128)),
 ])
 def test_configurations(config, options, expected):
     before = copy.deepcopy(config)
@@ -283,7 +276,6 @@ def test_configurations(config, options, expected):
     (MIMO, {"layer_type": "sliding_attention"}, 1e4 ** (-62 / 64), "halves"),
     ({"model_type": "dots3_note", "qk_rope_head_dim": 64, "swa_rope_theta": 99}, {"layer_type": "sliding_attention"},
      99 ** (-62 / 64), "interleaved"),
-    ({"model_type": "gpt_neox", "head_dim": 15, "rotary_pct": 0.2}, {}, 1e4 ** (-2 / 3), "halves"),
     ({"model_type": "gpt_neox", "head_dim": 15, "rotary_ndims": 3}, {}, 1e4 ** (-2 / 3), "halves"),
     (NOMIC, {"length": 8192}, (1000 * 7 ** (64 / 62)) ** (-62 / 64), "halves"),
     ({"model_type": "wav2vec2-conformer", "head_dim": 64, "position_embeddings_type": "rotary", "rotary_embedding_base": 9}, {},
