@@ -1,6 +1,4 @@
-/* Writes groups of rows that are products of digits (digits.h), several narrow rows at a time, or tile by tile.
- *
- * An uncertain value is first tested with its own error bound; if this leaves it undecided, its tile is evaluated directly. */
+/* Writes groups of rows that are products of digits (digits.h), several narrow rows at a time, or tile by tile. */
 #ifndef POSENC_DIGIT_ROWS_H
 #define POSENC_DIGIT_ROWS_H
 
@@ -26,22 +24,12 @@ static void set_angles(const spec_t *spec, const job_t *job, ptrdiff_t tile, int
     }
 }
 
-/* Writes a tile of a row with an uncertain value; `first` is the first angle of the row in the product. */
-COLD void write_uncertain_product(const spec_t *spec, const job_t *job, const product_t *p, int tile, ptrdiff_t column,
-                                  ptrdiff_t row, int first, tally_t *tally) {
-    const int columns = minimum(spec->d_model - column, TILE);
-    char *const out = job->out + row * job->row_stride + column * size_of(job->dtype);
+/* Evaluates a tile of a row directly, because a value of the product is uncertain. */
+COLD void write_uncertain_tile(const spec_t *spec, const job_t *job, ptrdiff_t column, ptrdiff_t row, tally_t *tally) {
     const position_t position = position_of(spec, job, row);
-    if (!has_exact_phases(spec, &position)) { /* for periods, most uncertain values are exactly 0 */
-        const errors_t errors = errors_of(spec, job, &p->angles[tile], p->digits);
-        row_t t = {.high = {0}};
-        evaluate_product(p, tile, &errors, job->dtype, first, columns, &t);
-        if (is_decided(&t, columns, job->dtype)) {
-            write_settled(spec, job, job->output, row, column, columns, out, &t, tally);
-            return;
-        }
-    }
-    direct_columns(spec, job, &position, row, column, column + columns, out, tally);
+    tally->uncertain++;
+    direct_columns(spec, job, &position, row, column, column + minimum(spec->d_model - column, TILE),
+                   job->out + row * job->row_stride + column * size_of(job->dtype), tally);
 }
 
 /* Sets the limits of the digits of a product, unless they are set. */
@@ -50,8 +38,6 @@ INLINE void set_limits(const spec_t *spec, const job_t *job, const product_t *p,
     for (int t = 0; t < p->tiles; t++) limit_of(spec, job, &p->angles[t], p->digits, &p->limits[t][p->digits]);
     *known |= 1u << p->digits;
 }
-
-INLINE int levels_of_digits(int lowest, int digits) { return lowest + digits > WHOLE ? digits : WHOLE + 1 - lowest; }
 
 /* Writes the tiles from `first` to `last` of a group of rows. */
 static void write_wide_rows(const spec_t *spec, const job_t *job, const digit_group_t *group, ptrdiff_t first, ptrdiff_t last,
@@ -94,8 +80,7 @@ static void write_wide_rows(const spec_t *spec, const job_t *job, const digit_gr
         }
         for (int t = 0; t < tiles; t++) {
             const ptrdiff_t at = t * TILE * size;
-            if (uncertain >> t & 1)
-                write_uncertain_product(spec, job, &p, t, column + t * TILE, row->row, 0, tally);
+            if (uncertain >> t & 1) write_uncertain_tile(spec, job, column + t * TILE, row->row, tally);
             else if (!is_direct)
                 write_staged(job, out + at, staged + at, minimum(columns - t * TILE, TILE), job->dtype, job->output, job->batch);
         }
@@ -161,7 +146,7 @@ static void write_narrow_rows(const spec_t *spec, const job_t *job, const digit_
         if (p.rest) multiply_rest(angles.radians, n.rest, power_of_two(6 * (lowest - WHOLE)), count, rest);
         set_limits(spec, job, &p, &known);
         if (UNLIKELY(ROUND[job->dtype](&p, staged))) {
-            for (int j = 0; j < rows; j++) write_uncertain_product(spec, job, &p, 0, 0, row[j].row, j * width, tally);
+            for (int j = 0; j < rows; j++) write_uncertain_tile(spec, job, 0, row[j].row, tally);
         } else if (job->output != ADD && columns * size == job->row_stride && pitch == columns &&
                    row[rows - 1].row - row->row == rows - 1) {
             memcpy(job->out + row->row * job->row_stride, staged, (size_t)(rows * columns * size));

@@ -98,48 +98,33 @@ typedef struct {
     ALIGNED uint64_t quarter[TILE];
 } angles_t;
 
-/* The error bounds of sines and of cosines, and the addends of their fast test, in which dtype float64 has none.  If columns are
- * not paired, the first ones are those of the columns. */
-typedef struct {
-    ALIGNED double error[2][TILE];
-} errors_t;
-
+/* The error bounds of sines and of cosines (float64), or the addends of their fast test (other dtypes).  If columns are not
+ * paired, the first ones are those of the columns. */
 typedef union {
+    ALIGNED double error[2][TILE];
     ALIGNED uint64_t addend[2][TILE / 2];
-    errors_t errors;
 } limit_t;
 
-/* Returns the error bounds of positions below 64**digits units. */
-static errors_t errors_of(const spec_t *spec, const job_t *job, const angles_t *angles, int digits) {
-    const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED, is_float64 = job->dtype == FLOAT64;
-    const int factors = (lowest + digits > WHOLE ? digits : WHOLE + 1 - lowest) + 2 * (lowest < WHOLE);
-    const double scale = magnitude_of(spec->scale), units = power_of_two(6 * (lowest + digits - WHOLE));
-    const double unit = scale * factors * (is_float64 ? DIGIT_DD_ERROR : DIGIT_ERROR);
-    const double floor = is_float64 ? scale * factors * DIRECT_DD_FLOOR : 0;
-    errors_t e;
-    for (int i = 0; i < angles_of_tile(spec); i++) {
-        const double largest = magnitude_of(angles->radians[i]) * units + 0x1p-36, m = largest < 1 ? largest : 1;
-        const int is_cosine = !paired && angles->quarter[i];
-        e.error[0][i] = is_cosine ? unit + floor : angles->radians[i] == 0 ? 0 : unit * m + floor;
-        e.error[1][i] = unit + floor;
-    }
-    return e;
-}
+INLINE int levels_of_digits(int lowest, int digits) { return lowest + digits > WHOLE ? digits : WHOLE + 1 - lowest; }
 
+/* Computes the limits of positions below 64**digits units. */
 static void limit_of(const spec_t *spec, const job_t *job, const angles_t *angles, int digits, limit_t *limit) {
-    const errors_t e = errors_of(spec, job, angles, digits);
-    if (job->dtype == FLOAT64) limit->errors = e;
-    for (int k = 0; job->dtype != FLOAT64 && k <= (spec->order != UNPAIRED); k++) {
-        for (int i = 0; i < angles_of_tile(spec); i += 2 * LANES) {
-            vf64 smallest[2];
-            for (int j = 0; j < 2; j++) {
-                ALIGNED double floor[LANES];
-                for (int at = 0; at < LANES; at++)
-                    floor[at] = e.error[k][i + j * LANES + at] == 0 ? 0 : 2 * smallest_normal(job->dtype);
-                smallest[j] = f64_muladd(f64_load(e.error[k] + i + j * LANES),
-                                         f64_set(smallest_share(job->dtype) / DOUBLE_ERROR), f64_load(floor));
-            }
-            const vu64 addend = test_addend(smallest[0], smallest[1], job->dtype);
+    const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED, is_float64 = job->dtype == FLOAT64;
+    const int factors = levels_of_digits(lowest, digits) + 2 * (lowest < WHOLE), count = angles_of_tile(spec);
+    const double scale = magnitude_of(spec->scale), units = power_of_two(6 * (lowest + digits - WHOLE));
+    const double unit = scale * factors * (is_float64 ? DIGIT_DD_ERROR : DIGIT_ERROR * smallest_share(job->dtype) / DOUBLE_ERROR);
+    const double floor = is_float64 ? scale * factors * DIRECT_DD_FLOOR : 2 * smallest_normal(job->dtype);
+    ALIGNED double least[2][TILE];
+    for (int i = 0; i < count; i++) {
+        const double angle = magnitude_of(angles->radians[i]), largest = angle * units + 0x1p-36;
+        const int is_cosine = !paired && angles->quarter[i];
+        least[1][i] = unit + floor;
+        least[0][i] = is_cosine ? unit + floor : angle == 0 ? 0 : unit * (largest < 1 ? largest : 1) + floor;
+    }
+    if (is_float64) memcpy(limit, least, sizeof least);
+    for (int k = 0; !is_float64 && k < 2; k++) {
+        for (int i = 0; i < count; i += 2 * LANES) {
+            const vu64 addend = test_addend(f64_load(least[k] + i), f64_load(least[k] + i + LANES), job->dtype);
             memcpy(limit->addend[k] + i / 2, &addend, sizeof addend);
         }
     }
@@ -235,16 +220,16 @@ INLINE int round_tile(const product_t *p, int tile, char *out, int paired, dtype
 INLINE int round_tile_dd(const product_t *p, int tile, char *out, int paired) {
     const int angles = paired ? TILE / 2 : TILE;
     const uint64_t *const quarter = p->angles[tile].quarter;
-    const errors_t *const errors = &p->limits[tile][p->digits].errors;
+    const limit_t *const limit = &p->limits[tile][p->digits];
     vu64 undecided = u64_set(0);
     for (int i = 0; i < angles; i += LANES, out += (paired ? 2 : 1) * sizeof(vf64)) {
         vdd c, s;
         multiply_dd(p, tile, i, angles, &c, &s);
         s = (vdd){with_sign(s.high, p->sign + i), with_sign(s.low, p->sign + i)};
         if (!paired) s = (vdd){select_column(quarter + i, s.high, c.high), select_column(quarter + i, s.low, c.low)};
-        vf64 x = rounded_dd(s, f64_load(errors->error[0] + i), &undecided);
+        vf64 x = rounded_dd(s, f64_load(limit->error[0] + i), &undecided);
         if (paired) {
-            vf64 y = rounded_dd(c, f64_load(errors->error[1] + i), &undecided);
+            vf64 y = rounded_dd(c, f64_load(limit->error[1] + i), &undecided);
             f64_interleave(p->order == SIN_FIRST ? x : y, p->order == SIN_FIRST ? y : x, &x, &y);
             u64_flush(out + sizeof(vf64), bits_of_f64(y), 0);
         }
@@ -272,36 +257,6 @@ DEFINE_ROUND(FLOAT32)
 DEFINE_ROUND(FLOAT16)
 DEFINE_ROUND(BFLOAT16)
 static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, round_FLOAT32, round_FLOAT16, round_BFLOAT16};
-
-/* Computes the values of `columns` columns of a tile, from angle `first` on, with their error bounds. */
-COLD void evaluate_product(const product_t *p, int tile, const errors_t *errors, dtype_t dtype, int first, int columns,
-                           row_t *t) {
-    const int paired = p->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
-    ALIGNED double high[2][TILE], low[2][TILE];
-    for (int i = 0; i < angles; i += LANES) {
-        vdd c = dd_of(0), s = dd_of(0);
-        if (dtype == FLOAT64) multiply_dd(p, tile, i, angles, &c, &s);
-        else multiply(p, tile, i, angles, 1, &c.high, &s.high);
-        dd_store(high[0] + i, low[0] + i, (vdd){with_sign(s.high, p->sign + i), with_sign(s.low, p->sign + i)});
-        dd_store(high[1] + i, low[1] + i, c);
-    }
-    for (int i = 0; i < columns; i++) {
-        const int angle = first + (paired ? i / 2 : i), at = paired ? 0 : angle;
-        const int is_cosine = paired ? i % 2 == (p->order == SIN_FIRST) : p->angles[tile].quarter[at] != 0;
-        t->high[i] = high[is_cosine][angle];
-        t->low[i] = low[is_cosine][angle];
-        t->error[i] = errors->error[paired && is_cosine][angle];
-    }
-}
-
-/* Whether the error bounds of all values decide how they are rounded. */
-COLD int is_decided(const row_t *t, int columns, dtype_t dtype) {
-    for (int i = 0; i < columns; i++) {
-        const double below = round_to(dtype, t->high[i] + (t->low[i] - t->error[i]));
-        if (bits_of_double(below) != bits_of_double(round_to(dtype, t->high[i] + (t->low[i] + t->error[i])))) return 0;
-    }
-    return 1;
-}
 
 /* ---- factors ------------------------------------------------------------------------------------------------------------- */
 
