@@ -107,7 +107,7 @@ INLINE void multiply_narrow(const digits_t *digits, int lowest, const digit_row_
                 n /= RADIX;
                 from = digits->level[k] + n % RADIX * (unsigned)entry + at;
                 if (dtype == FLOAT64) multiply_by_dd(from, angles, &c, &s);
-                else multiply_by(from, angles, 1, &c.high, &s.high);
+                else multiply_by(from, angles, &c.high, &s.high);
             }
             f64_store(narrow->part[0] + to, c.high);
             f64_store(narrow->part[1] + to, s.high);

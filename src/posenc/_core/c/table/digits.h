@@ -143,14 +143,14 @@ typedef struct {
     limit_t (*limits)[LEVELS + 1];
 } product_t;
 
+INLINE void complex_product(vf64 c, vf64 s, vf64 cosine, vf64 sine, vf64 *c_product, vf64 *s_product) {
+    *c_product = f64_mulsub(c, cosine, f64_mul(s, sine));
+    *s_product = f64_muladd(s, cosine, f64_mul(c, sine));
+}
+
 /* Multiplies (c, s) by a factor. */
-INLINE void multiply_by(const double *factor, int angles, int vectors, vf64 *c, vf64 *s) {
-    for (int v = 0; v < vectors; v++) {
-        const vf64 cosine = f64_load(factor + v * LANES), sine = f64_load(factor + v * LANES + angles);
-        const vf64 product = f64_mul(s[v], sine);
-        s[v] = f64_muladd(s[v], cosine, f64_mul(c[v], sine));
-        c[v] = f64_mulsub(c[v], cosine, product);
-    }
+INLINE void multiply_by(const double *factor, int angles, vf64 *c, vf64 *s) {
+    complex_product(*c, *s, f64_load(factor), f64_load(factor + angles), c, s);
 }
 
 /* Computes cos and sin of vectors of angles, from angle `at` of a tile on. */
@@ -160,8 +160,10 @@ INLINE void multiply(const product_t *p, int tile, int at, int angles, int vecto
         c[v] = f64_load(p->factor[0] + from + v * LANES);
         s[v] = f64_load(p->factor[0] + from + v * LANES + angles);
     }
-    for (int k = 1; k < p->factors; k++) multiply_by(p->factor[k] + from, angles, vectors, c, s);
-    if (p->rest) multiply_by(p->rest + tile * p->rest_stride + at, angles, vectors, c, s);
+    for (int k = 1; k < p->factors; k++)
+        for (int v = 0; v < vectors; v++) multiply_by(p->factor[k] + from + v * LANES, angles, &c[v], &s[v]);
+    const double *const rest = p->rest + (p->rest ? tile * p->rest_stride + at : 0);
+    for (int v = 0; v < vectors && p->rest; v++) multiply_by(rest + v * LANES, angles, &c[v], &s[v]);
 }
 
 /* The same in double-double, for one vector. */
