@@ -10,6 +10,7 @@ call in a process.  "reused": the output array was written before.
 
 import ctypes
 import os
+import pickle
 import platform
 import re
 import sys
@@ -63,13 +64,22 @@ def measured(case, **options):
 
 
 def one_row():
-    """Encode one row of 512 columns into a new array, or add it to x."""
+    """Encode one row of 512 columns into a new array, or add it to x; then new arrays, encodings, and many conventions."""
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
+    pickled, bases = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)]
+    encodings = [posenc.Encoding(512, base=base) for base in bases]
     return quartiles({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
         "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
         "`posenc.torch.PositionalEncoding.forward`": partial(posenc_torch.PositionalEncoding(512).forward, x),
+        **{call.format(n): partial(function, n) for n in (4096, 8192) for call, function in {
+            "`encoding.encode({}, threads=1)`": partial(plain.encode, threads=1),
+            "`numpy.full(({}, 512), 1, numpy.float32)`": lambda n: np.full((n, 512), 1, np.float32)}.items()},
+        "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
+        "`pickle.loads` of an encoding with 512 columns": partial(pickle.loads, pickled),
+        "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base) for base in bases],
+        "16 rows in each of 20 conventions, as encodings": lambda: [each.encode(16) for each in encodings],
     })
 
 

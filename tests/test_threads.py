@@ -87,7 +87,7 @@ def test_threads_are_started_only_when_useful():
     processors = len(os.sched_getaffinity(0))
     if processors > 1 and default_threads.quota() is None:
         assert 1 <= threads_after(LARGE, OMP_NUM_THREADS="") <= processors - 1
-        assert threads_after("posenc.encode(numpy.arange(2000), 512)", OMP_NUM_THREADS="") >= 1
+        assert threads_after("posenc.encode(numpy.arange(3000), 512)", OMP_NUM_THREADS="") >= 1
 
 
 @pytest.mark.skipif(kernel.OPENMP != 0, reason="built with OpenMP")

@@ -22,7 +22,7 @@ CASES: list[tuple[tuple[int, ...], str]] = [((32_768, 512), "fresh"), ((32_768, 
 ROUNDS = 7
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated for about this many seconds
 PAUSE_SECONDS = 1e-2
-SMALL = 524_288                         # values; smaller tables use one thread by default
+SMALL = 1_048_576                       # values; smaller tables use one thread by default
 HEADINGS = "call   shape           memory threads     ms paused   GB/s  share"
 NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms
 share: speed relative to memset with the same memory and number of threads; docs/performance.md compares other libraries"""

@@ -13,7 +13,8 @@
 
 enum {
     /* PER_THREAD: values that justify another thread.  IN_BLOCK: most values in a block, after which time is measured. */
-    ADVANCED_PER_THREAD = 1 << 18,
+    ADVANCED_PER_THREAD = 1 << 19,
+    ROTATED_PER_THREAD = 1 << 18,
     ADVANCED_IN_BLOCK = 1 << 24,
     DIRECT_PER_THREAD = 1 << 14,
     DIRECT_IN_BLOCK = 1 << 13,
@@ -172,7 +173,7 @@ static inline plan_t plan_offsets(const spec_t *spec, allowed_t allowed) {
 /* ---- rotations ---------------------------------------------------------------------------------------------------------- */
 
 static inline ptrdiff_t rotation_per_thread(const rotation_t *r) {
-    return r->has_fast_path ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
+    return r->has_fast_path ? ROTATED_PER_THREAD : DIRECT_PER_THREAD;
 }
 
 /* Returns the number of threads of a rotation or of its factors.  Waking a thread takes longer than a small rotation, and the
