@@ -170,6 +170,27 @@ def with_state(**options):
     return model
 
 
+class Packed(nn.Module):
+    """Weights of 4 bits: two in a byte, and a scale for each row."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.register_buffer("scale", weight.abs().amax(1, keepdim=True) / 7)
+        numbers = ((weight / self.scale).round().to(torch.int16) % 16).to(torch.uint8)
+        self.register_buffer("bytes", numbers[:, ::2] + 16 * numbers[:, 1::2])
+
+    def forward(self, x):
+        numbers = torch.stack([self.bytes % 16, self.bytes // 16], -1).flatten(1).to(torch.int8)
+        return x @ (torch.where(numbers > 7, numbers - 16, numbers).to(x.dtype) * self.scale.to(x.dtype)).T
+
+
+def quantized(**options):
+    model = Small(**options)
+    for layer in model.layers:
+        layer.parts = nn.ModuleList(Packed(part.weight.detach().float()) for part in layer.parts)
+    return model
+
+
 YARN = Rotary(D, scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048})
 BETAS = YARN.replace(scaling=YARN.scaling | {"beta_fast": 1.0, "beta_slow": 32.0})
 LLAMA3 = Rotary(D, base=5e5, scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -272,12 +293,15 @@ RIGHT = {
     "a table in bfloat16": (Small, {"dtype": bf16, **from_table(4096, dtype=bf16)}, config(4096)),
     "two axes": (Axes, {"axis": AXES.axes}, AXES), "three axes": (Axes, {"axis": THREE.axes}, THREE),
     "three axes, interleaved": (Axes, {"axis": THREE.axes, "rotate": interleaved}, THREE.replace(layout="interleaved")),
+    "4 bits": (quantized, {}, HALVES),
+    "4 bits, normed": (quantized, {"dtype": bf16, "norm": RMS, "rotate": interleaved}, PAIRS),
     "64 bits of positions": (Small, {"angles": lambda p, w: (p[:, None].double() * w.double())}, HALVES),
 }
 NAN = torch.where(torch.arange(D // 2) < 3, torch.nan, frequencies())
 WRONG = {
     # MarinFold #184, vllm #56066
     "another base": (Small, {"frequencies": frequencies(5e5)}, HALVES, "base is 500000, expected 10000"),
+    "another base, 4 bits": (quantized, {"frequencies": frequencies(5e5)}, HALVES, "base is 500000, expected 10000"),
     "another base, eager": (Small, {"frequencies": frequencies(5e5), "attention": eager}, HALVES,
         "base is 500000, expected 10000"),
     "another base, fused": (Small, {"frequencies": frequencies(5e5), "fused": True}, HALVES,
