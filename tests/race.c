@@ -136,7 +136,10 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
                         .integers = positions == INTEGERS ? integers : NULL,
                         .reals = positions == REALS ? reals : NULL,
                         .offsets = positions == REALS ? NULL : &offsets};
-    if (mode == BY_PANEL || (mode == ADDED && size == 2)) share.job.panel = FINE * (row + LINE) + 2 * LINE + TILE * size;
+    if (mode == BY_PANEL || (mode == ADDED && size == 2)) {
+        share.job.panel = FINE * (row + LINE) + 2 * LINE + TILE * size;
+        share.job.panel_rows = FINE;
+    }
     if (share.job.panel) share.panels = checked(malloc(MEMBERS * share.job.panel));
     memset(expected, 0, bytes + LINE);
     for (ptrdiff_t block = 0; block < blocks_of(&share); block++) run_block(&share, block, 0);
