@@ -210,8 +210,7 @@ class Place(NamedTuple):
 def _rows(model: Model, attentions: Sequence[Attention], positions: Array | None) -> list[RotaryRow]:
     """Return a row for each group of attentions that rotate alike."""
     groups: list[tuple[list[list[Place]], Any]] = []
-    has_static_cache = callable(model.inputs)
-    places = [[_place(attention, each, attentions, has_static_cache) for each in _expected(attention, attentions)]
+    places = [[_place(model, attention, each, attentions) for each in _expected(attention, attentions)]
               for attention in attentions]
     taken = _values(model, [choices[0] for choices in places], positions)
     for choices in places:
@@ -288,7 +287,7 @@ def _unrotated_row(name: str, place: Place, attentions: Sequence[Attention], unr
     return row._replace(faults=(f"{UNROTATED}, and the configuration does not state that these have no rotation",))
 
 
-def _place(attention: Attention, expected: Expected, attentions: Sequence[Attention], has_static_cache: bool) -> Place:
+def _place(model: Model, attention: Attention, expected: Expected, attentions: Sequence[Attention]) -> Place:
     """Find the vectors before the rotation."""
     taken, rotary = attention.taken, expected.rotary
     width = taken.vectors[0].shape[-1]
@@ -296,7 +295,7 @@ def _place(attention: Attention, expected: Expected, attentions: Sequence[Attent
     if not any(part.any() for part in changing):
         return Place(attention, expected, reason=UNROTATED)
     rows, keys = (vectors.shape[1] for vectors in taken.vectors)
-    if keys != rows and not has_static_cache:
+    if keys != rows and not callable(model.inputs):         # a function of positions may use a cache with a row for each
         return Place(attention, expected, reason=f"an attention has {keys} keys for {rows} queries; {CHECK}")
     head_dim = width if rotary is None else rotary.head_dim
     if head_dim > width:
@@ -309,7 +308,7 @@ def _place(attention: Attention, expected: Expected, attentions: Sequence[Attent
         if index and any(is_equal(vectors, other.taken.vectors[1]) for other in attentions if other.number < attention.number):
             sources.append(None)            # the keys of another layer
             continue
-        source = source_of(vectors, taken.records, start, head_dim, rotated)
+        source = source_of(vectors, taken.records, start, head_dim, rotated, model.known[index])
         if source is None:
             reason = f"the {('queries', 'keys')[index]} before the rotation were not found; {CHECK}"
             return Place(attention, expected, reason=reason)

@@ -226,6 +226,7 @@ class Model:
         parameters = inspect.signature(self.module.forward).parameters
         self.takes_positions = callable(inputs) or inputs is None and "position_ids" in parameters
         names = [name for name in ("past_key_values", "cache") if {name, "use_cache"} <= parameters.keys()]
+        self.known: tuple[set[Any], set[Any]] = set(), set()        # see source_of: those of queries, and those of keys
         self.cache = names[0] if names and inputs is None else ""           # the parameter for a cache of keys and values
 
     def token(self) -> int:
@@ -319,18 +320,23 @@ def close(a: Tensor, b: Tensor) -> bool:
 # ---- sources ---------------------------------------------------------------------------------------------------------
 
 
-def source_of(vectors: Tensor, records: Sequence[Record], start: int, width: int, rotated: int) -> Source | None:
+def source_of(
+    vectors: Tensor, records: Sequence[Record], start: int, width: int, rotated: int, known: set[tuple[Any, ...]]
+) -> Source | None:
     """Return the first record that has the first row of some vectors before their rotation, or None.
 
     The vectors are `width` columns from `start` on, the first `rotated` of which are rotated.  At position 0, the rotation
     changes no vector, except for a factor and the order of columns.  At any position, it changes no length of a pair.  A record
-    with other factors than the last one precedes a normalization.
+    with other factors than the last one precedes a normalization.  `known` has the numbers and forms of records that were found
+    in other layers, which are tried first.
     """
     rows = vectors[:, 0, start : start + rotated].double().cpu()
     rows = torch.where(rows.isfinite(), rows, 0.0)
     unique = [row for i, row in enumerate(rows) if not any(torch.equal(row, other) for other in rows[:i])]
     constant = [record for record in records if record.is_constant]
-    for kept, error in ((constant, 1e-4 if vectors.dtype.itemsize == 2 else 1e-6), (constant, 1e-4), (records, 1e-6)):
+    likely = [record for k, record in enumerate(records) if (k, record.form) in known]
+    small = 1e-4 if vectors.dtype.itemsize == 2 else 1e-6
+    for kept, error in ((likely, small), (constant, small), (constant, 1e-4), (records, 1e-6)):
         found = []
         for record in kept:
             row = record.row.double().cpu()
@@ -346,6 +352,7 @@ def source_of(vectors: Tensor, records: Sequence[Record], start: int, width: int
                 found.append((Source(record, torch.stack(columns)), torch.stack(factors)))
         for source, lengths in found:
             if torch.allclose(lengths, found[-1][1], rtol=SAME):
+                known.add((next(k for k, record in enumerate(records) if record is source.record), source.record.form))
                 return source
     return None
 
