@@ -93,27 +93,36 @@ typedef struct {
     ALIGNED uint64_t sign[TILE + LANES];
 } narrow_t;
 
-/* Computes the products of narrow rows of `width` angles. */
-INLINE void multiply_narrow(const digits_t *digits, int lowest, const digit_row_t *row, int rows, int width, int angles,
-                            dtype_t dtype, narrow_t *narrow) {
-    const int entry = angles * (dtype == FLOAT64 ? 4 : 2);
-    for (int j = 0; j < rows; j++) {
-        for (int at = 0, to = j * width; at < width; at += LANES, to += LANES) {
-            uint64_t n = row[j].n;
-            const double *from = digits->level[lowest] + n % RADIX * (unsigned)entry + at;
-            vdd c = {f64_load(from), f64_set(0)}, s = {f64_load(from + angles), f64_set(0)};
-            if (dtype == FLOAT64) c.low = f64_load(from + 2 * angles), s.low = f64_load(from + 3 * angles);
-            for (int k = lowest + 1; k <= WHOLE || n >= RADIX; k++) {
-                n /= RADIX;
-                from = digits->level[k] + n % RADIX * (unsigned)entry + at;
-                if (dtype == FLOAT64) multiply_by_dd(from, angles, &c, &s);
-                else multiply_by(from, angles, &c.high, &s.high);
+/* Computes the products of narrow rows of `width` angles, of at most `levels` levels from `lowest` on. */
+INLINE void multiply_narrow(const digits_t *digits, int lowest, int levels, const digit_row_t *row, int rows, int width,
+                            int angles, dtype_t dtype, narrow_t *narrow) {
+    enum { TOGETHER = 4 }; /* rows whose chains of products overlap */
+    const int entry = angles * (dtype == FLOAT64 ? 4 : 2), together = width <= LANES ? TOGETHER : 1;
+    for (int j = 0; j < rows; j += together) {
+        for (int at = 0; at < width; at += LANES) {
+            vdd c[TOGETHER], s[TOGETHER];
+            for (int k = 0; k < levels; k++) {
+                for (int r = 0; r < TOGETHER && (r == 0 || together == TOGETHER); r++) {
+                    const uint64_t n = row[j + r < rows ? j + r : rows - 1].n;
+                    const double *const from = digits->level[lowest + k] + (n >> 6 * k) % RADIX * (unsigned)entry + at;
+                    if (k == 0) {
+                        c[r] = (vdd){f64_load(from), dtype == FLOAT64 ? f64_load(from + 2 * angles) : f64_set(0)};
+                        s[r] = (vdd){f64_load(from + angles), dtype == FLOAT64 ? f64_load(from + 3 * angles) : f64_set(0)};
+                    } else if (dtype == FLOAT64) {
+                        multiply_by_dd(from, angles, &c[r], &s[r]);
+                    } else {
+                        multiply_by(from, angles, &c[r].high, &s[r].high);
+                    }
+                }
             }
-            f64_store(narrow->part[0] + to, c.high);
-            f64_store(narrow->part[1] + to, s.high);
-            if (dtype == FLOAT64) dd_store(narrow->part[2] + to, narrow->part[3] + to, (vdd){c.low, s.low});
-            f64_store(narrow->rest + to, f64_set(row[j].rest));
-            u64_flush(narrow->sign + to, u64_set(row[j].sign), 0);
+            for (int r = 0; r < together && j + r < rows; r++) {
+                const int to = (j + r) * width + at;
+                f64_store(narrow->part[0] + to, c[r].high);
+                f64_store(narrow->part[1] + to, s[r].high);
+                if (dtype == FLOAT64) dd_store(narrow->part[2] + to, narrow->part[3] + to, (vdd){c[r].low, s[r].low});
+                f64_store(narrow->rest + to, f64_set(row[j + r].rest));
+                u64_flush(narrow->sign + to, u64_set(row[j + r].sign), 0);
+            }
         }
     }
 }
@@ -138,9 +147,10 @@ static void write_narrow_rows(const spec_t *spec, const job_t *job, const digit_
         const int rows = minimum(group->count - i, per);
         p.digits = 0;
         for (int j = 0; j < rows; j++) p.digits = row[j].digits > p.digits ? row[j].digits : p.digits;
-        if (job->dtype == FLOAT64) multiply_narrow(job->digits, lowest, row, rows, width, count, FLOAT64, &n);
-        else if (count == TILE) multiply_narrow(job->digits, lowest, row, rows, width, TILE, FLOAT32, &n);
-        else multiply_narrow(job->digits, lowest, row, rows, width, TILE / 2, FLOAT32, &n);
+        const int levels = levels_of_digits(lowest, p.digits);
+        if (job->dtype == FLOAT64) multiply_narrow(job->digits, lowest, levels, row, rows, width, count, FLOAT64, &n);
+        else if (count == TILE) multiply_narrow(job->digits, lowest, levels, row, rows, width, TILE, FLOAT32, &n);
+        else multiply_narrow(job->digits, lowest, levels, row, rows, width, TILE / 2, FLOAT32, &n);
         for (int at = 0; at < count; at += LANES)
             for (int part = 0; part < parts; part++) f64_store(factor + part * count + at, f64_load(n.part[part] + at));
         if (p.rest) multiply_rest(angles.radians, n.rest, power_of_two(6 * (lowest - WHOLE)), count, rest);
