@@ -1,7 +1,7 @@
 """Write measurements and signatures into the tables of the README and docs/.  ``python benchmarks/pages.py``
 
 A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME of this module returns the new text
-from the measurements in docs/data.  In docs/api.md, `<!-- reference: MODULE: NAMES -->` begins a table of signatures.
+from the measurements in docs/data.  In docs/api.md, `<!-- reference: MODULE: NAMES -->` begins a list of signatures.
 ``--check`` fails if docs/data has measurements of another kernel.
 """
 
@@ -194,30 +194,23 @@ def call(name, function):
     return f"`{name}{inspect.Signature(bare)}`"
 
 
-def summary(value):
-    """Return the first paragraph of a docstring in Markdown."""
-    text = " ".join(inspect.getdoc(value).partition("\n\n")[0].split())
-    return re.sub(r"``(.*?)``", r"`\1`", text).replace("|", r"\|")
-
-
 def methods(value):
-    """Return a sentence with the public methods of a class that posenc defines, its own before inherited ones."""
+    """Return the public methods of a class that posenc defines, its own before inherited ones."""
     owners = inspect.getmro(value) if inspect.isclass(value) else ()
     owners = [owner for owner in owners if owner.__module__.startswith("posenc")]
     found = [name for owner in owners for name, function in vars(owner).items()
              if inspect.isfunction(getattr(function, "__func__", function)) and name[0] != "_" and name != "extra_repr"]
-    return f" Methods: {', '.join(f'`{name}`' for name in dict.fromkeys(found))}." if found else ""
+    return f"; methods {', '.join(f'`{name}`' for name in dict.fromkeys(found))}" if found else ""
 
 
 def reference(module, names):
-    """Return a table of functions and classes, with the names of the methods of each class."""
+    """Return a list of functions and classes, with the names of the methods of each class."""
     rows = []
     for name in names:
         value = getattr(importlib.import_module(module), name)
         fields = getattr(value, "_fields", None)
-        head = f"`{name}`, a tuple ({', '.join(fields)})" if fields else call(name, value)
-        rows.append((head, summary(value) + ("" if fields else methods(value))))
-    return table(["call", "purpose"], *rows, left=2)
+        rows.append(f"`{name}`, a tuple ({', '.join(fields)})" if fields else call(name, value) + methods(value))
+    return "\n".join(f"- {row}" for row in rows)
 
 
 # ---- pages --------------------------------------------------------------------------------------------------------------
