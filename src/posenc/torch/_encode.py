@@ -134,8 +134,9 @@ def add_to(
         if x.requires_grad:
             raise RuntimeError("x is nested and requires grad, but its memory would be overwritten; use PositionalEncoding")
         positions = tensors.jagged_positions(x, positions)
-        result = add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=out, **convention)
-        return x if out is None else result
+        rows = None if out is None else tensors.jagged_rows_like(x, out)
+        add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=rows, **convention)
+        return x if out is None else out
     tensors.check_x(x)
     tensors.check_on_cpu(x, "PositionalEncoding")
     if out is not None:

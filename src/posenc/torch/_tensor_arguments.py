@@ -162,6 +162,13 @@ def jagged_rows(x: Any, name: str = "x") -> Any:
     return x.values()
 
 
+def jagged_rows_like(x: Any, out: Any) -> Any:
+    """Return the rows of `out`, which must be a jagged tensor with the sequences of `x`."""
+    if not is_jagged(out) or not torch.equal(out.offsets(), x.offsets()):
+        raise ValueError("out is not a nested tensor with the sequences of x, expected one such as torch.empty_like(x)")
+    return jagged_rows(out, "out")
+
+
 def jagged_positions(x: Any, positions: Any, start: int = 0) -> Tensor:
     """Return the position of each row of a jagged tensor: `start` and the following integers for each sequence."""
     if positions is not None:
