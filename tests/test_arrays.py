@@ -71,6 +71,15 @@ def test_arrays_of_every_convention_are_correct(isa, dtype, convention, rows):
         assert_correct(positions, d_model, dtype, [0, 5, 10], **convention)
 
 
+@pytest.mark.parametrize("d_model", [1, 3, 11, 35, 131])
+@pytest.mark.parametrize("convention", [{"odd": "zero"}, {"position_scale": 0.0}, {"odd": "zero", "scale": -2.0}], ids=str)
+def test_zeros_of_frequency_0_are_positive(isa, dtype, d_model, convention):
+    zeros = [d_model - 1] if "odd" in convention else range(0, d_model, 2)
+    for positions in (-np.arange(1, 400) ** 2, np.arange(-300, 100) * 1.5):
+        table = posenc.encode(positions, d_model, dtype=dtype, **convention)[:, zeros].astype(np.float64)
+        assert not table.any() and not np.signbit(table).any()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_additions_have_the_same_bits(isa, dtype, name):
     rng = np.random.default_rng(NAMES.index(name))

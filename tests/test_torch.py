@@ -572,7 +572,11 @@ def test_nested_tensors(dtype):
         posenc.torch.add_to(x)
     x = x.detach()
     expected = [posenc.torch.add_to(part.clone()) for part in x.unbind()]
+    out = torch.empty_like(x)
+    assert posenc.torch.add_to(x, out=out) is out and all(map(torch.equal, out.unbind(), expected))
     assert posenc.torch.add_to(x) is x and all(map(torch.equal, x.unbind(), expected))
+    with pytest.raises(ValueError, match="out is not a nested tensor with the sequences of x"):
+        posenc.torch.add_to(x, out=torch.empty_like(x.values()))
 
 
 @pytest.mark.parametrize("call, message", [

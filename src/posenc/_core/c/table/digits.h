@@ -180,7 +180,10 @@ INLINE void multiply_dd(const product_t *p, int tile, int at, int angles, vdd *c
     for (int k = 1; k < p->factors; k++) multiply_by_dd(p->factor[k] + from, angles, c, s);
 }
 
-INLINE vf64 with_sign(vf64 x, const uint64_t *sign) { return f64_of_bits(u64_xor(bits_of_f64(x), u64_load(sign))); }
+/* Adding 0 replaces -0, the sine of a frequency of 0, by 0. */
+INLINE vf64 with_sign(vf64 x, const uint64_t *sign) {
+    return f64_add(f64_of_bits(u64_xor(bits_of_f64(x), u64_load(sign))), f64_set(0));
+}
 
 INLINE vf64 select_column(const uint64_t *quarter, vf64 s, vf64 c) {
     return f64_of_bits(u64_select(u64_load(quarter), bits_of_f64(c), bits_of_f64(s)));
