@@ -11,6 +11,7 @@
 #! constant LEAST_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{} <= abs(scale) <= 2.0**{_}
 #! constant MOST_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{_} <= abs(scale) <= 2.0**{}
 #! constant LIMBS table/direct.h: enum { PHASE_LIMBS = {} }
+#! constant SPLITTER doubledouble.h: f64_set(0x1p27 + {})
 #! variants FUSED=1
 @rnd = float<53,ne>;
 a = rnd(any_a);
@@ -19,5 +20,5 @@ b = rnd(any_b);
 #= r = two_product(a, b);
 exact = a * b - r_high;
 { a in [1,2] /\ b in [1,2] -> r_low - exact in [0,0]
-  /\ {{LEAST_SCALE - 3 * 32 * LIMBS - 106}} + 0 in [-1022,0] /\ {{MOST_SCALE + 27 + 2}} + 0 in [0,1023] }
+  /\ {{SPLITTER - 1}} + 0 in [0,0] /\ {{LEAST_SCALE - 3 * 32 * LIMBS - 106}} + 0 in [-1022,0] /\ {{MOST_SCALE + 27 + 2}} + 0 in [0,1023] }
 $ a in (1.5), b in (1.5);
