@@ -179,7 +179,7 @@ def test_the_image_of_the_readme_is_up_to_date(tmp_path):
     """With the same version of matplotlib, the command in the README draws the same image."""
     picture = ROOT / "docs/images/heatmap.png"
     assert picture.stat().st_size < 60_000 and png_size(picture) == (800, 450)
-    (line,) = re.findall(r"`posenc (plot .*?)` draws it", (ROOT / "README.md").read_text())
+    (line,) = re.findall(r"`posenc (plot .*?)` .* draws this picture", (ROOT / "README.md").read_text())
     if f"Matplotlib version{matplotlib.__version__}".encode() not in picture.read_bytes():
         pytest.skip("the image was drawn by another version of matplotlib")
     assert _cli.main(line.replace("heatmap.png", str(tmp_path / "heatmap.png")).split()) == 0
@@ -200,7 +200,7 @@ def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
 
 
 @pytest.mark.parametrize("arguments, code, message", [
-    ("-o a.gif", 1, "--output is 'a.gif'"), ("-o a.png --dimensions 3", 1, "'dimensions'"),
+    ("-o a.gif", 1, "--output is 'a.gif'"), ("-o a.png --dimensions 3", 1, "--dimensions is given with --kind heatmap"),
     ("-o a.png --kind waves --dimensions 3,128", 1, "dimensions has 128"), ("-o a.png --positions 1e30", 2, "'1e30'"),
     ("-o a.png --width 0", 2, "--width: '0'"), ("-o a.png --base 0", 1, "base is 0"), ("-o nope/x.png", 1, "nope/x.png: "),
 ])

@@ -480,7 +480,7 @@ def test_threads_share_at():
     rotary = Rotary(64)
     x = np.random.default_rng(24).standard_normal((4, 500, 64), np.float32)
     expected = rotary.rotate(x.copy())
-    for _ in range(20):
+    for _ in range(300):                # each time, several threads compute the factors
         at = rotary.at(500)
         with ThreadPoolExecutor(4) as pool:
             for result in pool.map(at.rotate, [x.copy() for _ in range(8)]):

@@ -28,6 +28,9 @@ class Element: ...
 class Offsets: ...
 
 @disjoint_base
+class Digits: ...
+
+@disjoint_base
 class Columns:
     def __new__(
         cls,

@@ -197,12 +197,16 @@ cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors fact
 
 
 cdef list set_factors(rotation_call_t *call, Factors factors):
-    """Set the factors of a rotation, which are computed at the first rotation in its dtype.  Return tables as `set_axes`."""
+    """Set the factors of a rotation, which are computed at the first rotation in its dtype.
+
+    Return the factors and the tables of `set_axes`, which the caller must keep alive.
+    """
     cdef rotation_t *r = &call.rotation
     cdef tuple form = factors.forms.get(<int>r.dtype)
     cdef list tables = set_axes(call, factors.rotation, &factors.p, form is None)
     if form is None:                    # two threads may compute the same factors: see `arrange`
         form = factors.forms[<int>r.dtype] = new_form(call, factors)
+    tables.append(form)                 # which another thread may replace
     r.factors = <double *>on_cache_line(<char *><bytes>form[0])
     r.direct_scale = form[1]
     return tables
