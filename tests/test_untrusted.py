@@ -260,5 +260,5 @@ def test_numpy_would_execute_the_pickle(tmp_path):
 def test_the_library_uses_no_pickle():
     """Encoding can be pickled, but the library never loads a pickle; of a file of torch, only the weights."""
     sources = Path(posenc.__file__).parent.rglob("*.py")
-    words = re.compile(r"import pickle|allow_pickle|np\.load\(|(?<![.\w])(eval|exec)\(|torch\.load\((?!path, map_location="cpu", weights_only=True|weights_only=True\))")
+    words = re.compile(r"import pickle|allow_pickle|np\.load\(|(?<![.\w])(eval|exec)\(|torch\.load\((?!.*weights_only=True)")
     assert [path.name for path in sources if words.search(path.read_text(encoding="utf-8"))] == []
