@@ -24,7 +24,7 @@ run() {
 headers_alone() {
     local header failed=0
     for header in "${headers[@]}"; do
-        gcc -std=gnu11 -march=x86-64-v4 -Wall -Wextra -Werror -Wno-unused-function -DISA=alone \
+        gcc -std=gnu11 -march=x86-64-v4 -Wall -Wextra -Werror -Wno-unused-function -D_GNU_SOURCE -DISA=alone \
             -Isrc/posenc/_core/c -fsyntax-only -x c "$header" || failed=1
     done
     return "$failed"

@@ -181,7 +181,7 @@ def attoseconds(name: str, value: str | timedelta | np.timedelta64) -> int:
     if unit not in UNITS or count <= 0:
         units = f"one of the units {', '.join(UNITS)} (months and years have no fixed length)"
         raise ValueError(f"{name} is {shown(value)}, expected a positive duration in {units}")
-    return count * UNITS[unit]
+    return int(count * UNITS[unit])
 
 
 def threads(value: Any) -> int | None:
@@ -242,7 +242,7 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
 
 def times(name: str, value: Any) -> tuple[int, NDArray[np.int64]]:
     """Return the unit of datetimes or durations in attoseconds, and their numbers of units; NaT is -2**63."""
-    dtype = getattr(value, "dtype", None)
+    dtype: Any = getattr(value, "dtype", None)
     dtype = getattr(dtype, "pyarrow_dtype", dtype)
     if getattr(dtype, "tz", None):              # pandas
         value = np.asarray(value, f"datetime64[{dtype.unit}]")

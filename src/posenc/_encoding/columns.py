@@ -116,11 +116,12 @@ def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> k
     quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
     sign = np.array([t < 0 for t in turns] + [False])[frequency] * SIGN_BIT
     limbs, integer_limbs = limbs_of([*turns, 0], fraction_bits)
-    padding = (checks.LOWEST, True) if has_durations(c) else (c["padding_idx"], False)      # NaT is the lowest integer
+    is_nan = has_durations(c)
+    padding = checks.LOWEST if is_nan else c["padding_idx"]     # NaT is the lowest integer
     phase_bits = compute_turns.phase_bits() if isinstance(compute_turns, RationalTurns) else None
     return kernel.Columns(
         d, limbs.take(frequency, 1).tobytes(), integer_limbs, len(limbs) - integer_limbs, sign.tobytes(),
-        quarter.tobytes(), _kernel_order(d, c), c["scale"], c["position_offset"], *padding,
+        quarter.tobytes(), _kernel_order(d, c), c["scale"], c["position_offset"], padding, is_nan,
         phase_bits, Values(compute_turns, frequency, cosine, c["scale"]),
     )
 

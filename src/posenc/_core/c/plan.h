@@ -153,9 +153,8 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     job->panel = job->panel_rows = 0;
     if (job->offsets) choose_output(job, spec, rows);
     plan.threads = threads_for(allowed, rows * columns * job->batch, table_per_thread(job, spec), parts);
-    while (plan.rows > (risky ? 1 : FINE) &&
-           ((plan.threads > 1 && rows < 4 * plan.threads * plan.rows) ||
-            plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
+    while (plan.rows > (risky ? 1 : FINE) && ((plan.threads > 1 && rows < 4 * plan.threads * plan.rows) ||
+                                              plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
         plan.rows /= 2;
     plan.entries = least(job->batch, largest(MIN_ENTRIES, in_block / (plan.rows * columns)));
     divide(&plan, rows, job->batch);

@@ -211,7 +211,7 @@ static inline int bits_of_integer(uint64_t x) {
 }
 
 enum {
-    SPAN_BYTES = 1 << 23,  /* most bytes of a span table, which stays in the caches */
+    SPAN_BYTES = 1 << 23, /* most bytes of a span table, which stays in the caches */
     SURVEYED_ROWS = 1 << 12 /* about as many rows decide how those of an array are computed */
 };
 

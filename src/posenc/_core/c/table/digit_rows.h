@@ -54,8 +54,13 @@ static void write_wide_rows(const spec_t *spec, const job_t *job, const digit_gr
     angles_t angles[GROUP_TILES];
     unsigned known = 0;
     const char *written = NULL; /* the row before this one */
-    product_t p = {.stride = RADIX * entry, .rest_stride = 2 * TILE, .tiles = tiles, .order = spec->order, .angles = angles,
-                   .limits = limits, .rest = lowest < WHOLE ? factor[0] : NULL};
+    product_t p = {.stride = RADIX * entry,
+                   .rest_stride = 2 * TILE,
+                   .tiles = tiles,
+                   .order = spec->order,
+                   .angles = angles,
+                   .limits = limits,
+                   .rest = lowest < WHOLE ? factor[0] : NULL};
     for (int t = 0; t < tiles; t++) set_angles(spec, job, first + t, count, &angles[t]);
     for (int i = 0; i < TILE; i++) signs[0][i] = 0, signs[1][i] = (uint64_t)1 << 63;
     for (const digit_row_t *row = group->row; row < group->row + group->count; row++) {
@@ -82,7 +87,8 @@ static void write_wide_rows(const spec_t *spec, const job_t *job, const digit_gr
             const ptrdiff_t at = t * TILE * size;
             if (uncertain >> t & 1) write_uncertain_tile(spec, job, column + t * TILE, row->row, tally);
             else if (!is_direct)
-                write_staged(job, out + at, staged + at, minimum(columns - t * TILE, TILE), job->dtype, job->output, job->batch);
+                write_staged(job, out + at, staged + at, minimum(columns - t * TILE, TILE), job->dtype, job->output,
+                             job->batch);
         }
     }
 }
@@ -140,8 +146,14 @@ static void write_narrow_rows(const spec_t *spec, const job_t *job, const digit_
     unsigned known = 0;
     memset(&n, 0, sizeof n);
     set_angles(spec, job, 0, width, &angles);
-    product_t p = {.factor = {factor}, .factors = 1, .tiles = 1, .order = spec->order, .sign = n.sign,
-                   .rest = lowest < WHOLE ? rest : NULL, .angles = &angles, .limits = limits};
+    product_t p = {.factor = {factor},
+                   .factors = 1,
+                   .tiles = 1,
+                   .order = spec->order,
+                   .sign = n.sign,
+                   .rest = lowest < WHOLE ? rest : NULL,
+                   .angles = &angles,
+                   .limits = limits};
     for (int i = 0; i < group->count; i += per) {
         const digit_row_t *const row = group->row + i;
         const int rows = minimum(group->count - i, per);

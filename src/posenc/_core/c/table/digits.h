@@ -112,7 +112,8 @@ static void limit_of(const spec_t *spec, const job_t *job, const angles_t *angle
     const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED, is_float64 = job->dtype == FLOAT64;
     const int factors = levels_of_digits(lowest, digits) + 2 * (lowest < WHOLE), count = angles_of_tile(spec);
     const double scale = magnitude_of(spec->scale), units = power_of_two(6 * (lowest + digits - WHOLE));
-    const double unit = scale * factors * (is_float64 ? DIGIT_DD_ERROR : DIGIT_ERROR * smallest_share(job->dtype) / DOUBLE_ERROR);
+    const double unit =
+        scale * factors * (is_float64 ? DIGIT_DD_ERROR : DIGIT_ERROR * smallest_share(job->dtype) / DOUBLE_ERROR);
     const double floor = is_float64 ? scale * factors * DIRECT_DD_FLOOR : 2 * smallest_normal(job->dtype);
     ALIGNED double least[2][TILE];
     for (int i = 0; i < count; i++) {

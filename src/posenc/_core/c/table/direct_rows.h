@@ -8,7 +8,8 @@
 #define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the full amplitude, for tiny phases */
 
 /* Evaluates `width` columns of a tile directly, and sets the others to 1; only float64 needs the low parts. */
-INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int width, dtype_t dtype, row_t *t) {
+INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int width, dtype_t dtype,
+                          row_t *t) {
     for (int i = 0; i < TILE; i += 2 * LANES) {
         vdd p[2] = {{f64_set(1), f64_set(0)}, {f64_set(1), f64_set(0)}}, q[2];
         if (i < width) direct_vectors(spec, position, column + i, dtype, p, q);
