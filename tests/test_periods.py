@@ -156,6 +156,8 @@ def test_streams_and_files_take_numbers(tmp_path):
     for call in (Encoding(periods=["1D"]).stream, lambda p: posenc.save(tmp_path / "a.npy", p, Encoding(periods=["1D"]))):
         with pytest.raises(TypeError, match="expected datetime64"):
             call(range(5))
+    with pytest.raises(TypeError, match="positions is None, expected datetime64"):
+        posenc.add_to(np.zeros((5, 2)), periods=["1D"])
     assert [path.name for path in tmp_path.iterdir()] == ["pe.safetensors"]
     assert_same_bits(posenc.points([[3], [4]], 4, periods=[24, 7]), posenc.encode([3, 4], periods=[24, 7]))
 

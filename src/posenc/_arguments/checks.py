@@ -246,7 +246,7 @@ def times(name: str, value: Any) -> tuple[int, NDArray[np.int64]]:
     dtype = getattr(dtype, "pyarrow_dtype", dtype)
     if getattr(dtype, "tz", None):              # pandas
         value = np.asarray(value, f"datetime64[{dtype.unit}]")
-    is_range = is_index(value) or isinstance(value, range)
+    is_range = value is None or is_index(value) or isinstance(value, range)
     array = as_array(name, [] if is_range else value, times=True)
     if array.dtype.kind not in "mM":
         found = shown(value) if is_range else f"of dtype {array.dtype}"
