@@ -257,7 +257,7 @@ def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
             part = {number: [(source, x[start : start + rows]) for source, x in vectors]}
             taken, result = model.run(rows, None, part, use_cache=True, **({} if cache is None else {model.cache: cache}))
             cache = getattr(result, model.cache)
-            if start and taken[number].vectors[1].shape[1] == rows:         # the model is no decoder
+            if start and taken[number].vectors[1].shape[1] == rows:         # the model is not a decoder
                 return (), label
             for index, what in ((0, "queries"), (1, "keys")):
                 parts = whole.vectors[index][:, start : start + rows], taken[number].vectors[index][:, -rows:]

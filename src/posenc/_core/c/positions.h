@@ -171,7 +171,7 @@ static inline uint64_t even_step(job_t *job, ptrdiff_t rows) {
     return step;
 }
 
-/* The position of a row as a number of units, and what is left of it, in units: position + position_offset = n + rest. */
+/* The position of a row in units: position + position_offset = n + rest. */
 typedef struct {
     int64_t n;
     double rest;
