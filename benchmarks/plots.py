@@ -9,10 +9,9 @@ import json
 import re
 
 import matplotlib as mpl
+import pages
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-import pages
 
 IMAGES = pages.ROOT / "docs" / "images"
 WIDTH = 700 / 96                        # inches

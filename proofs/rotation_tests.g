@@ -3,7 +3,7 @@
 # The test of upper words compares a sign, an exponent and BELOW bits, so the results of a pair are within a factor of
 # 2**BINADES (1 + 2**-BELOW).  Because A**2 = x**2 + y**2, A <= 2**BINADES (1 + 2**-BELOW) (1 + 2**-19) |x| for each result x;
 # the last factor covers the errors of x and y.  |a c| + |b s| <= A (Cauchy and Schwarz), and |a| + |b| <= 1.4143 A / |m|, where
-# |m| >= 2**LEAST_SCALE.  x is scaled to [1, 2], where an ulp is 2**-52 in double and 2**-23 in float.
+# |m| >= 2**MIN_SCALE.  x is scaled to [1, 2], where an ulp is 2**-52 in double and 2**-23 in float.
 #
 # Underflow.  A product has an error of at most 2**-150 in float (2**-1075 in double), and a value has four products.  The
 # smallest ulp is 2**-(LOWEST + 23); the sums do not underflow.  In double, two sines below 2**-1022 have an error of 2**-1075
@@ -13,7 +13,7 @@
 #
 # Overflow.  If an operation in float overflows, a result of the pair is infinite or NaN, because no later operation turns an
 # infinity or a NaN into a finite number.  This result has the largest exponent, so the addend makes the upper word smaller
-# than 2**BELOW, and the test fails.  In double, values are below 2**(128 + MOST_SCALE + 1), the limit of round_values.
+# than 2**BELOW, and the test fails.  In double, values are below 2**(128 + MAX_SCALE + 1), the limit of round_values.
 #
 # Rounding to a subnormal number drops more bits, but the smallest results that pass are normal numbers of their type.
 #
@@ -35,8 +35,8 @@
 #! constant BELOW_DOUBLE rope/pairs.h: below = dtype == FLOAT32 ? {} : {_};
 #! constant BELOW rope/pairs.h: below = dtype == FLOAT32 ? {_} : {};
 #! constant UNDERFLOW_ERROR rope/pairs.h: #define UNDERFLOW_ERROR {}
-#! constant LEAST_SCALE _core/rotation.pxi: if not 2.0**{} <= abs(columns.spec.scale) <= 2.0**{_}:
-#! constant MOST_SCALE _core/rotation.pxi: if not 2.0**{_} <= abs(columns.spec.scale) <= 2.0**{}:
+#! constant MIN_SCALE _core/rotation.pxi: if not 2.0**{} <= abs(columns.spec.scale) <= 2.0**{_}:
+#! constant MAX_SCALE _core/rotation.pxi: if not 2.0**{_} <= abs(columns.spec.scale) <= 2.0**{}:
 #! constant MIN_FLOAT32 rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
 #! constant MIN_FLOAT16 rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
 #! constant MIN_BFLOAT16 rounding.h: default: return (format_t){8, {}, 0x1.fep127};
@@ -51,7 +51,7 @@
 #! let UNDERFLOW = 4 * 2**-150 * 2**(LOWEST + 23)
 #! let SPLIT_UNDERFLOW = 2 * 2**-150
 #! let UNDERFLOW_DOUBLE = (4 * 2**128 + 8) * 2**-1075 + 2**128 * 2**-900
-#! let ABSOLUTE = 1.4143 * (DROPPED_DOUBLE + 2**-LEAST_SCALE * SPLIT_UNDERFLOW)
+#! let ABSOLUTE = 1.4143 * (DROPPED_DOUBLE + 2**-MIN_SCALE * SPLIT_UNDERFLOW)
 #! bound ROTATION_ERROR: rotation, correctly rounded factors, tested with this error
 #! bound DIRECT_ROTATION_ERROR: rotation, factors evaluated directly, tested with this error
 #! bound DIRECT_ROTATION_FLOOR: rotation, factors evaluated directly, of the amplitude
@@ -81,7 +81,7 @@ split_direct = {{ROTATION_SPLIT_DIRECT}} + {{u}} * (value_split + error_split);
   /\ |(A * {{(ROTATION + ABSOLUTE) * 2**BINADES}}) * 1b52 + 1b-12| <= {{MARGIN}}
   /\ |(A * {{(ROTATION_DIRECT + ABSOLUTE) * 2**BINADES_DIRECT}}) * 1b52 + 1b-12| <= {{MARGIN_DIRECT}}
   /\ |(1b-23 * (1 + 1b-20) * x + A_float * {{(ROTATION_FLOAT + ROTATION_DIRECT + ABSOLUTE) * 2**BINADES_DIRECT}}) * 1b23 + {{UNDERFLOW}}| <= {{MARGIN_FLOAT}}
-  /\ {{128 + MOST_SCALE + 1}} + 0 in [0,{{END_SETTLED}}]
+  /\ {{128 + MAX_SCALE + 1}} + 0 in [0,{{END_SETTLED}}]
   /\ {{BIAS_DOUBLE - 1023}} + 0 in [0,0] /\ {{BIAS - 127}} + 0 in [0,0] /\ {{BELOW_DOUBLE + 48 - 52}} + 0 in [0,0]
   /\ {{BELOW + 16 - 23}} + 0 in [0,0]
   /\ |{{UNDERFLOW_DOUBLE}} * after| <= {{UNDERFLOW_ERROR}} /\ {{UNDERFLOW_DOUBLE * 2**(LOWEST + 53)}} + 0 in [0,1b-12]

@@ -34,7 +34,7 @@
 #! constant TIMES_DIRECT table/direct_rows.h: f64_muladd(amplitude, f64_set({_}), f64_set({} * smallest_normal(dtype)))
 #! constant NORMAL_FLOAT16 table/decide_rounding.h: return dtype == FLOAT16 ? {} : {_}; }
 #! constant NORMAL table/decide_rounding.h: return dtype == FLOAT16 ? {_} : {}; }
-#! constant MOST_SCALE _core/tables.pxi: self.spec.fast_test = 2.0**-400 <= abs(scale) <= 2.0**{}
+#! constant MAX_SCALE _core/tables.pxi: self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**{}
 #! constant MIN_FLOAT32 rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
 #! constant MIN_FLOAT16 rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
 #! constant MIN_BFLOAT16 rounding.h: default: return (format_t){8, {}, 0x1.fep127};
@@ -66,7 +66,7 @@ direct_dd = {{DIRECT_DD}} * one + {{u}} * ({{1.001*u}} + 1b-90);
 { value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |m - 1| <= {{MAGNITUDE}} /\ |one - 1| <= {{20*u}}
   -> {{NORMAL_FLOAT16 / 2**MIN_FLOAT16}} + 0 in [1,1] /\ {{NORMAL / 2**max(MIN_FLOAT32,MIN_BFLOAT16)}} + 0 in [1,1]
   /\ 1 / ({{min(TIMES, TIMES_DIRECT)}} * (1 - 1b-4) * (1 - 1b-20)) in [0,1]
-  /\ {{3.42 * 2**MOST_SCALE * max(SHARE,SHARE_FLOATS)}} + 1b-12 in [0,1.9]
+  /\ {{3.42 * 2**MAX_SCALE * max(SHARE,SHARE_FLOATS)}} + 1b-12 in [0,1.9]
   /\ |rows / (m * (1 - {{u}}))| <= {{DOUBLE_ERROR}}
   /\ |absolute| <= {{ROWS_DOUBLE * REACH}}
   /\ |most * {{2 * ROWS_DOUBLE}} / ({{SHARE}} * (1 - 1b-4))| <= {{MARGIN}}

@@ -19,7 +19,7 @@ import pytest
 import posenc
 from posenc import _cli
 from posenc._core import kernel
-from posenc._core.exact import Values
+from posenc._core.exact import ExactColumns
 
 # The tests start hundreds of processes.  Without files of bytecode, each of them would compile NumPy and posenc again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -182,13 +182,13 @@ def peak_of(call):
 def evaluations(monkeypatch):
     """Return a list to which each evaluation in Python appends its arguments."""
     calls = []
-    evaluate = Values.__call__
+    evaluate = ExactColumns.__call__
 
     def recorded(self, *arguments):
         calls.append(arguments)
         return evaluate(self, *arguments)
 
-    monkeypatch.setattr(Values, "__call__", recorded)
+    monkeypatch.setattr(ExactColumns, "__call__", recorded)
     return calls
 
 

@@ -11,7 +11,7 @@ import pytest
 import posenc
 from conftest import DTYPES, bits_of, interrupted
 from constructed import KINDS, cases
-from posenc._core.exact import Values
+from posenc._core.exact import ExactColumns
 from posenc._core.frequencies import pi
 from posenc._encoding.columns import arrangement, turns_of_convention
 from reference import FORMATS, Reference, arithmetic, round_to
@@ -169,7 +169,7 @@ def test_an_error_in_the_exact_evaluation_ends_the_call(monkeypatch, error, thre
     encoding = posenc.Encoding(1, **UNDECIDED)
     positions = np.full(40000, UNDECIDED_POSITION)
     with monkeypatch.context() as patch:
-        patch.setattr(Values, "__call__", fail)
+        patch.setattr(ExactColumns, "__call__", fail)
         with pytest.raises(type(error)) as caught:
             encoding.encode(positions, dtype="float64", threads=threads)
     assert caught.value is error
@@ -213,7 +213,7 @@ def test_python_evaluates_every_value_correctly(convention, dtype):
     encoding, reference = posenc.Encoding(4, **convention), Reference(4, **convention)
     convention = encoding._values
     frequency, cosine = arrangement(4, convention, 2)
-    values = Values(turns_of_convention(4, convention), frequency, cosine, convention["scale"])
+    values = ExactColumns(turns_of_convention(4, convention), frequency, cosine, convention["scale"])
     for position in (1, -1, 7, 10**6 + 1, 2**63 - 1, -(2**63), 0.1, -2.75, 1e-5, 5e-324, -1e-300):
         numerator, denominator = position.as_integer_ratio()
         for column in range(4):

@@ -61,12 +61,12 @@ def test_undecided_values_are_evaluated_before_they_take_much_memory():
     """Half of all sines are at half-way points; the first evaluation in Python ends the call."""
     code = """
         import numpy as np, posenc, resource
-        from posenc._core.exact import Values
+        from posenc._core.exact import ExactColumns
         encoding = posenc.Encoding(4096, frequencies=np.full(2048, 2.0**-60), scale=1 + 2.0**-8)
         out = np.zeros((4096, 4096), np.uint16)
         def stop(*arguments):
             raise KeyboardInterrupt
-        Values.__call__ = stop
+        ExactColumns.__call__ = stop
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             encoding.encode(range(1, 4097), dtype="bfloat16", out=out, threads=1)

@@ -13,7 +13,7 @@ import posenc
 from adversarial import best_fractions, zeros
 from conftest import assert_same_bits, bits_of
 from posenc._core import kernel
-from posenc._core.exact import Values
+from posenc._core.exact import ExactColumns
 from posenc._core.frequencies import explicit_turns, spaced_turns
 from posenc._rotary.axes_of_pairs import kernel_rotation
 from reference import FORMATS, Rotated, arithmetic
@@ -485,7 +485,7 @@ def test_an_error_in_the_exact_evaluation_ends_the_call(monkeypatch):
     def fail(self, *arguments):
         raise MemoryError("out of memory")
 
-    monkeypatch.setattr(Values, "__call__", fail)
+    monkeypatch.setattr(ExactColumns, "__call__", fail)
     turning = rotation(1, frequencies=(2.0**-400,), scale=1 + 2.0**-24)
     for threads in (1, 2):
         with pytest.raises(MemoryError, match="out of memory"):

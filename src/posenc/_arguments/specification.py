@@ -21,7 +21,7 @@ Order: TypeAlias = Literal["sin", "cos"]
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
-MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
+MAX_SHOWN = 8          # repr abbreviates longer lists of numbers
 
 
 class Convention(TypedDict, total=False):
@@ -249,7 +249,7 @@ def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapp
 
 def abbreviated(value: object) -> str:
     """Return ``repr(value)``, with long tuples and lists abbreviated."""
-    if isinstance(value, (tuple, list)) and len(value) > MOST_SHOWN:
+    if isinstance(value, (tuple, list)) and len(value) > MAX_SHOWN:
         return f"<{len(value)} numbers from {value[0]} to {value[-1]}>"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {abbreviated(item)}' for key, item in value.items())}}}"

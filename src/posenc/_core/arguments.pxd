@@ -1,6 +1,6 @@
 # Types of arguments.pxi.
 
-cdef class Element:
+cdef class DType:
     cdef dtype_t code
     cdef object dtype
 
@@ -12,7 +12,7 @@ cdef struct positions_t:
     const int64_t *integers
     const double *reals
     int axes                            # of the array
-    ptrdiff_t shape[MOST_DIMENSIONS]
+    ptrdiff_t shape[MAX_DIMENSIONS]
     bint is_array
     Py_buffer view                      # of the array
     int64_t *whole                      # memory of the integers that replace reals, or NULL

@@ -4,11 +4,11 @@
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
 
-cdef const char *FORMATS = "dfeH"       # format of the buffer of each dtype_t; bfloat16 has none, but its bits have
-cdef dict ELEMENTS = {}                 # {dtype argument: Element}
+cdef const char *BUFFER_FORMATS = "dfeH"       # format of the buffer of each dtype_t; bfloat16 has none, but its bits have
+cdef dict ELEMENTS = {}                 # {dtype argument: DType}
 
 
-cdef class Element:
+cdef class DType:
     """A dtype; that of the bits of bfloat16 may be uint16."""
 
 
@@ -47,16 +47,16 @@ cdef double finite_number(object value, str name) except? -1:
         return checks.real(name, value)
 
 
-cdef Element element_of(object dtype, str subject, str expected):
+cdef DType element_of(object dtype, str subject, str expected):
     """Return the element for a dtype argument.  The error for an unsupported dtype begins with `subject`."""
-    cdef Element element = None
+    cdef DType element = None
     try:
         element = ELEMENTS.get(dtype)
     except TypeError:                   # not hashable
         pass
     if element is None:
         name, converted = arrays.dtype(dtype, subject, expected)
-        element = Element.__new__(Element)
+        element = DType.__new__(DType)
         element.code = <dtype_t><int>DTYPES[name].code
         element.dtype = converted
         if converted.name == name:      # false if uint16 holds the bits of bfloat16 numbers
@@ -68,7 +68,7 @@ cdef Element element_of(object dtype, str subject, str expected):
 # ---- arrays ------------------------------------------------------------------------------------------------------------------
 
 
-cdef object new_rows(tuple shape, double values, Element element, str name):
+cdef object new_rows(tuple shape, double values, DType element, str name):
     """Return an uninitialised array of `values` elements; a large one starts on a cache line.
 
     If the array is too large, the error states the argument `name`, which determines its size.
@@ -111,7 +111,7 @@ def output_array(out, tuple shape, str dtype_name, str name):
     return out
 
 
-cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bint written=True) except -1:
+cdef int hold_rows(Py_buffer *view, object array, DType element, str name, bint written=True) except -1:
     """Hold the buffer of an array that has a dtype, and rows with contiguous and aligned elements.
 
     If `written`, it must be writeable and its rows must not overlap.  The caller releases the buffer, also after an error.
@@ -132,7 +132,7 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
         if view.shape[axis] > 1:
             addresses |= <uintptr_t>view.strides[axis]
     is_aligned = addresses % <uintptr_t>itemsize == 0
-    if view.format[0] != FORMATS[<int>element.code] or view.format[1] != 0:
+    if view.format[0] != BUFFER_FORMATS[<int>element.code] or view.format[1] != 0:
         if is_aligned or array.dtype != element.dtype:          # the format of an array also depends on its alignment
             raise arrays.dtype_error(name, array.dtype, element.dtype)
     if written and view.readonly:

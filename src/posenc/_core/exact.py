@@ -19,7 +19,7 @@ from posenc._core import kernel
 from posenc._core.frequencies import RationalTurns, pi
 
 FIRST_BITS = 512
-FORMATS = {row.code: row for row in DTYPES.values()}
+FORMAT_OF_CODE = {row.code: row for row in DTYPES.values()}
 
 # 12 * phase: the sine, where it is rational (Niven's theorem)
 RATIONAL_SINES = {0: 0.0, 1: 0.5, 3: 1.0, 5: 0.5, 6: 0.0, 7: -0.5, 9: -1.0, 11: -0.5}
@@ -28,7 +28,7 @@ RATIONAL_SINES = {0: 0.0, 1: 0.5, 3: 1.0, 5: 0.5, 6: 0.0, 7: -0.5, 9: -1.0, 11: 
 Turns: TypeAlias = Callable[..., tuple[list[int], int]]
 
 
-class Values:
+class ExactColumns:
     """The values of an encoding.  Each column is the sine or the cosine of a frequency."""
 
     __slots__ = ("_cosine", "_exact", "_frequency", "_scale", "_turns")
@@ -118,7 +118,7 @@ def _shifted(x: int, left: int) -> int:
 
 def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
     """Round ``mantissa * 2**exponent``, which must have more bits than dtype, to nearest; round half-way points up."""
-    to = FORMATS[dtype]
+    to = FORMAT_OF_CODE[dtype]
     unit = max(mantissa.bit_length() + exponent - to.precision, to.smallest)
     count = (mantissa >> unit - exponent - 1) + 1 >> 1
     return math.inf if count.bit_length() + unit > to.overflow else math.ldexp(count, unit)

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
 ERROR = decimal.Decimal("1e-50")        # relative, of products of up to 2**24 ratios
-MOST_BITS = 1 << 20     # of the powers by which a half-way point is recognised
+MAX_BITS = 1 << 20     # of the powers by which a half-way point is recognised
 DIGITS = 60             # decimal digits of frequencies that are rounded to float64
 LIMB_BITS = 32
 Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]      # (base, divisor): the factors base**(-i / divisor)
-MOST_EXTREME, WIDE_EXPONENT = 2**14, 128            # more frequencies must be within 2**-128 to 2**128 turns per position
-LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
+MAX_EXTREME, WIDE_EXPONENT = 2**14, 128            # more frequencies must be within 2**-128 to 2**128 turns per position
+MIN_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
 
 
 @lru_cache(maxsize=8)
@@ -101,13 +101,13 @@ def _geometric(first: int, count: int, powers: Powers, bits: int) -> list[int]:
 
 
 def _check_range(lowest: float, highest: float, count: int) -> None:
-    if count > MOST_EXTREME and max(-lowest, highest) > WIDE_EXPONENT:
-        expected = f"2**-{WIDE_EXPONENT} to 2**{WIDE_EXPONENT} for more than {MOST_EXTREME} frequencies, to limit the memory"
+    if count > MAX_EXTREME and max(-lowest, highest) > WIDE_EXPONENT:
+        expected = f"2**-{WIDE_EXPONENT} to 2**{WIDE_EXPONENT} for more than {MAX_EXTREME} frequencies, to limit the memory"
         raise ValueError(f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, expected {expected}")
-    if lowest < LEAST_EXPONENT or highest > GREATEST_EXPONENT:
+    if lowest < MIN_EXPONENT or highest > GREATEST_EXPONENT:
         raise ValueError(
             f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
-            f"expected 2**{LEAST_EXPONENT} to 2**{GREATEST_EXPONENT}"
+            f"expected 2**{MIN_EXPONENT} to 2**{GREATEST_EXPONENT}"
         )
 
 
@@ -215,7 +215,7 @@ def _nearest(low: float, high: float, i: int, powers: Powers, scale: Fraction) -
     # powers of more bits differ, because `half` has 54 bits
     sizes = [(half / scale, Fraction(1)), *terms]
     bits = sum(root * abs(exponent) * sum(map(abs, base.as_integer_ratio())).bit_length() for base, exponent in sizes)
-    is_tie = bits < MOST_BITS and (half / scale) ** root == math.prod(base ** int(root * exponent) for base, exponent in terms)
+    is_tie = bits < MAX_BITS and (half / scale) ** root == math.prod(base ** int(root * exponent) for base, exponent in terms)
     for digits in () if is_tie else (4 * DIGITS, 64 * DIGITS):
         context = decimal_context(digits)
         ratio = context.power(_ratio(digits, tuple(powers)), decimal.Decimal(i))

@@ -37,7 +37,7 @@ cdef extern from "kernel.h" nogil:
         int order, phase_bits, padding_is_nan
         double scale, position_offset, offset_rest, padding_real
         int64_t offset_whole, padding, zero
-        int has_padding, has_zero, has_fast_path, fast_test
+        int has_padding, has_zero, has_fast_path, has_fast_test
         void *context
 
     ctypedef struct offsets_t:
@@ -70,13 +70,13 @@ cdef extern from "kernel.h" nogil:
         ptrdiff_t panel_rows
 
     enum:
-        MOST_DIMENSIONS
-        MOST_POSITION_AXES
+        MAX_DIMENSIONS
+        MAX_POSITION_AXES
 
     ctypedef struct extent_t:
         int axes
-        ptrdiff_t shape[MOST_DIMENSIONS]
-        ptrdiff_t out_strides[MOST_DIMENSIONS]
+        ptrdiff_t shape[MAX_DIMENSIONS]
+        ptrdiff_t out_strides[MAX_DIMENSIONS]
 
     ctypedef struct offset_t:
         ptrdiff_t out
@@ -196,7 +196,7 @@ cdef extern from "plan.h" nogil:
         ROWS_FOR_KEPT_TABLE
         ROWS_FOR_TABLE_FLOAT64
         ROWS_FOR_TABLE
-        MOST_LIMBS
+        MAX_LIMBS
 
     ctypedef struct allowed_t:
         int most, by_work

@@ -3,7 +3,7 @@
 # A call is planned as blocks of rows (c/plan.h).  A team of threads runs them in pieces of about PIECE_SECONDS.
 
 cdef enum:
-    MOST_UNDECIDED = 1 << 12            # a thread with more undecided values takes no block before they are evaluated
+    MAX_UNDECIDED = 1 << 12            # a thread with more undecided values takes no block before they are evaluated
 
 cdef double PIECE_SECONDS = 0.05        # after this time, no thread takes another block of the piece
 
@@ -39,7 +39,7 @@ cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
             break
         piece.block(piece.run, which, memory, tally)
         # no clock check after the last block; abs() guards against a clock set back
-        if which + 1 < piece.blocks and (tally.count >= MOST_UNDECIDED or abs(seconds() - piece.start) > PIECE_SECONDS):
+        if which + 1 < piece.blocks and (tally.count >= MAX_UNDECIDED or abs(seconds() - piece.start) > PIECE_SECONDS):
             break
 
 
@@ -60,7 +60,7 @@ cdef int run_pieces(block_t block, run_t *run, int team) except -1 nogil:
             # would wait for a thread that starts late.
             with parallel(num_threads=team):
                 take_blocks(&piece, openmp_thread_number())
-        evaluate_undecided(run)
+        resolve_undecided(run)
         first = next_block(&piece.next)         # the first block that no thread has run
         if first >= piece.blocks:
             return 0
@@ -73,7 +73,7 @@ cdef int run_pieces(block_t block, run_t *run, int team) except -1 nogil:
 
 # ---- values that the kernels leave undecided -------------------------------------------------------------------------------
 
-cdef int evaluate_undecided(run_t *run) except -1 nogil:
+cdef int resolve_undecided(run_t *run) except -1 nogil:
     """Evaluate and write the values that the blocks of a piece have left undecided."""
     cdef int i
     for i in range(run.plan.threads):

@@ -22,7 +22,7 @@ cdef struct rotation_call_t:
     layout_t source                     # the axes of x without its columns
     Py_buffer out
     rotation_t rotation                 # prepared, except for its axes of positions
-    rotary_axis_t axes[MOST_POSITION_AXES]
+    rotary_axis_t axes[MAX_POSITION_AXES]
     ptrdiff_t rows, heads, factor_rows
     int threads
     double *factors                     # those to compute, at factor_rows positions

@@ -1,6 +1,6 @@
 # rotate: rotations, their factors at given positions, and the preparation and execution of a call.
 
-MOST_AXES = MOST_POSITION_AXES          # largest number of position axes of a rotation
+MAX_AXES = MAX_POSITION_AXES          # largest number of position axes of a rotation
 
 
 cdef class Rotation:
@@ -9,7 +9,7 @@ cdef class Rotation:
     Parameters
     ----------
     axes : sequence of (Columns, bytes or None)
-        The pairs of each axis of positions, at most `MOST_AXES` axes.  Columns 2 j and 2 j + 1 of each must be the cosine and
+        The pairs of each axis of positions, at most `MAX_AXES` axes.  Columns 2 j and 2 j + 1 of each must be the cosine and
         the sine of one frequency, without an offset or a padding position.  All axes must have the same scale.  The bytes are
         an intp array; element j is the index of the pair with this frequency.  None, allowed only for a single axis, means
         that this index is j.
@@ -92,7 +92,7 @@ cdef void release_rotation(rotation_call_t *call) noexcept:
 
 cdef int hold_arrays(rotation_call_t *call, Rotation rotation, object x, object out) except -1:
     """Check and hold the arrays of a rotation, after all conversions, which may run user code that changes x."""
-    cdef Element element
+    cdef DType element
     cdef rotation_t *r = &call.rotation
     cdef const Py_buffer *source = &call.x
     if not isinstance(x, ndarray):

@@ -37,7 +37,7 @@ cdef class Columns:
         If given, a product of an integer and a frequency in turns is a multiple of a quarter turn, or at least 2**-phase_bits
         turns away from one.
     value : callable
-        An `exact.Values`, which evaluates the values that the kernels leave undecided.
+        An `exact.ExactColumns`, which evaluates the values that the kernels leave undecided.
     """
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
@@ -74,7 +74,7 @@ cdef class Columns:
         self.radians = PyBytes_FromStringAndSize(NULL, self.spec.columns * sizeof(double))
         self.fractions = radians_of_columns(&self.spec, <double *><char *><bytes>self.radians)
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
-        self.spec.fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
+        self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.context = <void *>value
 
 
@@ -223,9 +223,9 @@ cdef Digits digits_of(job_t *job, Columns columns, int fractions, const ptrdiff_
     cdef double level_bytes = <double>spec.columns // TILE * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
     cdef tuple key = (columns.key, "float64" if is_float64 else "float32")
     cdef Digits table
-    if not spec.has_fast_path or not (is_float64 or spec.fast_test) or is_float64 and fractions:
+    if not spec.has_fast_path or not (is_float64 or spec.has_fast_test) or is_float64 and fractions:
         return None
-    if spec.fraction_limbs > MOST_LIMBS:    # radians could underflow
+    if spec.fraction_limbs > MAX_LIMBS:    # radians could underflow
         return None
     most = <int>min(<double>LEVELS, WHOLE + DIGITS_BYTES / level_bytes)
     with cython.critical_section(columns):
@@ -280,7 +280,7 @@ cdef object shape_of(const positions_t *p, ptrdiff_t columns):
     return (*[p.shape[i] for i in range(p.axes)], columns)
 
 
-cdef Element output_element(object dtype, object out):
+cdef DType output_element(object dtype, object out):
     """Return the element of the output.  The default is the dtype of `out`, or float32 if `out` is not an array."""
     if dtype is not None:
         return element_of(dtype, "dtype is", "float64, float32")
@@ -291,7 +291,7 @@ cdef Element output_element(object dtype, object out):
 
 cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads):
     """Prepare a call of `encode`.  Return `out`, or a new array if `out` is None."""
-    cdef Element element = output_element(dtype, out)
+    cdef DType element = output_element(dtype, out)
     cdef positions_t *p = &call.positions
     cdef ptrdiff_t columns
     call.job.output = STORE
@@ -312,7 +312,7 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
 
 cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object positions, object x_scale,
                         object threads) except -1:
-    cdef Element element
+    cdef DType element
     cdef positions_t *p = &call.positions
     cdef double factor
     cdef ptrdiff_t n = 0

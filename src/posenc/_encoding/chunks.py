@@ -12,7 +12,7 @@ from posenc._arguments import arrays, checks
 from posenc._arguments.checks import BEYOND
 from posenc._core import kernel
 
-CHUNK_BYTES = 1 << 22                   # size of a chunk by default
+STREAM_CHUNK_BYTES = 1 << 22                   # size of a chunk by default
 
 
 class Chunk(NamedTuple):  # numpydoc ignore=PR01
@@ -59,7 +59,7 @@ def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: A
         if chunk_rows not in (None, len(out)):
             raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
         chunk_rows = len(out)
-    rows = chunk_rows or max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
+    rows = chunk_rows or max(1, STREAM_CHUNK_BYTES // max(1, d_model * element.itemsize))
 
     def generate(rows_to_come: range) -> Iterator[Chunk]:
         while rows_to_come:

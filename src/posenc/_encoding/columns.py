@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._arguments.checks import SECOND, shown
 from posenc._core import kernel
-from posenc._core.exact import Turns, Values
+from posenc._core.exact import ExactColumns, Turns
 from posenc._core.frequencies import RationalTurns, explicit_turns, limbs_of, spaced_float64, spaced_turns
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
@@ -22,7 +22,7 @@ WIDEST = 2**24          # largest d_model; for each column, a new Encoding needs
 SIGN_BIT = np.uint64(1 << 63)
 
 
-def width(name: str, value: Any) -> int:
+def checked_width(name: str, value: Any) -> int:
     """Check a number of columns."""
     number = checks.integer(name, value, 0)
     if number > WIDEST:
@@ -122,7 +122,7 @@ def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> k
     return kernel.Columns(
         d, limbs.take(frequency, 1).tobytes(), integer_limbs, len(limbs) - integer_limbs, sign.tobytes(),
         quarter.tobytes(), _kernel_order(d, c), c["scale"], c["position_offset"], padding, is_nan,
-        phase_bits, Values(compute_turns, frequency, cosine, c["scale"]),
+        phase_bits, ExactColumns(compute_turns, frequency, cosine, c["scale"]),
     )
 
 

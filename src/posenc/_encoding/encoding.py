@@ -20,7 +20,14 @@ from posenc._arguments.checks import shown
 from posenc._arguments.specification import Convention, Exponents, Keyword, Layout, Odd, Order, Spacing, Specification
 from posenc._core import kernel
 from posenc._encoding.chunks import Chunk, chunks_of
-from posenc._encoding.columns import float64_frequencies, has_durations, kernel_columns, turns_of_convention, width, width_of
+from posenc._encoding.columns import (
+    checked_width,
+    float64_frequencies,
+    has_durations,
+    kernel_columns,
+    turns_of_convention,
+    width_of,
+)
 
 SPACED = ("base", "spacing", "shift", "frequency_scale")        # the keywords that frequencies and periods replace
 
@@ -120,7 +127,7 @@ class Encoding(Specification):
 
     _group = "convention"
 
-    d_model: Keyword[SupportsIndex | None, int] = Keyword(None, width)
+    d_model: Keyword[SupportsIndex | None, int] = Keyword(None, checked_width)
     _: KW_ONLY
     base: Keyword[SupportsFloat, float] = Keyword(
         10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"

@@ -27,8 +27,8 @@ def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
     axes = tuple(checks.integer(name, axis, 0) for axis in array.tolist())
     count = len(set(axes))
-    if set(axes) != set(range(count)) or count > kernel.MOST_AXES:
-        raise ValueError(f"{name} is {shown(axes)}, expected integers from 0 without gaps, below {kernel.MOST_AXES}")
+    if set(axes) != set(range(count)) or count > kernel.MAX_AXES:
+        raise ValueError(f"{name} is {shown(axes)}, expected integers from 0 without gaps, below {kernel.MAX_AXES}")
     return axes
 
 

@@ -15,7 +15,7 @@ from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Keyword, Layout, Specification, with_lists
 from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
-from posenc._encoding.columns import width
+from posenc._encoding.columns import checked_width
 from posenc._rotary.axes_of_pairs import axis_of_each_pair, columns_of_axes, encode_axes, kernel_rotation
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import layer_types, settings_of
@@ -96,7 +96,7 @@ class Rotary(Specification):
 
     _group = "rotary"
 
-    head_dim: Keyword[SupportsIndex, int] = Keyword(MISSING, width)
+    head_dim: Keyword[SupportsIndex, int] = Keyword(MISSING, checked_width)
     _: KW_ONLY
     base: Keyword[SupportsFloat, float] = Keyword(10000.0, checks.positive)
     rotary_dim: Keyword[SupportsIndex | None, int] = Keyword(
@@ -278,7 +278,7 @@ class Rotary(Specification):
         True
         """
         checks.keywords(changes, cls._keywords)
-        size = width("head_dim", head_dim)
+        size = checked_width("head_dim", head_dim)
         base, frequency_scale = (
             None if changes.get(name) is None else cls._keywords[name].checked(changes.pop(name))
             for name in ("base", "frequency_scale")

@@ -193,7 +193,7 @@ def _placed(candidates: Iterable[Candidate], rows: Rows) -> list[Candidate]:
 def _sampled(candidate: Candidate, rows: Rows, positions: range | Array) -> Candidate:
     at = positions_at(positions, rows.rows)
     # with fewer digits, fits may explain most rows, but not all
-    other_rows = 0.0 if candidate.is_fitted else match.MOST_OTHER_ROWS
+    other_rows = 0.0 if candidate.is_fitted else match.MAX_OTHER_ROWS
     sample = Sample(at, rows.values, rows.stored, table_curve, other_rows=other_rows)
     encodings, names = [_padded(encoding, positions, rows.zero_rows) for encoding in candidate.conventions], candidate.source
     # without a row of zeros, presets with a padding row have it at other positions
@@ -223,7 +223,7 @@ def _cost(rows: Rows, candidate: Candidate, encoding: Encoding, how: Arithmetic)
     curve = table_curve(encoding, sample.positions, how)
     # among large errors, columns that hardly change are no evidence
     changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
-    bits = -np.log2(np.minimum((curve.error + match.MOST_NOISE * how.noise) / changes, 1)).sum()
+    bits = -np.log2(np.minimum((curve.error + match.MAX_NOISE * how.noise) / changes, 1)).sum()
     # a table of arbitrary angles has such sines and cosines, too, so those of an angle are evidence only once
     is_evident = bits * len(encoding.frequencies) / encoding.d_model >= cost + match.ENOUGH
     # among large errors, the smallest show the convention
@@ -257,7 +257,7 @@ def _compared(table: Array, dtype: str, candidate: Candidate, encoding: Encoding
     zero &= differences > 0
     differences[zero] = 0
     differing = np.flatnonzero(differs & (differences > 0))
-    if len(differing) > match.MOST_OTHER_ROWS * (len(table) - zero.sum()):
+    if len(differing) > match.MAX_OTHER_ROWS * (len(table) - zero.sum()):
         return None
     reason = "every value correctly rounded"
     if differences.any():
@@ -279,7 +279,7 @@ def _nearest(rows: Rows) -> list[Match]:
     """
     positions = range(rows.total) if rows.positions is None else rows.positions
     candidates = (_sampled(candidate, rows, positions) for candidate in (*_presets(rows), *_fits(rows)))
-    result = match.nearest(candidates, match.MOST_COLUMNS)
+    result = match.nearest(candidates, match.MAX_COLUMNS)
     if result is None:
         return []
     candidate, encoding, columns, error = result

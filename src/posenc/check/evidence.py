@@ -220,7 +220,7 @@ def _offset(phases: Phases, sign: int) -> int | None:
     for offset in match.OFFSETS:
         residual = np.abs(wrapped(phase - w * offset))
         bound = match.SIGMAS * phase_error + 1e-6 + 64 * match.FLOAT32 * np.abs(w * offset)
-        if (residual <= bound).mean() > match.MOST_PHASES:
+        if (residual <= bound).mean() > match.MAX_PHASES:
             return offset
     return None
 

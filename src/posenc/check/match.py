@@ -49,7 +49,7 @@ CHUNK = 2**18               # values that are compared at a time: 2 MiB
 # ---- fits -----------------------------------------------------------------------------------------------------------
 
 KNOWN = 0.05                # error of the logarithm of a frequency: a larger one would bend the line of frequencies
-MOST_PHASES = 0.7           # share of the pairs whose phases an offset must explain; the fastest may be unknown
+MAX_PHASES = 0.7           # share of the pairs whose phases an offset must explain; the fastest may be unknown
 
 PLACED = 0.15               # distance from a row of the table, as a share of the scale: noise of 0.05, three times
 
@@ -59,14 +59,14 @@ ENOUGH = 12                 # bits: a table must be explained better than by cha
 TIE = 24                    # bits: results this close are all reported; one with longer parameters may be the true one
 FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (1, 1e-15))        # numbers are rounded within so many standard errors, and this error
 PRESET_BITS, FIT_BITS, DIGIT_BITS = 5, 8, 3.4       # cost of one of about 40 presets, of a fit, and of a decimal digit
-MOST_OTHER_ROWS = 0.1       # rows of a table that may differ: padding, special tokens
+MAX_OTHER_ROWS = 0.1       # rows of a table that may differ: padding, special tokens
 NOISE = 0.1                 # noise above this share of the scale hides the convention
-MOST_NOISE = 8              # values may differ by this multiple of the noise
+MAX_NOISE = 8              # values may differ by this multiple of the noise
 NEAR_NOISE = 2.0**-23       # added for the nearest convention, which is fitted to other columns, too
 NOISE_SHARE = 0.7           # the noise of sums of squares must have this share of it, because wrong angles hardly change them
 NOISE_ROWS = 32             # with fewer pairs of neighbouring rows, errors of another convention may look like noise
 GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of the nearest convention
-MOST_COLUMNS = 0.5          # share of the columns, or pairs, that the nearest candidate must explain
+MAX_COLUMNS = 0.5          # share of the columns, or pairs, that the nearest candidate must explain
 WIDEST_RATIO = math.log(1e20)       # of two frequencies in a fit: beyond it, one of them does not turn, or the fit went wrong
 NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves no correct digit of a cosine
 ERRORS_AT = (1_000, 100_000, 1_000_000)     # positions of a report; each stands for itself and the seven positions before it
@@ -187,7 +187,7 @@ class Curve(NamedTuple):
         rounding = (1 if self.size == 1 else 2) * self.slack * 2.0 ** -PRECISION[arithmetic.table]
         # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
         smallest = 2.0 ** (DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest - 1)
-        common = smallest + self.size * np.where(self.error < 1, self.error + MOST_NOISE * arithmetic.noise, np.inf)
+        common = smallest + self.size * np.where(self.error < 1, self.error + MAX_NOISE * arithmetic.noise, np.inf)
         is_near = [np.abs(x - y) <= common + rounding * np.abs(y) for x, y in (
             (values.real, self.values.real), (values.imag, self.values.imag))]
         return np.asarray(~np.all(is_near, axis=0))

@@ -408,7 +408,7 @@ def _errors(evidence: Evidence, rotary: Rotary, how: Arithmetic, reference: Rota
 
 def _nearest(question: Question, evidence: Evidence) -> RotaryMatch:
     """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
-    proposed = mistakes.candidates(evidence.phases, question.target, question.size, match.MOST_COLUMNS)
+    proposed = mistakes.candidates(evidence.phases, question.target, question.size, match.MAX_COLUMNS)
     result = match.nearest((_sized(candidate, evidence) for candidate in proposed), -1.0)
     if result is None:
         return RotaryMatch(None, math.inf, "", (NO_ROTATION,))

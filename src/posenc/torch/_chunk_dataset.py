@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention
-from posenc._encoding.chunks import CHUNK_BYTES
+from posenc._encoding.chunks import STREAM_CHUNK_BYTES
 from posenc._encoding.encoding import Encoding
 from posenc.torch._encode import encoding_of, encodings_on_cpu
 from posenc.torch._tensor_arguments import check_dtype, constant, integer, positions_tensor
@@ -68,7 +68,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self.positions = checks.range_of(constant("positions", positions), self.encoding.position_offset)
         self.dtype = dtype
         if chunk_rows is None:
-            chunk_rows = max(1, CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
+            chunk_rows = max(1, STREAM_CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
         self.chunk_rows = integer("chunk_rows", chunk_rows, 1)
 
     def __len__(self) -> int:

@@ -77,7 +77,7 @@ typedef struct {
     int has_zero;
     int64_t zero;                /* the position whose angles are 0, if it is an int64 */
     int has_fast_path;           /* 0 if |scale| is outside 2**-400 .. 2**400; every value is then evaluated exactly */
-    int fast_test; /* 0 if |scale| is outside 2**-400 .. 2**10; above, the threshold of the fast test could overflow */
+    int has_fast_test; /* 0 if |scale| is outside 2**-400 .. 2**10; above, the threshold of the fast test could overflow */
     void *context; /* of the caller: see undecided_t */
 } spec_t;
 
@@ -142,13 +142,13 @@ typedef struct {
 /* The axes over which a rotation iterates, the last one fastest.  The strides of x and `out` are in bytes.  The strides of
  * positions are in elements, and 0 for heads. */
 enum {
-    MOST_DIMENSIONS = 64, /* NumPy's limit */
-    MOST_POSITION_AXES = 16 /* of a rotation */
+    MAX_DIMENSIONS = 64, /* NumPy's limit */
+    MAX_POSITION_AXES = 16 /* of a rotation */
 };
 typedef struct {
     int axes;
-    ptrdiff_t shape[MOST_DIMENSIONS], x_strides[MOST_DIMENSIONS], out_strides[MOST_DIMENSIONS];
-    ptrdiff_t position_strides[MOST_DIMENSIONS];
+    ptrdiff_t shape[MAX_DIMENSIONS], x_strides[MAX_DIMENSIONS], out_strides[MAX_DIMENSIONS];
+    ptrdiff_t position_strides[MAX_DIMENSIONS];
 } extent_t;
 
 /* The offset of a row or a head: in bytes for x and `out`, as an index for the positions. */

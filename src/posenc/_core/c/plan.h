@@ -30,10 +30,10 @@ enum {
     L2_BYTES = 1 << 19, /* if the size of L2 is unknown */
     TILES_PER_BLOCK = 16, /* tiles of an offset table in a block; a tile takes 20 us */
     TABLE_BYTES = 1 << 17, /* size of the cosines and sines that a thread keeps in L2 during a rotation */
-    FEWEST_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
-    FEWEST_HEADS = 8, /* fewest heads in a block, if a rotation is divided among threads */
+    MIN_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
+    MIN_HEADS = 8, /* fewest heads in a block, if a rotation is divided among threads */
     DIRECT_HEADS = 6, /* heads that are rotated in the time that the cosines and sines of a row take directly */
-    MOST_LIMBS = 20, /* of frequencies above 2**-320 */
+    MAX_LIMBS = 20, /* of frequencies above 2**-320 */
     RISKY_LIMBS = 10, /* of frequencies below 2**-31 */
     RISKY_IN_BLOCK = 1 << 16,
     ROTATED_IN_BLOCK = 1 << 20 /* to limit the time of a block if all values are evaluated exactly */
@@ -133,7 +133,7 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
 
 /* Returns whether most rows of a job whose tables are set are computed from them. */
 static inline int uses_tables(const job_t *job, const spec_t *spec) {
-    return (job->offsets || job->digits || job->span) && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64);
+    return (job->offsets || job->digits || job->span) && spec->has_fast_path && (spec->has_fast_test || job->dtype == FLOAT64);
 }
 
 static inline ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec) {
@@ -194,13 +194,13 @@ static inline plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, allowed_t
 static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, allowed_t allowed) {
     const ptrdiff_t columns = 2 * r->pairs + r->rest, in_block = r->has_fast_path ? ROTATED_IN_BLOCK : DIRECT_IN_BLOCK / 2;
     const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
-    plan_t plan = {.rows = least(rows, largest(FEWEST_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))))};
+    plan_t plan = {.rows = least(rows, largest(MIN_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))))};
     plan.threads = rotation_threads(r, allowed, rows * (heads + evaluated) * columns, divided_up(rows * heads, FINE));
     plan.entries = least(heads, largest(1, in_block / (plan.rows * columns)));
     if (plan.threads > 1) {
-        while (plan.rows > FEWEST_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
+        while (plan.rows > MIN_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
         const ptrdiff_t head_blocks = divided_up(4 * plan.threads * plan.rows, rows); /* the fewest */
-        plan.entries = least(plan.entries, largest(FEWEST_HEADS, divided_up(heads, head_blocks)));
+        plan.entries = least(plan.entries, largest(MIN_HEADS, divided_up(heads, head_blocks)));
     }
     divide(&plan, rows, heads);
     return plan;

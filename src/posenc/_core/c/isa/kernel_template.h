@@ -1,5 +1,5 @@
 /* The kernel for one instruction set.  Each kernel_*.c defines ISA and SIMD, then includes this file. */
-#include "rope/rows_and_heads.h"
+#include "rope/rotate.h"
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)

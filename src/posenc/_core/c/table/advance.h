@@ -161,13 +161,13 @@ typedef struct {
     ptrdiff_t row, count;
     position_t position, next;
     tally_t *tally;
-} block_t;
+} run_block_t;
 
 /* At most FINE rows of a block, from `row` of the job on, in the tile that begins at `column`; row i is written to
  * out + i * row_stride.  `middle` of them, or all if there are fewer, are below the anchor.
  * If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
 typedef struct {
-    const block_t *block;
+    const run_block_t *block;
     output_t output;
     ptrdiff_t row, column;
     int rows, middle, width, whole;

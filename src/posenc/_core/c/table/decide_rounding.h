@@ -94,7 +94,7 @@ INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
 /* TINY stands for a positive value below 2**-900, which rounds to 0 except in float64, even times a factor of a rotation.  The
  * product with a factor, which is at least 2**-149, does not underflow. */
 #define TINY 0x1p-800
-enum { LEAST_EXPONENT = -900 };
+enum { MIN_EXPONENT = -900 };
 #define SIXTH 0x1.5555555555555p-3
 #define COMBINATION_ERROR 0x1p-100 /* of each term of a combination */
 
@@ -143,7 +143,7 @@ COLD void evaluate(const spec_t *spec, const position_t *position, ptrdiff_t col
     *high = first_of(p.high, lane);
     *low = first_of(p.low, lane);
     const int exponent = (int)(bits_of_double(*high) >> 52 & 0x7ff) - 1023 - 32 * skip;
-    if (skip && exponent < LEAST_EXPONENT) {
+    if (skip && exponent < MIN_EXPONENT) {
         if (dtype == FLOAT64) return;
         *high = *high < 0 ? -TINY : TINY;
         *low = 0;

@@ -44,7 +44,7 @@ INLINE void write_evaluated(const spec_t *spec, const job_t *job, const position
             passed = fast_test(passed, value + v, f32_of_f64(value[v], value[v + 1]), addend, dtype);
         }
     }
-    if (UNLIKELY(!(dtype == FLOAT64 || spec->fast_test) || !mask16_is_all(passed) || !u64_is_zero(undecided))) {
+    if (UNLIKELY(!(dtype == FLOAT64 || spec->has_fast_test) || !mask16_is_all(passed) || !u64_is_zero(undecided))) {
         for (int i = 0; i < TILE; i += LANES) {
             if (dtype != FLOAT64) f64_store(t->low + i, f64_set(0));
             f64_store(t->error + i, f64_muladd(f64_abs(f64_load(t->high + i)), share, floor));

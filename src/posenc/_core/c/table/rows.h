@@ -11,13 +11,13 @@
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------ */
 
-static ptrdiff_t columns_of_this_row(const block_t *b) { return b->spec->d_model - b->spec->first; }
+static ptrdiff_t columns_of_this_row(const run_block_t *b) { return b->spec->d_model - b->spec->first; }
 
-static int ends_in_next_row(const block_t *b, ptrdiff_t tile) {
+static int ends_in_next_row(const run_block_t *b, ptrdiff_t tile) {
     return b->spec->first && (tile + 1) * TILE > columns_of_this_row(b);
 }
 
-NOINLINE void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
+NOINLINE void block_origin(const run_block_t *b, ptrdiff_t tile, origin_t *o) {
     origin_of(b->spec, b->job, &b->position, tile, o);
     if (!ends_in_next_row(b, tile)) return;
     origin_t next;
@@ -28,7 +28,7 @@ NOINLINE void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
 }
 
 /* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
-NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole,
+NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole,
                             char *out, ptrdiff_t row_stride, prefetch_t *prefetch) {
     anchor_t a;
     const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
@@ -59,7 +59,7 @@ NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t 
 
 /* Writes the columns that no tile covers: those before the first cache line of the first row, and those after the last whole
  * tile of the last row. */
-static void write_edges(const spec_t *spec, const block_t *b) {
+static void write_edges(const spec_t *spec, const run_block_t *b) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), first = b->spec->first, last = b->row + b->count - 1;
     const ptrdiff_t end = columns_of_this_row(b), column = end / TILE * TILE;
@@ -97,7 +97,7 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
  * (unless spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous,
  * too, and most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next
  * row, so the last tile is computed first. */
-NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
+NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
     const ptrdiff_t bytes = minimum(b->spec->d_model - column, STRIP * TILE) * size;
@@ -132,9 +132,9 @@ NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last
 NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;
-    const block_t b = {&shifted, job, row, count, position_of(spec, job, row), position_of(spec, job, row + 1), tally};
+    const run_block_t b = {&shifted, job, row, count, position_of(spec, job, row), position_of(spec, job, row + 1), tally};
     if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) ||
-        (job->dtype != FLOAT64 && !spec->fast_test)) {
+        (job->dtype != FLOAT64 && !spec->has_fast_test)) {
         for (ptrdiff_t r = row; r < row + count; r++) scattered_row(spec, job, r, tally);
     } else {
         const int strip = strip_tiles(job);
@@ -145,7 +145,7 @@ NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff
 
 /* ---- rows -------------------------------------------------------------------------------------------------------------- */
 
-enum { FEWEST_ROWS = 4 }; /* fewer rows are evaluated one by one, which is faster than a block */
+enum { MIN_ROWS = 4 }; /* fewer rows are evaluated one by one, which is faster than a block */
 
 /* Returns how many of `count` evenly spaced rows, from `row` on, come before the position `special`.
  * The distance from `row` to `special` is computed modulo 2**64.  If `special` is before `row`, this distance is larger than
@@ -165,12 +165,12 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
         ptrdiff_t rows = minimum(end - row, BLOCK);
         if (spec->has_padding) rows = rows_before(job, row, rows, spec->padding);
         if (spec->has_zero) rows = rows_before(job, row, rows, spec->zero);
-        if (rows < FEWEST_ROWS) scattered_row(spec, job, row++, tally);
+        if (rows < MIN_ROWS) scattered_row(spec, job, row++, tally);
         else block(spec, job, row, rows, panel, tally), row += rows;
     }
 }
 
-enum { FEWEST_IN_RUN = 16 }; /* shorter runs are computed from digits, which is about as fast */
+enum { MIN_IN_RUN = 16 }; /* shorter runs are computed from digits, which is about as fast */
 
 /* Returns the number of rows from `row` on, at integer positions, that rise or fall by job->offsets->step. */
 static ptrdiff_t run_at(const job_t *job, ptrdiff_t row, ptrdiff_t end) {
@@ -215,7 +215,7 @@ static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, p
         rows = job->span ? copy_rows(spec, job, row, first + count) : 0;
         if (rows) continue;
         rows = job->offsets ? run_at(job, row, first + count) : 1;
-        if (rows >= FEWEST_IN_RUN) {
+        if (rows >= MIN_IN_RUN) {
             job_t run = *job;
             run.integers = NULL;
             run.out += row * job->row_stride;

@@ -2,8 +2,8 @@
  *
  * The factors are computed during the call or before it (rotation_t).  Those of a few rows stay in the cache while all heads
  * are rotated.  float32 values are rotated in double, float16 and bfloat16 values in float. */
-#ifndef POSENC_ROWS_AND_HEADS_H
-#define POSENC_ROWS_AND_HEADS_H
+#ifndef POSENC_ROTATE_H
+#define POSENC_ROTATE_H
 
 #include "rope/factors.h"
 
