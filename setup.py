@@ -12,14 +12,16 @@ from setuptools.modified import newer_group
 
 CORE = Path("src/posenc/_core")
 KERNEL = CORE / "c"
-# {instruction set: (flags for GCC and clang, flags for MSVC)}; dispatch.c tests whether the processor has the same features
+# {instruction set: (flags for GCC and clang, flags for MSVC)}; dispatch.c tests whether the processor has the
+# same features
 X86_FLAGS = {
     "avx2": (["-mavx2", "-mfma", "-mf16c"], ["/arch:AVX2"]),
     "avx512": (["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c"], ["/arch:AVX512"]),
 }
 # no unwind tables: they take 20 kB, and only native debuggers and profilers read them
 GCC_FLAGS = ["-O3", "-std=gnu11", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
-# They follow the user's CFLAGS; -fno-fast-math does not undo options such as -ffinite-math-only that were given one by one
+# They follow the user's CFLAGS; -fno-fast-math does not undo options such as -ffinite-math-only that were
+# given one by one
 GCC_ARITHMETIC = ["-fno-fast-math", "-fno-unsafe-math-optimizations", "-fno-associative-math", "-fno-reciprocal-math",
                   "-fno-finite-math-only", "-fsigned-zeros", "-ffp-contract=off"]
 # for the baseline, because -O3 makes its code a third larger, but not faster; clang does not accept GCC_LOOPS
@@ -61,8 +63,8 @@ class BuildKernels(build_ext):
         flags = [*(MSVC_FLAGS if msvc else GCC_FLAGS), *arithmetic]
         ext.extra_compile_args += [*flags, "/O1" if msvc else "-Os"]     # smaller code; only the kernels have long loops
         if not msvc:
-            # setuptools also links with CFLAGS; GCC's -Ofast and -ffast-math would link code that lets the whole program flush
-            # subnormal numbers to zero
+            # setuptools also links with CFLAGS; GCC's -Ofast and -ffast-math would link code that lets the
+            # whole program flush subnormal numbers to zero
             ext.extra_link_args += ["-pthread", "-O2", *arithmetic]
         self.add_openmp(ext, msvc)
         with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,6 +1,7 @@
 """Measure everything, and update the tables of the pages: ``python benchmarks [performance | accuracy | proofs ...]``
 
-Run it on an idle system with the final sources: about four minutes without the proofs, which need gappa and sollya.
+Run it on an idle system with the final sources: about four minutes without the proofs, which need gappa and
+sollya.
 """
 
 import json

@@ -22,8 +22,8 @@ SAMPLE, SLOW = 2e-3, 2e-2               # seconds; calls shorter than SAMPLE are
 def times_of(calls, rounds=ROUNDS, before=lambda call: None, cold=False):
     """Return the seconds per call, as a list for each call.
 
-    The calls alternate.  A turn runs `before(call)` once, the call once without timing (unless it is slow or should be `cold`),
-    and then the call as often as SAMPLE allows.
+    The calls alternate.  A turn runs `before(call)` once, the call once without timing (unless it is slow or
+    should be `cold`), and then the call as often as SAMPLE allows.
     """
     first = [timeit.timeit(call, number=1) for call in calls]
     times = [[] for _ in calls]

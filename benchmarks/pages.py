@@ -1,8 +1,8 @@
 """Write measurements and signatures into the tables of the README and docs/.  ``python benchmarks/pages.py``
 
-A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME of this module returns the new text
-from the measurements in docs/data.  In docs/api.md, `<!-- reference: MODULE: NAMES -->` begins a list of signatures.
-``--check`` fails if docs/data has measurements of another kernel.
+A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME of this module
+returns the new text from the measurements in docs/data.  In docs/api.md, `<!-- reference: MODULE: NAMES -->`
+begins a list of signatures. ``--check`` fails if docs/data has measurements of another kernel.
 """
 
 import hashlib

@@ -1,11 +1,12 @@
 """Measure the calls in rivals.py: ``python benchmarks/performance.py [CASE ...]``, where a CASE may be the start of a name.
 
-Each call runs with one thread and with as many threads as there are processors; posenc also with its default.  Writes the
-quartiles of the seconds per call, and the largest difference of each result from that of posenc, to docs/data/performance.json,
-and updates the tables.  Requires Linux, torch, transformers, diffusers, onnx and onnxruntime.
+Each call runs with one thread and with as many threads as there are processors; posenc also with its default.
+Writes the quartiles of the seconds per call, and the largest difference of each result from that of posenc,
+to docs/data/performance.json, and updates the tables.  Requires Linux, torch, transformers, diffusers, onnx
+and onnxruntime.
 
-"new": before a call, the C library returns its free memory to the system, so that the call has the page faults of the first
-call in a process.  "reused": the output array was written before.
+"new": before a call, the C library returns its free memory to the system, so that the call has the page
+faults of the first call in a process.  "reused": the output array was written before.
 """
 
 import ctypes

@@ -1,6 +1,7 @@
 """Draw the plot of the README, docs/images/accuracy.svg.  ``python benchmarks/plots.py``
 
-The file adapts to the colour scheme of the browser: if it is dark, a style sheet replaces each colour with a dark one.
+The file adapts to the colour scheme of the browser: if it is dark, a style sheet replaces each colour with a
+dark one.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The cases that `performance.py` measures: calls of posenc, code as people paste it, and the fastest code that we could write.
 
-A case is a function of the number of threads, a pool of as many threads, and keywords.  It returns a function that restores the
-input of the calls, and {name: call}.  The first word of a name is its kind:
+A case is a function of the number of threads, a pool of as many threads, and keywords.  It returns a function
+that restores the input of the calls, and {name: call}.  The first word of a name is its kind:
 
 posenc    the call of posenc.
 pasted    code as people paste it.
@@ -107,8 +107,9 @@ def torch_sin(n, d_model, dtype):
 def angle_addition(library, n, d_model, first=0):
     """Return a function that fills a float32 table of n rows by angle addition, with NumPy or torch.
 
-    sin(a) + i cos(a) is i exp(-ia).  A table is therefore one complex product of exponentials for the first row of each block
-    and exponentials for the rows of a block.  All exponentials are computed here, once.  The error is below 2e-7.
+    sin(a) + i cos(a) is i exp(-ia).  A table is therefore one complex product of exponentials for the first
+    row of each block and exponentials for the rows of a block.  All exponentials are computed here, once.
+    The error is below 2e-7.
     """
     rows = math.gcd(n, 64)
     positions = np.arange(first, first + n, rows), np.arange(rows)

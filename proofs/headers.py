@@ -59,8 +59,8 @@ class Headers:
     def statements(self, function, *names):
         """Return statements of a function: all of them, or those that assign the names.
 
-        FIRST..LAST are the statements from the first that assigns FIRST to the last that assigns LAST; loop:NAME is the body of
-        a loop that assigns NAME.
+        FIRST..LAST are the statements from the first that assigns FIRST to the last that assigns LAST;
+        loop:NAME is the body of a loop that assigns NAME.
         """
         body = self.function(function)[1]
         found = [(statement, assigned_names(statement)) for statement in split(plain(body))]

@@ -1,9 +1,10 @@
 """Translate statements of the C headers to definitions in Gappa's language.
 
 The translator executes the statements one by one.  It represents a floating-point number by the text of an
-expression, and an integer by its value, so loops over integers are unrolled.  Inline functions are executed, too, except
-two_sum, fast_two_sum, two_difference and two_product.  These are replaced by their theorems: the lower number of the result is
-the exact rounding error.  A condition on a floating-point number is refused, because its result is unknown.
+expression, and an integer by its value, so loops over integers are unrolled.  Inline functions are executed,
+too, except two_sum, fast_two_sum, two_difference and two_product.  These are replaced by their theorems: the
+lower number of the result is the exact rounding error.  A condition on a floating-point number is refused,
+because its result is unknown.
 """
 
 import re
@@ -68,9 +69,9 @@ class Return(Exception):
 class Translator:
     """Executes C statements.  `lines` are the definitions; `hypotheses` bound the factors of roundings.
 
-    mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out; "factors" multiplies by 1 + e instead
-    of rounding, so that a value is linear in its inputs, and inputs may be Zero.  `suffix` is appended to each name.
-    Assignments to a variable in `given` are ignored.
+    mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out; "factors" multiplies
+    by 1 + e instead of rounding, so that a value is linear in its inputs, and inputs may be Zero.  `suffix`
+    is appended to each name. Assignments to a variable in `given` are ignored.
     """
 
     def __init__(self, headers, fused, mode, variables=(), precision=53, suffix="", given=()):

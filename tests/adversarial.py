@@ -13,7 +13,8 @@ EXPONENTS = 2300  # more than the number of bits in the integer part of any angl
 def best_fractions(x, limit):
     """Yield the numerators and denominators of good approximations to `x`, with denominators up to `limit`.
 
-    The approximations are the convergents of `x` and, between two convergents, the first and last few intermediate fractions.
+    The approximations are the convergents of `x` and, between two convergents, the first and last few
+    intermediate fractions.
     """
     (k0, q0), (k, q) = (0, 1), (1, 0)
     while True:
@@ -30,9 +31,9 @@ def best_fractions(x, limit):
 def zeros(frequency_index, reference, function, count, limit=2**63 - 1):
     """Return the positions at which the angle is closest to a zero of the function, "sin" or "cos".
 
-    Let w be the angle at position 1.  sin is zero where ``position * w / pi`` is an integer, and cos is zero where
-    ``position * 2w / pi`` is an odd integer.  The positions are therefore the denominators of good rational approximations
-    to w / pi for sin, and to 2w / pi for cos; for cos, the numerator must be odd.
+    Let w be the angle at position 1.  sin is zero where ``position * w / pi`` is an integer, and cos is zero
+    where ``position * 2w / pi`` is an odd integer.  The positions are therefore the denominators of good
+    rational approximations to w / pi for sin, and to 2w / pi for cos; for cos, the numerator must be odd.
 
     Returns
     -------
@@ -87,13 +88,14 @@ def evaluate(phases, scale):
 def halfway(reference, column, dtype, seed, tries=2**18, count=16):
     """Return integer positions at which the value in `column` is closest to a half-way point of `dtype`.
 
-    Double-double arithmetic selects candidates among `tries` random positions, many more than `count`, because its errors
-    depend on NumPy's sine; MPFR computes their distances.
+    Double-double arithmetic selects candidates among `tries` random positions, many more than `count`,
+    because its errors depend on NumPy's sine; MPFR computes their distances.
 
     Returns
     -------
     list of (position, distance)
-        The `count` closest positions, closest first, and the distance from the value to the half-way point, in ulps.
+        The `count` closest positions, closest first, and the distance from the value to the half-way point,
+        in ulps.
     """
     index, function = reference.columns[column]
     precision, smallest, _ = FORMATS[dtype]

@@ -21,7 +21,8 @@ from posenc import _cli
 from posenc._core import kernel
 from posenc._core.exact import ExactColumns
 
-# The tests start hundreds of processes.  Without files of bytecode, each of them would compile NumPy and posenc again.
+# The tests start hundreds of processes.  Without files of bytecode, each of them would compile NumPy and
+# posenc again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -34,7 +35,8 @@ MISSING = [name for name in PACKAGES.split() if not importlib.util.find_spec(nam
 ENCODING = posenc.Encoding(6, base=321.5, layout="halves", position_offset=0.5)
 POSITIONS = range(50, -50, -3)
 
-# values of d_model near multiples of a tile (32 columns); 510 gives a partial last tile and rows not aligned to cache lines
+# values of d_model near multiples of a tile (32 columns); 510 gives a partial last tile and rows not aligned
+# to cache lines
 EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
 
 

@@ -54,7 +54,8 @@ def near_multiples(rng, period):
     limit = 2 ** int(rng.integers(96, 112))
     first, second = [n for n, _ in best_fractions(period, 2**140) if n < limit // 64][-2:]
     for _ in range(200):
-        # `first` and `second` are close to multiples of the period, and so are their combinations with small coefficients
+        # `first` and `second` are close to multiples of the period, and so are their combinations with small
+        # coefficients
         factors = split(sum(int(x) * n for x, n in zip(rng.integers(1, 48, 2), (first, second), strict=True)))
         if factors and factors[0] < 2**63 and factors[1] < 2**53:
             yield factors
@@ -134,7 +135,8 @@ def ties(rng, dtype):
             yield position, 1, {"scale": sign * ldexp(odd, unit - 1)}
             continue
         x = mpq(*position.as_integer_ratio())
-        # with the multiplier 1.0, the offset is the float64 closest to x - sin x, and a later term decides the rounding
+        # with the multiplier 1.0, the offset is the float64 closest to x - sin x, and a later term decides
+        # the rounding
         offset = float(x**3 / 6 - x**5 / 120) * rng.choice([0.0, 0.5, 1.0, 1.0, 1.0, 2.0, -1.0])
         scale = sign * ldexp(factor, unit - 1 + below + odd.bit_length())
         yield position * sign, 0, {"position_offset": offset * sign, "scale": scale}

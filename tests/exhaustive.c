@@ -1,7 +1,8 @@
 /* The reference for test_exhaustive.py: compute one column of encodings with MPFR.
  *
- * exhaustive FREQUENCY FUNCTION FIRST COUNT writes 8 + 4 + 2 + 2 bytes for each position: the bits of the correctly rounded
- * float64, float32, float16 and bfloat16 values.  FREQUENCY is a decimal number with 95 correct digits.
+ * exhaustive FREQUENCY FUNCTION FIRST COUNT writes 8 + 4 + 2 + 2 bytes for each position: the bits of the
+ * correctly rounded float64, float32, float16 and bfloat16 values.  FREQUENCY is a decimal number with 95
+ * correct digits.
  */
 #include <mpfr.h>
 #include <stdint.h>
@@ -9,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Round to nearest, ties to even, with gradual underflow.  Return 0 if a relative error of 2**-100 could change the result. */
+/* Round to nearest, ties to even, with gradual underflow.  Return 0 if a relative error of 2**-100 could
+ * change the result. */
 static int rounded(double *result, mpfr_t value, mpfr_prec_t precision, int min_exponent) {
     if (mpfr_zero_p(value)) {
         *result = 0;

@@ -1,7 +1,7 @@
 """Write golden.csv from the reference: ``python tests/golden.py > tests/golden.csv``.
 
-Most tests of values compute the reference when they run, which needs gmpy2.  For systems without gmpy2, golden.csv holds a few
-correct values of every kind:
+Most tests of values compute the reference when they run, which needs gmpy2.  For systems without gmpy2,
+golden.csv holds a few correct values of every kind:
 
 - ``tables``: small, large, negative, fractional and tiny positions, in columns of high and low frequency for two values of
   d_model; and two positions for each keyword of a convention;
@@ -10,7 +10,8 @@ correct values of every kind:
 - ``limits``: ties, the largest numbers and the subnormal numbers of each dtype;
 - ``constructed``: cases of constructed.py; the hardest ones need an evaluation with more than 320 bits.
 
-Each line holds d_model, dtype, position, column, the expected bits in hexadecimal, and the convention as JSON.
+Each line holds d_model, dtype, position, column, the expected bits in hexadecimal, and the convention as
+JSON.
 """
 
 import csv
@@ -61,7 +62,8 @@ def near_halfway():
 
 def limits():
     for dtype, (precision, smallest, _) in FORMATS.items():
-        # sin x rounds as x does; x is between two subnormal numbers or below the smallest (in float64, subnormal or 0)
+        # sin x rounds as x does; x is between two subnormal numbers or below the smallest (in float64,
+        # subnormal or 0)
         for units in (-3.3, 0.6, 0.4):
             yield 2, dtype, ldexp(units, smallest), 0, {}
         if dtype == "float64":

@@ -2,8 +2,8 @@
 
     python tests/guarded.py INSTRUCTION_SET [EVERY]
 
-runs every EVERY-th case and prints the number of cases to stdout.  Each case is printed to stderr before it runs; after a
-crash, the last line is the case that crashed.
+runs every EVERY-th case and prints the number of cases to stdout.  Each case is printed to stderr before it
+runs; after a crash, the last line is the case that crashed.
 """
 
 import ctypes
@@ -24,9 +24,11 @@ from posenc._rotary.axes_of_pairs import kernel_rotation
 FILLER = 0xA5
 SIDES = ("low", "high")
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
-# values of d_model near multiples of a tile (32 columns), of a cache line in every dtype, and of a group of vectors
+# values of d_model near multiples of a tile (32 columns), of a cache line in every dtype, and of a group of
+# vectors
 WIDTHS = (1, 2, 3, 8, 15, 16, 31, 32, 33, 47, 63, 64, 65, 96, 127, 510, 512, 513)
-# numbers of rows near the minimum for rotation, near the 64 rows of an anchor, and (BLOCKS) near multiples of a 512-row block
+# numbers of rows near the minimum for rotation, near the 64 rows of an anchor, and (BLOCKS) near multiples of
+# a 512-row block
 LENGTHS = (1, 2, 3, 4, 5, 31, 33, 63, 64, 65, 130)
 BLOCKS = (511, 512, 513, 1030)
 START = -17
@@ -151,7 +153,8 @@ def sweep_matrices(every, lengths, widths, threads=None):
             if count % every:
                 continue
             buffer = buffer_for(abs(stride) * length + 64)
-            # shift 0 puts the array directly at the guard page; other shifts vary its offset from a cache line
+            # shift 0 puts the array directly at the guard page; other shifts vary its offset from a cache
+            # line
             shift = itemsize * (count % (64 // itemsize)) if count % 3 == 0 else 0
             array = buffer.array((length, width), dtype, (stride, itemsize), side, shift)
             case = (call.__name__, name, length, width, stride, side, shift)

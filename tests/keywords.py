@@ -1,6 +1,7 @@
 """Examples of every keyword of a convention, from which the tests of values, arguments, files and the command line are derived.
 
-`VALID` begins with the value that golden.csv and the command line use.  A keyword with choices needs no row here.
+`VALID` begins with the value that golden.csv and the command line use.  A keyword with choices needs no row
+here.
 """
 
 from contextlib import suppress
@@ -15,7 +16,8 @@ from conftest import Tensor
 from posenc._arguments.specification import changed
 from posenc._encoding.encoding import KEYWORDS
 
-# scales beyond the range of the narrow dtypes, scales at ties, and scales so small that all values are subnormal
+# scales beyond the range of the narrow dtypes, scales at ties, and scales so small that all values are
+# subnormal
 SCALES = [
     22.6, -1.0, 0.0, -0.0, 1e-5, 3e-8, 1e-40, -1e-40, 1e-46, 1e-310, 5e-324, 1e5, 1e39, 1e200, 1e300, 1.7976931348623157e308,
     1 + 2.0**-24, 1 + 3 * 2.0**-24, 1 + 3 * 2.0**-11, 1 + 3 * 2.0**-8, 65520.0, 2.0**128 - 2.0**103,

@@ -1,7 +1,7 @@
 """One null in a million large positions: each function passes such a column to the functions of a recipe, which must refuse it.
 
-`test_recipes.py` appends a call to ``from_NAME`` to the program on the page ``NAME.md``; its keyword arguments are all names
-that the program defines.
+`test_recipes.py` appends a call to ``from_NAME`` to the program on the page ``NAME.md``; its keyword
+arguments are all names that the program defines.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-/* Run the kernels in threads that share tables and write to adjacent memory.  `tools/sanitize.sh tsan` runs this program with
- * ThreadSanitizer; it does not use Python.
+/* Run the kernels in threads that share tables and write to adjacent memory.  `tools/sanitize.sh tsan` runs
+ * this program with ThreadSanitizer; it does not use Python.
  *
- * Several callers run at the same time.  Each computes blocks of rows in several threads, as tables.pxi does, and compares
- * the result with that of one thread.
+ * Several callers run at the same time.  Each computes blocks of rows in several threads, as tables.pxi does,
+ * and compares the result with that of one thread.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include <string.h>
 #include "kernel.h"
 
-/* A row is a whole number of cache lines in every dtype.  The arrays of the spec end with a copy of their first tile. */
+/* A row is a whole number of cache lines in every dtype.  The arrays of the spec end with a copy of their
+ * first tile. */
 enum { D_MODEL = 96, COLUMNS = D_MODEL, PITCH = COLUMNS + TILE, LIMBS = 9 };
 enum { ROWS = 1200, BLOCK_ROWS = 192, CALLERS = 3, MEMBERS = 3 };
 enum { HEADS = 4, PAIRS = 45, REST = 3 };               /* of a rotation; the last pairs do not fill a vector */
@@ -71,7 +72,7 @@ static void run_threads(share_t *share) {
     for (int i = 0; i < MEMBERS; i++) pthread_join(threads[i], NULL);
 }
 
-/* ---- encoding ------------------------------------------------------------------------------------------------------------ */
+/* ---- encoding ------------------------------------------------------------------------------------------ */
 
 /* Return a spec with pseudo-random frequencies below an eighth of a turn. */
 static spec_t make_spec(void) {
@@ -101,7 +102,7 @@ static spec_t make_spec(void) {
                     .fast_test = 1};
 }
 
-/* ---- cases --------------------------------------------------------------------------------------------------------------- */
+/* ---- cases --------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const kernel_t *kernel;
@@ -111,7 +112,8 @@ typedef struct {
 
 static size_t size_of_dtype(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 
-/* The output modes of tables.pxi.  SHIFTED: the size of a row is a multiple of a cache line, but its address is not. */
+/* The output modes of tables.pxi.  SHIFTED: the size of a row is a multiple of a cache line, but its address
+ * is not. */
 typedef enum { STORED, ON_LINES, SHIFTED, BY_PANEL, ADDED, MODES } write_mode_t;
 typedef enum { EVEN, INTEGERS, REALS, TYPES } positions_t;
 
@@ -156,7 +158,8 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
     free(out);
 }
 
-/* Rotate HEADS heads that share the positions of ROWS / HEADS rows or, if `is_shared` is 0, one head of ROWS rows. */
+/* Rotate HEADS heads that share the positions of ROWS / HEADS rows or, if `is_shared` is 0, one head of ROWS
+ * rows. */
 static void run_rotation(caller_t *c, dtype_t dtype, int interleaved, int inverse, positions_t positions, int is_shared) {
     const ptrdiff_t size = (ptrdiff_t)size_of_dtype(dtype), row = size * (2 * PAIRS + REST);
     const ptrdiff_t heads = is_shared ? HEADS : 1, rows = ROWS / heads, head = row * rows;

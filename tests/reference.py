@@ -1,7 +1,7 @@
 """Reference implementation: slow, simple, independent of the library.
 
-MPFR computes every value from exact rational arguments; `round_to` rounds it to the output dtype with integer arithmetic.
-The precision is doubled until it decides the rounding (Ziv's strategy).
+MPFR computes every value from exact rational arguments; `round_to` rounds it to the output dtype with integer
+arithmetic. The precision is doubled until it decides the rounding (Ziv's strategy).
 """
 
 import math
@@ -22,7 +22,8 @@ FORMATS = {
 INFINITY = {"float64": 0x7FF << 52, "float32": 0xFF << 23, "float16": 0x1F << 10, "bfloat16": 0xFF << 7}
 NAN = {"float64": 0x7FF8 << 48, "float32": 0x7FC0 << 16, "float16": 0x7E00, "bfloat16": 0x7FC0}
 
-# For an angle of 2**-5000, about the smallest, cos differs from 1 by 2**-10001: its rounding takes about 10_000 bits.
+# For an angle of 2**-5000, about the smallest, cos differs from 1 by 2**-10001: its rounding takes about
+# 10_000 bits.
 MAX_PRECISION = 2**15
 FIRST_PRECISION = FORMATS["float64"][0] + 40        # for all dtypes, which share the values
 
@@ -45,7 +46,8 @@ def arithmetic(precision):
 def round_to(mantissa, exponent, dtype):
     """Return the bits of ``mantissa * 2**exponent`` rounded to nearest, ties to even.
 
-    Consecutive values of a dtype have consecutive bit patterns: a carry out of the significand increments the exponent.
+    Consecutive values of a dtype have consecutive bit patterns: a carry out of the significand increments the
+    exponent.
     """
     if mantissa == 0:
         return 0
@@ -70,7 +72,8 @@ class Reference:
     Attributes
     ----------
     columns : list
-        For each output column, a tuple ``(frequency index, "sin" or "cos")``, or None if the column is all zeros.
+        For each output column, a tuple ``(frequency index, "sin" or "cos")``, or None if the column is all
+        zeros.
     """
 
     def __init__(self, d_model, *, base=10000.0, frequency_scale=1.0, position_offset=0.0,
@@ -92,7 +95,8 @@ class Reference:
             columns = columns[0::2] + columns[1::2]
         self.columns = columns + [None] * padded
 
-        # frequency = factor * base**-exponent, with exact terms.  exponents="column" gives even a column of zeros a frequency.
+        # frequency = factor * base**-exponent, with exact terms.  exponents="column" gives even a column of
+        # zeros a frequency.
         count = d_model if exponents == "column" else math.ceil(half)
         self.periods = None if periods is None else [exact(period) for period in periods]
         if periods is not None and len(periods) != count:
@@ -145,8 +149,9 @@ class Reference:
         if multiple == 0 or self.scale == 0:
             return result.mul(gmpy2.mpfr(1), self.scale if function == "cos" else 0)
 
-        # The absolute errors of the angle, and thus of sin and cos, are below 2**(exponent of the angle + 3 - working).  The
-        # error must be small relative to the value, so `working` increases if the value is close to zero.
+        # The absolute errors of the angle, and thus of sin and cos, are below 2**(exponent of the angle + 3 -
+        # working).  The error must be small relative to the value, so `working` increases if the value is
+        # close to zero.
         magnitude = multiple.numerator.bit_length() - multiple.denominator.bit_length()
         working = precision + max(magnitude, 0) + 64
         while True:
@@ -185,7 +190,8 @@ class Reference:
             low = round_to(lower, exponent, dtype)
             if lower == upper or low == round_to(upper, exponent, dtype):
                 return low
-            # The loop ends, because values at nonzero angles are transcendental and therefore never half-way points.
+            # The loop ends, because values at nonzero angles are transcendental and therefore never half-way
+            # points.
             precision *= 2
         raise ArithmeticError(f"{precision // 2} bits do not decide column {column} at position {position}")
 
@@ -199,7 +205,8 @@ class Reference:
             mantissa, exponent = self._value(*key).as_mantissa_exp()
             error = 0
             if not self._is_exact(position, column):
-                # The mantissa has no trailing zeros; restore enough of them to make `error` a whole number of units.
+                # The mantissa has no trailing zeros; restore enough of them to make `error` a whole number of
+                # units.
                 widen = max(precision - mantissa.bit_length() + 2, 0)
                 mantissa, exponent = mantissa << widen, exponent - widen
                 error = 1 << max(mantissa.bit_length() - precision, 0)

@@ -1,7 +1,7 @@
 """Arrays of positions: every way to compute a row gives the bits of the reference.
 
-Rows are copied from the table of a small span, computed in runs, or are products of tables for the digits of the position in
-base 64; other rows are evaluated directly.  A table of digits is built after 64 rows.
+Rows are copied from the table of a small span, computed in runs, or are products of tables for the digits of
+the position in base 64; other rows are evaluated directly.  A table of digits is built after 64 rows.
 """
 
 import numpy as np

@@ -39,7 +39,8 @@ def test_a_killed_worker_loses_no_data(tmp_path):
     assert_same_bits(zarr.open_array(path, mode="r")[:], posenc.encode(n, 64))
 
 
-# A stand-in for sbatch: it runs the last argument, in ten tasks if it has a task number, and prints the number of the job.
+# A stand-in for sbatch: it runs the last argument, in ten tasks if it has a task number, and prints the
+# number of the job.
 SBATCH = """#!/bin/bash
 for task in $([[ $* == *--array* ]] && seq 0 9 || echo); do
     SLURM_ARRAY_TASK_ID=$task bash -ec "${@: -1}" >&2 || exit 1

@@ -151,7 +151,8 @@ def public(name):
 def documented(name):
     """Yield (name, object) for the public names that must have a complete docstring.
 
-    If a method has the same name as a function, its docstring must be one sentence that refers to the function.
+    If a method has the same name as a function, its docstring must be one sentence that refers to the
+    function.
     """
     functions = set(module(name).__all__)
     for key, value in public(name):

@@ -16,8 +16,8 @@ from posenc._core.frequencies import pi
 from posenc._encoding.columns import arrangement, turns_of_convention
 from reference import FORMATS, Reference, arithmetic, round_to
 
-# The kernels leave this value undecided: relative to the value, the offset moves it beyond a half-way point by 2**-310, and the
-# cubic term of the series of sin moves it back by 2**-397.
+# The kernels leave this value undecided: relative to the value, the offset moves it beyond a half-way point
+# by 2**-310, and the cubic term of the series of sin moves it back by 2**-397.
 UNDECIDED = {"position_scale": 2.0**-250, "position_offset": 2.0**-257}
 UNDECIDED_POSITION, UNDECIDED_BITS = 2**53 + 1, 0x33A0000000000001
 UNDECIDED_VALUE = np.uint64(UNDECIDED_BITS).view(np.float64)
@@ -26,7 +26,8 @@ UNDECIDED_VALUE = np.uint64(UNDECIDED_BITS).view(np.float64)
 @pytest.mark.parametrize("position, dtype, convention, bits", [
     (342532172538178871, "float64", {"frequencies": [25.582376111203338], "scale": 1.9509239640789042}, 0x39164901055DA164),
     (2**53 + 1, "float64", {"position_scale": 2.0**-170, "position_offset": 2.0**-177}, 0x38A0000000000001),
-    # the offset moves the angle beyond a half-way point, and the cubic term of the series moves the value back
+    # the offset moves the angle beyond a half-way point, and the cubic term of the series moves the value
+    # back
     (2**53 + 1, "float64", {"position_scale": 2.0**-90, "position_offset": 3 * 2.0**-26}, 0x3DA0000000000000),
     (UNDECIDED_POSITION, "float64", UNDECIDED, UNDECIDED_BITS),
     # just above and below half-way points: the cosine is below 1 by 2**-67

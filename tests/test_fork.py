@@ -14,8 +14,9 @@ import posenc
 if not hasattr(os, "fork"):
     pytest.skip("no fork on this system", allow_module_level=True)
 
-# Arguments: when to import torch (before or after posenc, or never), the folder of posenc, and the number of rounds.  Prints a
-# line for each case.  A server that forks after it loaded the application, such as gunicorn, is the case "idle, os.fork".
+# Arguments: when to import torch (before or after posenc, or never), the folder of posenc, and the number of
+# rounds.  Prints a line for each case.  A server that forks after it loaded the application, such as
+# gunicorn, is the case "idle, os.fork".
 MATRIX = r"""
 import ctypes, multiprocessing, os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")                     # Python warns when a multithreaded process forks
@@ -157,7 +158,8 @@ def add_tiny(rows, threads=None, out=None):
     return posenc.add_to(result, np.full(rows, 5e-324), x_scale=2, threads=threads)
 
 
-# number of rows and call: values that Python evaluates after two threads have left them undecided, and rotated values
+# number of rows and call: values that Python evaluates after two threads have left them undecided, and
+# rotated values
 CALLS = {
     "encode": (2000, lambda rows, **options: posenc.encode(np.full(rows, 5e-324), 32, dtype="float64", **options)),
     "add_to": (2000, add_tiny),

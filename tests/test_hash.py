@@ -1,6 +1,7 @@
 """Hashes of many tables and rotated pairs, the same for every instruction set, compiler and processor.
 
-The hashes must never change: the values are correctly rounded.  ``python tests/test_hash.py`` prints them without pytest.
+The hashes must never change: the values are correctly rounded.  ``python tests/test_hash.py`` prints them
+without pytest.
 """
 
 import functools

@@ -139,7 +139,8 @@ INVALID_SETTINGS = {
     **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "two")},
     **{("POSENC_ISA", text): "expected one of the instruction sets of this processor: " for text in ("bogus", "AVX2")},
 }
-# The import succeeds; every function that needs the kernels raises an error.  The program prints one line for each function.
+# The import succeeds; every function that needs the kernels raises an error.  The program prints one line for
+# each function.
 REFUSED = """
 import numpy as np, posenc
 for call in (
@@ -357,7 +358,8 @@ def spelled(draw, d_model, dtype):
             "dtype": draw(st.sampled_from([dtype, DTYPES[dtype], np.dtype(DTYPES[dtype])]))}
 
 
-# Each strategy below draws a function, its arguments, the Embedded array to which it writes or None, and a check of the result.
+# Each strategy below draws a function, its arguments, the Embedded array to which it writes or None, and a
+# check of the result.
 
 
 @st.composite

@@ -79,8 +79,8 @@ def test_undecided_values_are_evaluated_before_they_take_much_memory():
 
 # ---- leaks ----------------------------------------------------------------------------------------------------------
 
-# glibc counts the bytes in use in all of its arenas; with PYTHONMALLOC=malloc, these include Python objects.  After many calls,
-# even a leak of a few bytes per call is visible.
+# glibc counts the bytes in use in all of its arenas; with PYTHONMALLOC=malloc, these include Python objects.
+# After many calls, even a leak of a few bytes per call is visible.
 GROWTH = """
     import ctypes, gc
     import numpy as np

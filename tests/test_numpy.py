@@ -31,8 +31,8 @@ def recipe(positions, d_model, layout="interleaved", order="sin", base=10000.0):
 def error(positions, dtype):
     """Return the largest error of the recipe, and of rounding to the dtype.
 
-    A frequency has about 52 correct bits, because `base ** x` is not correctly rounded; the product with the position rounds
-    again, and so do sine and cosine.
+    A frequency has about 52 correct bits, because `base ** x` is not correctly rounded; the product with the
+    position rounds again, and so do sine and cosine.
     """
     return np.finfo(dtype).eps / 2 + 8 * np.finfo(np.float64).eps * max(1, *map(abs, positions))
 

@@ -32,10 +32,11 @@ def table(name, d_model, positions, dtype="float64", changes=()):
 def error_bound(peer, d_model, dtype):
     """Return the error bound for the table of a library, to first order in the library's unit roundoff u.
 
-    A library computes a frequency as exp or pow of an exponent with at most four roundings.  If the frequencies span a factor
-    of exp(L), the exponent is at most L, and its error adds 4 L u to the relative error of the frequency.  exp or pow (2 u), a
-    reciprocal and a factor add 4 u.  The scaled position and its product with the frequency add 2 u to the error of the angle.
-    sin or cos adds an ulp (2 u), the scale 2 u, and storage in float32 half an ulp of a value below the scale.
+    A library computes a frequency as exp or pow of an exponent with at most four roundings.  If the
+    frequencies span a factor of exp(L), the exponent is at most L, and its error adds 4 L u to the relative
+    error of the frequency.  exp or pow (2 u), a reciprocal and a factor add 4 u.  The scaled position and its
+    product with the frequency add 2 u to the error of the angle. sin or cos adds an ulp (2 u), the scale 2 u,
+    and storage in float32 half an ulp of a value below the scale.
     """
     preset = PRESETS[peer.preset]
     changes = {name: value for name, value in peer.changes.items() if name in preset.parameters}

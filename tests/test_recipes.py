@@ -1,6 +1,7 @@
 """Run the Python program on every page in docs/recipes/.
 
-Each program runs in a separate process, because the libraries it imports start threads and servers and register fork handlers.
+Each program runs in a separate process, because the libraries it imports start threads and servers and
+register fork handlers.
 """
 
 import itertools
@@ -31,7 +32,8 @@ def missing_packages(code):
 def test_recipes_run(page, tmp_path):
     """Then call the function for the recipe in nulls.py, which passes columns with one null to the recipe's functions.
 
-    A block that imports a missing package is left out; no other block depends on it, unless it is the first block.
+    A block that imports a missing package is left out; no other block depends on it, unless it is the first
+    block.
     """
     text = page.read_text()
     assert "import posenc\n" in program(text) and "assert " in program(text)

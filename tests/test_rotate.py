@@ -210,7 +210,8 @@ def test_cancelling_pairs_are_correct(isa, dtype, interleaved):
 def halfway(dtype, position, inverse, ratio=None):
     """Return the 60 pairs, of many random ones, whose first result at the frequency 1 is closest to a half-way point.
 
-    If given, `ratio` is the first result divided by the second one; the smaller it is, the larger the relative error.
+    If given, `ratio` is the first result divided by the second one; the smaller it is, the larger the
+    relative error.
     """
     precision = FORMATS[dtype][0]
     real = arithmetic(200)

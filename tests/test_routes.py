@@ -26,7 +26,8 @@ def framed(rows, row_bytes, stride, past, element):
 # ---- output modes --------------------------------------------------------------------------------------------------------
 
 
-# d_model, start of the first row in a cache line in bytes (None: one element before its end), elements between two rows
+# d_model, start of the first row in a cache line in bytes (None: one element before its end), elements
+# between two rows
 @pytest.mark.parametrize("d_model, past, gap", [
     (32, 0, 0), (32, None, 0), (48, 16, 0), (100, 0, 0), (100, None, 2), (512, 0, 64), (512, 16, 0), (1100, 0, 0),
     (1100, 16, 2),

@@ -1,7 +1,7 @@
 """Tables printed by the notebooks that preceded this library.
 
-The notebooks use float32 arithmetic, but its errors do not change the printed digits: each correctly rounded value is within
-half a unit of the last printed digit.
+The notebooks use float32 arithmetic, but its errors do not change the printed digits: each correctly rounded
+value is within half a unit of the last printed digit.
 """
 
 from decimal import Decimal

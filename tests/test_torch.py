@@ -323,7 +323,8 @@ def test_errors_of_posenc_name_the_functions_for_tensors_and_print_no_values(cal
         posenc.encode(3, 4, device="cpu")
 
 
-# A call, its error, and a fragment of the message.  test_mistakes.py tries every argument with values that are not tensors.
+# A call, its error, and a fragment of the message.  test_mistakes.py tries every argument with values that
+# are not tensors.
 MISTAKES = """
 posenc.torch.add_to(torch.ones(()))                              ValueError  (..., n, d_model)
 posenc.torch.add_to(torch.ones(1, 4).expand(3, 4))               ValueError  overlap

@@ -1,6 +1,7 @@
 """User code that tests/test_types.py checks with mypy: the inferred types, and the errors that mypy must find.
 
-This file never runs.  Each ``type: ignore`` marks an expected error; warn_unused_ignores makes mypy report a missing error.
+This file never runs.  Each ``type: ignore`` marks an expected error; warn_unused_ignores makes mypy report a
+missing error.
 """
 
 from collections.abc import Iterator

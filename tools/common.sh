@@ -15,7 +15,8 @@ finish() {
 }
 trap finish EXIT
 
-# work_folder VARIABLE: create the folder in VARIABLE, or a temporary one if VARIABLE is unset; export its absolute path
+# work_folder VARIABLE: create the folder in VARIABLE, or a temporary one if VARIABLE is unset; export its
+# absolute path
 work_folder() {
     local -n folder=$1
     if [[ -z ${folder:-} ]]; then
@@ -34,7 +35,8 @@ run_all() {
     exit $failed
 }
 
-# copy_source FOLDER: copy the files that a build and the tests need to FOLDER, without build products, and cd to FOLDER
+# copy_source FOLDER: copy the files that a build and the tests need to FOLDER, without build products, and cd
+# to FOLDER
 copy_source() {
     rm -rf "$1"
     mkdir -p "$1"

@@ -2,14 +2,17 @@
 # Check that other processors and other compilers give the same bits:
 #     tools/cross.sh aarch64 | s390x | i686 | clang | no-openmp | portable | all
 #
-# aarch64 has NEON and fused operations, s390x is big-endian, and i686 has 32-bit sizes and an x87 unit that must not be used.
-# The package is cross-compiled; tests run with qemu-user and Debian's Python and need no docker, binfmt or root.
+# aarch64 has NEON and fused operations, s390x is big-endian, and i686 has 32-bit sizes and an x87 unit that
+# must not be used. The package is cross-compiled; tests run with qemu-user and Debian's Python and need no
+# docker, binfmt or root.
 #
-# portable only compiles every C file of the kernels for Windows, macOS, musl and riscv64, with warnings as errors, with the
-# compiler and the headers in the package ziglang; the last pass compiles the code that MSVC sees.  It takes a minute.
+# portable only compiles every C file of the kernels for Windows, macOS, musl and riscv64, with warnings as
+# errors, with the compiler and the headers in the package ziglang; the last pass compiles the code that MSVC
+# sees.  It takes a minute.
 #
-# All targets require Python with pip.  The targets for processors also require mmdebstrap, debian-archive-keyring, qemu-user,
-# gcc-TARGET-linux-gnu and libc6-dev-ARCHITECTURE-cross; clang requires clang and libomp-dev.
+# All targets require Python with pip.  The targets for processors also require mmdebstrap,
+# debian-archive-keyring, qemu-user, gcc-TARGET-linux-gnu and libc6-dev-ARCHITECTURE-cross; clang requires
+# clang and libomp-dev.
 #
 # CROSS_DIR     folder for all files, reused by later runs (default: a temporary one, removed at the end)
 # CROSS_SUITE   release of Debian that provides Python (default: trixie)
@@ -59,8 +62,9 @@ build_foreign() {
             --include=python3-gmpy2,python3-mpmath,python3-tqdm,libgomp1 \
             "${CROSS_SUITE:-trixie}" "$root" ${CROSS_MIRROR:+"$CROSS_MIRROR"}
     fi
-    # The headers of the target's Python must precede those of the Python that runs the build, because pyconfig.h defines the
-    # sizes of types.  The C library's headers are in the same folder and must be hidden: the cross-compiler has its own headers
+    # The headers of the target's Python must precede those of the Python that runs the build, because
+    # pyconfig.h defines the sizes of types.  The C library's headers are in the same folder and must be
+    # hidden: the cross-compiler has its own headers
     local headers=("$root"/usr/include/python3.*)
     local version=${headers[0]##*/}
     mkdir -p "$work/include/$triple"
@@ -74,8 +78,8 @@ build_foreign() {
     printf 'import numpy\n\nbfloat16 = numpy.uint16\n' > "$work/stub/ml_dtypes.py"
     # without binfmt, tests can start another Python only with the script that started the current one
     printf 'import sys\n\nsys.executable = "%s"\n' "$work/python" > "$work/stub/sitecustomize.py"
-    # LD_LIBRARY_PATH replaces the links to libblas and liblapack, which unpacked packages lack.  Tests compile C code with CC;
-    # qemu can start this compiler, although it is a native program
+    # LD_LIBRARY_PATH replaces the links to libblas and liblapack, which unpacked packages lack.  Tests
+    # compile C code with CC; qemu can start this compiler, although it is a native program
     local libraries=$root/usr/lib/$triple
     cat > "$work/python" <<END
 #!/usr/bin/env bash

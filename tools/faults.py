@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Make the changes of faults.txt one by one in a copy of the tree: a test or a proof must fail.
 
-The test files or the proof that a line names run first; if they pass, the whole default suite of tests runs.  The exit code is
-1 if a fault is missed.  Faults in posenc.torch need PyTorch, and proofs need Gappa and Sollya.
+The test files or the proof that a line names run first; if they pass, the whole default suite of tests runs.
+The exit code is 1 if a fault is missed.  Faults in posenc.torch need PyTorch, and proofs need Gappa and
+Sollya.
 """
 
 import argparse
@@ -125,7 +126,8 @@ def work(faults, named_only):
 
 
 def environment(copy):
-    # tests must import the copy, without stale bytecode: a restored file may have the size and the time of the changed file
+    # tests must import the copy, without stale bytecode: a restored file may have the size and the time of
+    # the changed file
     return os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 

@@ -2,8 +2,9 @@
 # Check style, types, compiler warnings and spelling of all tracked files:
 #     tools/lint.sh
 #
-# Requires an environment with the extra `test` and the group `lint` of pyproject.toml: .venv, or the active environment.
-# pyproject.toml and .clang-format configure the tools.  All tools run; the exit code is 1 if any tool fails.
+# Requires an environment with the extra `test` and the group `lint` of pyproject.toml: .venv, or the active
+# environment. pyproject.toml and .clang-format configure the tools.  All tools run; the exit code is 1 if any
+# tool fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 PATH=$PWD/.venv/bin:$PATH

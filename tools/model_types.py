@@ -1,9 +1,10 @@
 #!/usr/bin/env python
 """Measure the rotation of every model type of the installed transformers: tools/model_types.py [TYPE ...]
 
-Each type is built with its default configuration, but with two layers and without memory for weights.  Its rotary module is
-called with positions, and the functions that apply the tables are called with random queries.  The result is written to
-src/posenc/_rotary/model_types.json, with a line for each type; if types are given, their lines are printed instead.
+Each type is built with its default configuration, but with two layers and without memory for weights.  Its
+rotary module is called with positions, and the functions that apply the tables are called with random
+queries.  The result is written to src/posenc/_rotary/model_types.json, with a line for each type; if types
+are given, their lines are printed instead.
 """
 
 import contextlib
@@ -246,7 +247,8 @@ def layouts_of(x, result, values):
             for name, turns in ((layout, values), ("negative", values.conj())):
                 expected, turned = x.copy(), (x[..., first] + 1j * x[..., second]) * turns
                 expected[..., first], expected[..., second] = turned.real, turned.imag
-                # a model may move interleaved columns of queries and keys to halves, which does not change their products
+                # a model may move interleaved columns of queries and keys to halves, which does not change
+                # their products
                 moved = expected[..., [*range(0, width, 2), *range(1, width, 2)]]
                 if np.allclose(expected, result, atol=1e-5) or width == dim and np.allclose(moved, result, atol=1e-5):
                     yield name

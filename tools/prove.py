@@ -7,10 +7,11 @@
     tools/prove.py --check [WORD ...]         only reads the sources; needs neither program
     tools/prove.py --show SCRIPT [NAME=VALUE ...]     prints what Gappa or Sollya reads
 
-Each proof is also run with a false conclusion.  This run must fail; if it succeeds, the hypotheses contradict each other.
+Each proof is also run with a false conclusion.  This run must fail; if it succeeds, the hypotheses contradict
+each other.
 
-A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!".  PATH is relative to src/posenc/_core/c, or
-to src/posenc for Python and Cython:
+A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!".  PATH is relative to
+src/posenc/_core/c, or to src/posenc for Python and Cython:
 
     constant NAME PATH: TEXT {}     the number at {} in a source; TEXT must occur there exactly once; {_} is any number
     let NAME = EXPRESSION           a bound that is in no source; EXPRESSION may use the names above; it is rounded as in {{}}
@@ -19,12 +20,14 @@ to src/posenc for Python and Cython:
     export NAME ...                 definitions, and bounds without a row, that other scripts may use
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
     code MODE [SETTING ...]         is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..." takes the
-                                    statements of a function that assign the names, or all of them: A..B takes those from A to
-                                    B, loop:NAME the body of a loop.  "#= TEXT" is C text that is not in the sources
+                                    statements of a function that assign the names, or all of them: A..B takes
+                                    those from A to B, loop:NAME the body of a loop.  "#= TEXT" is C text that
+                                    is not in the sources
     again MODE [SETTING ...]        translates the last code once more
     repeat NAME=30..1 TEXT          is replaced by one TEXT for each value
 
-MODE selects how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting is
+MODE selects how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting
+is
 
     NAME=TEXT           the value of a C variable: a number, a name in Gappa's language, ZERO, or the name of a C array
     NAME:=TEXT          the same; assignments to the variable are ignored

@@ -53,8 +53,8 @@ add_bug() {
     FROM=$2 TO=$3 perl -pi -e 's/\Q$ENV{FROM}\E/$ENV{TO}/' "$1"
 }
 
-# report PATTERN COMMAND...: run a command, which must succeed and print no report that matches PATTERN; with --self-test, the
-# command must fail and print a report
+# report PATTERN COMMAND...: run a command, which must succeed and print no report that matches PATTERN; with
+# --self-test, the command must fail and print a report
 report() {
     local pattern=$1 status=0
     shift
@@ -109,7 +109,8 @@ case $target in
         # shellcheck disable=SC2086
         $compiler $flags -O1 -std=gnu11 -Wall -Wextra -Werror -Isrc/posenc/_core/c tests/race.c "${objects[@]}" \
             -lpthread -lm -o "$work/race"
-        # setarch -R: the runtime of clang 14 does not support the address randomisation of newer Linux kernels
+        # setarch -R: the runtime of clang 14 does not support the address randomisation of newer Linux
+        # kernels
         report "WARNING: ThreadSanitizer|FATAL: ThreadSanitizer" env \
             TSAN_OPTIONS=ignore_noninstrumented_modules=1:exitcode=66 setarch -R "$work/race"
         ;;

@@ -9,7 +9,8 @@
 # torch     Run tests from the sdist with the wheel in DIST, in a process that also loads PyTorch and its OpenMP runtime: once
 #           with posenc imported before PyTorch, and once after.
 #
-# The workflow puts the wheels into DIST; elsewhere, `cibuildwheel --output-dir DIST DIST/posenc-VERSION.tar.gz` builds them.
+# The workflow puts the wheels into DIST; elsewhere, `cibuildwheel --output-dir DIST
+# DIST/posenc-VERSION.tar.gz` builds them.
 #
 # Requires git and a Python with pip and venv.  The tools come from the group `release` of pyproject.toml.
 #
@@ -33,7 +34,8 @@ work=$WHEELS_DIR dist=$WHEELS_DIR/dist
 mkdir -p "$dist"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
-# environment FOLDER OPTION...: create a virtual environment with `pip install OPTION...`, unless FOLDER already has one
+# environment FOLDER OPTION...: create a virtual environment with `pip install OPTION...`, unless FOLDER
+# already has one
 environment() {
     [[ ! -e $1/ready ]] || return 0
     "${PYTHON:-python3}" -m venv --clear "$1"
@@ -56,7 +58,8 @@ sdist() {
     rm -rf "$source" "$dist"
     mkdir -p "$source" "$dist"
     cd "$repository"
-    # build from a copy of the tracked files, so that the repository stays unchanged and untracked files are excluded
+    # build from a copy of the tracked files, so that the repository stays unchanged and untracked files are
+    # excluded
     git ls-files -z | xargs -0 cp --parents -t "$source"
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
     export SOURCE_DATE_EPOCH

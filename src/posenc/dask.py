@@ -1,7 +1,8 @@
 """Tables as lazy Dask arrays.
 
-Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention,
-because `posenc.encode` caches the Encoding of these keywords.  A pickled Encoding would be rebuilt in every task.
+Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a
+convention, because `posenc.encode` caches the Encoding of these keywords.  A pickled Encoding would be
+rebuilt in every task.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ def table(
     Parameters
     ----------
     positions : int, range, array_like or dask.array.Array
-        Positions of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is computed immediately.
+        Positions of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is
+        computed immediately.
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunks : int, tuple, str, optional
-        Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array; for
-        other positions it uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
+        Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array;
+        for other positions it uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         Data type of the values; bfloat16 needs ``ml_dtypes``.
     **convention
@@ -56,7 +58,8 @@ def table(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value; values of a Dask array are checked when they are computed.
+        If an argument has an invalid type or value; values of a Dask array are checked when they are
+        computed.
 
     See Also
     --------

@@ -1,8 +1,8 @@
 """Pictures of encodings with matplotlib: ``pip install matplotlib``, then ``import posenc.plot``.
 
-The title of a plot is its encoding.  Without `ax`, a function draws on a new figure that is not registered with pyplot, so you
-need not close it.  To show the figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save
-it, call ``ax.figure.savefig("pe.png")``.
+The title of a plot is its encoding.  Without `ax`, a function draws on a new figure that is not registered
+with pyplot, so you need not close it.  To show the figure in a notebook, run ``%matplotlib inline`` once and
+end a cell with ``ax.figure``; to save it, call ``ax.figure.savefig("pe.png")``.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or if the table or the picture does not have 1 to 2**24 values.
+        If an argument has an invalid type or value, or if the table or the picture does not have 1 to 2**24
+        values.
 
     See Also
     --------

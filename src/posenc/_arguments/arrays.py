@@ -88,7 +88,8 @@ def widened(array: NDArray[Any]) -> NDArray[Any]:
 
 def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     """Return ``np.asarray(value)``; raise an error for nulls, integers that NumPy would round and, by default, times."""
-    # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
+    # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has
+    # dropped its privileges.
     if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an array or a list of numbers, without a mask")
     if hasattr(value, "to_pylist") and not hasattr(value, "__array__"):         # nanoarrow

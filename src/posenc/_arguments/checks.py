@@ -214,7 +214,8 @@ def range_of(positions: object, offset: float = 0.0, name: str = "positions", ex
 def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -> range | NDArray[Any]:
     """Return positions as a range, or as a contiguous array of int64 or float64; check that they are in the domain.
 
-    Positions of 16 bits that may have been rounded are refused.  The conversion may call methods of the argument.
+    Positions of 16 bits that may have been rounded are refused.  The conversion may call methods of the
+    argument.
     """
     if isinstance(positions, range) or not isinstance(positions, np.ndarray) and is_index(positions):
         return range_of(positions, offset, name)

@@ -128,8 +128,8 @@ class Specification:
         Parameters
         ----------
         **changes
-            Parameters of the class, with new values.  A change also removes the keywords that it excludes; for example,
-            ``frequencies`` removes ``base``.
+            Parameters of the class, with new values.  A change also removes the keywords that it excludes;
+            for example, ``frequencies`` removes ``base``.
 
         Returns
         -------
@@ -165,8 +165,9 @@ class Specification:
         Returns
         -------
         dict
-            A dict with the keys ``version`` (the version of posenc), ``d_model`` or ``head_dim``, and ``convention`` or
-            ``rotary`` (a dict of all keywords).  A specification in a file also has ``positions`` and ``dtype``.
+            A dict with the keys ``version`` (the version of posenc), ``d_model`` or ``head_dim``, and
+            ``convention`` or ``rotary`` (a dict of all keywords).  A specification in a file also has
+            ``positions`` and ``dtype``.
 
         See Also
         --------
@@ -189,8 +190,8 @@ class Specification:
         Parameters
         ----------
         document : mapping
-            The result of `to_dict`, or the specification in a file that posenc wrote.  ``positions`` and ``dtype`` are
-            ignored.  Missing keywords have their default values.
+            The result of `to_dict`, or the specification in a file that posenc wrote.  ``positions`` and
+            ``dtype`` are ignored.  Missing keywords have their default values.
 
         Returns
         -------

@@ -53,8 +53,8 @@ def fill_grid(
 ) -> None:
     """Write all columns of a table of shape (*sizes, columns), where ``positions[k]`` has the ``sizes[k]`` positions on axis k.
 
-    The rows of each axis are encoded once, with 0 in the columns of other axes.  A cell is the bitwise OR of a row of each
-    axis, because this is faster than a broadcast of some columns.
+    The rows of each axis are encoded once, with 0 in the columns of other axes.  A cell is the bitwise OR of
+    a row of each axis, because this is faster than a broadcast of some columns.
     """
     if math.prod(table.shape[:-1]) in map(len, positions):      # the rows of this axis would take as much memory as the table
         fill(table, columns, zeros, np.meshgrid(*positions, indexing="ij", copy=False), dtype, threads)
@@ -126,7 +126,8 @@ def _runs(columns: Sequence[int], begin: int, stride: int) -> list[tuple[slice, 
 def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], threads: int | None) -> NDArray[Any]:
     """Write positions of int64 or float64, each rounded once, to the single column of `out`."""
     if positions.dtype.kind == "i" and dtype != "float64":
-        # float64 may not hold integers of 2**53 or more; one bit in place of the last 11 leaves them on the same side of a tie
+        # float64 may not hold integers of 2**53 or more; one bit in place of the last 11 leaves them on the
+        # same side of a tie
         substitutes = positions >> 11 << 11 | (positions & 2047 != 0).astype(np.int64) << 10
         positions = np.where(abs(positions) < 2**53, positions, substitutes)
     with np.errstate(all="ignore"):             # overflow, signalling NaNs

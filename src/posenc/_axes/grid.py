@@ -43,33 +43,38 @@ def grid(
     Parameters
     ----------
     shape : int or sequence
-        The size of each axis, or its coordinates as a range or a one-dimensional array of integers or real numbers.
+        The size of each axis, or its coordinates as a range or a one-dimensional array of integers or real
+        numbers.
     d_model : int, Encoding or sequence of Encoding
-        The number of columns; or an Encoding for all axes, or a sequence with an Encoding for each axis.  With encodings, no
-        keyword of a convention is allowed, and the table has as many columns as the encodings of all axes together.
+        The number of columns; or an Encoding for all axes, or a sequence with an Encoding for each axis.
+        With encodings, no keyword of a convention is allowed, and the table has as many columns as the
+        encodings of all axes together.
     start : float or sequence of float, optional
         The index of the first cell, for each axis or for all axes.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
-        The coordinate of cell k, if `shape` has the size n of the axis.  ``"index"``: m.  ``"normalized"``: m / (last + 1e-6),
-        where last is the index of the last cell (DETR's ``normalize``).  ``"centered"``: (2 m + 1) / n - 1, the centres of
-        n cells between -1 and 1.  (low, high): low + m * (high - low) / (n - 1).  An integral index is encoded exactly; any
-        other coordinate is first rounded to float64.
+        The coordinate of cell k, if `shape` has the size n of the axis.  ``"index"``: m.  ``"normalized"``: m
+        / (last + 1e-6), where last is the index of the last cell (DETR's ``normalize``).  ``"centered"``: (2
+        m + 1) / n - 1, the centres of n cells between -1 and 1.  (low, high): low + m * (high - low) / (n -
+        1).  An integral index is encoded exactly; any other coordinate is first rounded to float64.
     axes : sequence of int, optional
         The order of the axes in the columns; by default the order in `shape`.
     widths : sequence of int, optional
         An even number of columns for each axis, in the order of `shape`; by default all are equal.
     group : {"axis", "function", "frequency"}, optional
-        The index that varies slowest over the columns: the axis, the function (sine or cosine) or the frequency.
+        The index that varies slowest over the columns: the axis, the function (sine or cosine) or the
+        frequency.
     layout : {"interleaved", "halves"}, optional
-        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, whether the axes alternate
-        or form blocks.  The default is ``"interleaved"``, or the layout of the encoding.
+        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, whether
+        the axes alternate or form blocks.  The default is ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
-        Determines the result if d_model, without the columns of `include_input`, is not a multiple of twice the number of axes.
-        ``"error"`` raises a ValueError.  ``"zero"`` rounds the widths down and fills the remaining columns with zeros.
-        ``"truncate"`` rounds the widths up and drops the last columns.  The sum of `widths`, if given, must be d_model without
-        the columns of `include_input`; it may be less with ``"zero"``, and greater with ``"truncate"``.
+        Determines the result if d_model, without the columns of `include_input`, is not a multiple of twice
+        the number of axes. ``"error"`` raises a ValueError.  ``"zero"`` rounds the widths down and fills the
+        remaining columns with zeros. ``"truncate"`` rounds the widths up and drops the last columns.  The sum
+        of `widths`, if given, must be d_model without the columns of `include_input`; it may be less with
+        ``"zero"``, and greater with ``"truncate"``.
     include_input : {"first", "last"}, optional
-        Whether the coordinates are added as the first or last columns, one for each axis; d_model includes these columns.
+        Whether the coordinates are added as the first or last columns, one for each axis; d_model includes
+        these columns.
     extra_tokens : int, optional
         The number of rows of zeros before the first cell.  If it is not 0, the cells form a single dimension.
     channel_first : bool, optional
@@ -81,12 +86,14 @@ def grid(
     threads : int, optional
         As in `encode`.
     **convention
-        See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each axis.
+        See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each
+        axis.
 
     Returns
     -------
     ndarray, shape ``shape + (d_model,)``
-        With `extra_tokens`, the shape is ``(extra_tokens + prod(shape), d_model)``.  With `channel_first`, d_model comes first.
+        With `extra_tokens`, the shape is ``(extra_tokens + prod(shape), d_model)``.  With `channel_first`,
+        d_model comes first.
 
     Raises
     ------
@@ -151,8 +158,8 @@ def points(
     Parameters
     ----------
     coordinates : array_like, shape (..., axes)
-        The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers in an array of
-        integers are encoded exactly, without rounding to float64.
+        The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers in
+        an array of integers are encoded exactly, without rounding to float64.
     d_model : int, Encoding or sequence of Encoding
         The number of columns; or encodings, as in `grid`.
     axes, widths, group, layout, odd, include_input : optional
@@ -164,7 +171,8 @@ def points(
     threads : int, optional
         As in `encode`.
     **convention
-        See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each axis.
+        See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each
+        axis.
 
     Returns
     -------
@@ -222,7 +230,8 @@ def lay_out(
 ) -> tuple[int, list[float], list[AxisColumns], slice]:
     """Check the options of `grid` or `points`.
 
-    Return d_model, the position_offset of each axis, the columns of all axes, and the slice of all other columns.
+    Return d_model, the position_offset of each axis, the columns of all axes, and the slice of all other
+    columns.
     """
     checks.keywords(convention, KEYWORDS)
     checks.choice("group", group, get_args(Group))

@@ -58,7 +58,8 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 def measure(pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -> dict[str, Any]:
     """Return the case, and the median seconds that posenc (`add_to` for a batch, else `encode`) and memset take.
 
-    ``paused`` is the median time of posenc after a pause, during which threads stop spinning and processors become idle.
+    ``paused`` is the median time of posenc after a pause, during which threads stop spinning and processors
+    become idle.
     """
     call, fresh, encoding = "add_to" if len(shape) > 2 else "encode", memory == "fresh", posenc.Encoding(shape[-1])
     threads, out = 1 if math.prod(shape) < SMALL else most_threads, np.ones(shape, np.float32)

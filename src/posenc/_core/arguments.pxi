@@ -1,5 +1,5 @@
-# Reads and checks the arguments of a call, before anything is written: threads, dtypes, arrays with rows, and positions.
-# The module `checks` converts the less common kinds and words the errors.
+# Reads and checks the arguments of a call, before anything is written: threads, dtypes, arrays with rows, and
+# positions. The module `checks` converts the less common kinds and words the errors.
 
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
@@ -114,7 +114,8 @@ def output_array(out, tuple shape, str dtype_name, str name):
 cdef int hold_rows(Py_buffer *view, object array, DType element, str name, bint written=True) except -1:
     """Hold the buffer of an array that has a dtype, and rows with contiguous and aligned elements.
 
-    If `written`, it must be writeable and its rows must not overlap.  The caller releases the buffer, also after an error.
+    If `written`, it must be writeable and its rows must not overlap.  The caller releases the buffer, also
+    after an error.
     """
     cdef ptrdiff_t itemsize = size_of(element.code)
     cdef uintptr_t addresses

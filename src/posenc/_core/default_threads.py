@@ -13,7 +13,8 @@ from pathlib import Path
 def allowed(openmp: int) -> int:
     """Return the default number of threads of a large call, at least 1.
 
-    `openmp` is the number of threads that OpenMP would use now, which OMP_NUM_THREADS or threadpoolctl may have set.
+    `openmp` is the number of threads that OpenMP would use now, which OMP_NUM_THREADS or threadpoolctl may
+    have set.
     """
     processors = _usable()
     return max(1, min(requested() or min(openmp, _torch() or openmp), processors, quota() or processors))

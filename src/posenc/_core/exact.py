@@ -1,6 +1,7 @@
 """Evaluate, with Python integers, the values whose rounding c/table/decide_rounding.h leaves undecided.
 
-The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop ends.
+The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop
+ends.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ FORMAT_OF_CODE = {row.code: row for row in DTYPES.values()}
 # 12 * phase: the sine, where it is rational (Niven's theorem)
 RATIONAL_SINES = {0: 0.0, 1: 0.5, 3: 1.0, 5: 0.5, 6: 0.0, 7: -0.5, 9: -1.0, 11: -0.5}
 
-# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and `fraction_bits`
+# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and
+# `fraction_bits`
 Turns: TypeAlias = Callable[..., tuple[list[int], int]]
 
 
@@ -45,9 +47,9 @@ class ExactColumns:
     ) -> float:
         """Return the value at ``position * 2**exponent``, rounded to dtype.
 
-        The position includes the offset.  The angle must not be 0.
-        With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)``; the columns must be the cosine
-        and the sine of one frequency.
+        The position includes the offset.  The angle must not be 0. With `factors`, return ``factors[0] *
+        value(column) + factors[1] * value(column + 1)``; the columns must be the cosine and the sine of one
+        frequency.
         """
         if self._exact:         # without factors
             twelfths = 12 * position * Fraction(2) ** exponent * self._exact[self._frequency[column]]
@@ -70,7 +72,8 @@ class ExactColumns:
         Returns
         -------
         value, slack, width : int
-            The exact result differs from `value` by less than `slack`.  `value` and `slack` are in units of 2**-width.
+            The exact result differs from `value` by less than `slack`.  `value` and `slack` are in units of
+            2**-width.
         """
         turns, point = self._turns(bits)
         point -= exponent
@@ -95,7 +98,8 @@ def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tu
     Returns
     -------
     value, slack, width : int
-        The exact result differs from `value` by less than `slack`.  `value` and `slack` are in units of 2**-width.
+        The exact result differs from `value` by less than `slack`.  `value` and `slack` are in units of
+        2**-width.
     """
     width = bits + point - turn.bit_length()
     pi_bits = bits + 8                                                  # makes the error of pi less than a unit of the angle

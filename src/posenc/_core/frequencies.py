@@ -1,8 +1,8 @@
 """Frequencies in turns per position, with 256 significant bits or more.
 
-The integer ``floor(w / (2 pi) * 2**fraction_bits)``, with an error below two units, represents the frequency w.  The smallest
-frequency of an encoding determines ``fraction_bits``.  The kernel computes with `SIGNIFICANT_BITS`, which docs/numerics.md
-derives; `exact.py` computes with more bits.
+The integer ``floor(w / (2 pi) * 2**fraction_bits)``, with an error below two units, represents the frequency
+w.  The smallest frequency of an encoding determines ``fraction_bits``.  The kernel computes with
+`SIGNIFICANT_BITS`, which docs/numerics.md derives; `exact.py` computes with more bits.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ def spaced_turns(
 ) -> tuple[list[int], int]:
     """Return the turns per position of the frequencies ``prod(scales) * prod(base**(-i / divisor))``, and `fraction_bits`.
 
-    Each result is an integer in units of ``2**-fraction_bits``, with at least `significant` bits and the sign of the frequency.
+    Each result is an integer in units of ``2**-fraction_bits``, with at least `significant` bits and the sign
+    of the frequency.
     """
     if count == 0 or 0 in scales:
         return [0] * count, significant
@@ -193,8 +194,8 @@ def limbs_of(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint3
 def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
     """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, rounded once to float64.
 
-    A frequency beyond the range of float64 is returned as 0 or infinity, even if its product with the `position_scale` of the
-    encoding is in the range.
+    A frequency beyond the range of float64 is returned as 0 or infinity, even if its product with the
+    `position_scale` of the encoding is in the range.
     """
     context = decimal_context(DIGITS)
     frequency, ratio = decimal_quotient(context, scale), _ratio(DIGITS, tuple(powers)) if count > 1 else decimal.Decimal(1)

@@ -2,10 +2,10 @@
 # cython: auto_pickle=False, binding=False
 """Calls of the C kernels.
 
-Each call is first prepared: its arguments are read, converted and checked, before anything is written.  Then it is executed:
-c/plan.h divides its rows into blocks, and run_call in parallel.pxi runs them in an OpenMP-parallel region, in which each thread
-takes the next block until none is left.  tables.pxi contains both steps for tables, rotation.pxi for rotations; they use the
-readers and checks in arguments.pxi.
+Each call is first prepared: its arguments are read, converted and checked, before anything is written.  Then
+it is executed: c/plan.h divides its rows into blocks, and run_call in parallel.pxi runs them in an
+OpenMP-parallel region, in which each thread takes the next block until none is left.  tables.pxi contains
+both steps for tables, rotation.pxi for rotations; they use the readers and checks in arguments.pxi.
 """
 
 # names used in every call: C variables, which are found faster than Python globals

@@ -1,6 +1,8 @@
-# Runs the blocks of a call: run_call -> run_pieces, with the parallel region -> take_blocks, the loop of each thread.
+# Runs the blocks of a call: run_call -> run_pieces, with the parallel region -> take_blocks, the loop of each
+# thread.
 #
-# A call is planned as blocks of rows (c/plan.h).  A team of threads runs them in pieces of about PIECE_SECONDS.
+# A call is planned as blocks of rows (c/plan.h).  A team of threads runs them in pieces of about
+# PIECE_SECONDS.
 
 cdef enum:
     MAX_UNDECIDED = 1 << 12            # a thread with more undecided values takes no block before they are evaluated
@@ -56,8 +58,8 @@ cdef int run_pieces(block_t block, run_t *run, int team) except -1 nogil:
         if team == 1:
             take_blocks(&piece, 0)
         else:
-            # Not prange, whose variables are lastprivate: GCC puts a barrier before such a loop.  There, the calling thread
-            # would wait for a thread that starts late.
+            # Not prange, whose variables are lastprivate: GCC puts a barrier before such a loop.  There, the
+            # calling thread would wait for a thread that starts late.
             with parallel(num_threads=team):
                 take_blocks(&piece, openmp_thread_number())
         resolve_undecided(run)
@@ -109,8 +111,8 @@ cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
 cdef int run_call(block_t block, run_t *run, str purpose) except -1:
     """Run the blocks of a call, whose first member is `run`, as run.plan says.
 
-    Threads that other calls use, and those that the system refuses, are not available.  Each thread has `run.bytes` of memory
-    and a tally.  If the memory is not available, the error states its `purpose`.
+    Threads that other calls use, and those that the system refuses, are not available.  Each thread has
+    `run.bytes` of memory and a tally.  If the memory is not available, the error states its `purpose`.
     """
     global threads_in_use
     cdef tally_t tallies[MAX_THREADS]
@@ -158,8 +160,8 @@ cdef char *on_cache_line(char *memory) noexcept nogil:
 def counters():
     """Return two counts since the last call: uncertain groups of values, and values that were evaluated exactly.
 
-    A group is a row of a tile or, in a rotation, a bunch of pairs.  Most of its values need no exact evaluation: see `tally_t`
-    in kernel.h.
+    A group is a row of a tile or, in a rotation, a bunch of pairs.  Most of its values need no exact
+    evaluation: see `tally_t` in kernel.h.
     """
     with cython.critical_section(lock):
         result = {"uncertain": counted.uncertain, "exact": counted.exact}
@@ -183,7 +185,8 @@ cdef bint is_serial() noexcept nogil:
 cdef allowed_t allowed_for(int requested, double values, ptrdiff_t per_thread) except *:
     """Return the threads that a call may use; docs/reliability.md, "Threads", states the rule.
 
-    `values` is at least the work, of which another thread needs `per_thread`.  `requested` is the argument of the call, at most MAX_THREADS, or 0 for the default.
+    `values` is at least the work, of which another thread needs `per_thread`.  `requested` is the argument of
+    the call, at most MAX_THREADS, or 0 for the default.
     """
     cdef allowed_t allowed
     allowed.most = requested

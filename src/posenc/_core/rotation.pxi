@@ -9,10 +9,10 @@ cdef class Rotation:
     Parameters
     ----------
     axes : sequence of (Columns, bytes or None)
-        The pairs of each axis of positions, at most `MAX_AXES` axes.  Columns 2 j and 2 j + 1 of each must be the cosine and
-        the sine of one frequency, without an offset or a padding position.  All axes must have the same scale.  The bytes are
-        an intp array; element j is the index of the pair with this frequency.  None, allowed only for a single axis, means
-        that this index is j.
+        The pairs of each axis of positions, at most `MAX_AXES` axes.  Columns 2 j and 2 j + 1 of each must be
+        the cosine and the sine of one frequency, without an offset or a padding position.  All axes must have
+        the same scale.  The bytes are an intp array; element j is the index of the pair with this frequency.
+        None, allowed only for a single axis, means that this index is j.
     head_dim : int
         Number of columns of an array.
     pairs : int
@@ -41,7 +41,8 @@ cdef class Factors:
     Attributes
     ----------
     positions : ndarray of int64 or float64
-        The positions, which must not be changed.  With several axes of positions, the first dimension selects the axis.
+        The positions, which must not be changed.  With several axes of positions, the first dimension selects
+        the axis.
     inverse : bool
     nbytes : int
         Bytes of the positions, of their indices and of the factors.

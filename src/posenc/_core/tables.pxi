@@ -1,4 +1,5 @@
-# encode and add_to: the columns of an encoding, its offset tables, and the preparation and execution of a call.
+# encode and add_to: the columns of an encoding, its offset tables, and the preparation and execution of a
+# call.
 
 cdef enum:
     ROWS_FOR_LEVEL = 64                 # rows evaluated directly in the time that a level takes
@@ -21,21 +22,21 @@ cdef class Columns:
     ----------
     d_model : int
     turns : bytes
-        uint32, shape (limbs, ``pitched(d_model)``), highest limb first: the frequencies of all columns in turns per position,
-        then those of the first columns again.
+        uint32, shape (limbs, ``pitched(d_model)``), highest limb first: the frequencies of all columns in
+        turns per position, then those of the first columns again.
     integer_limbs, fraction_limbs : int
         Limbs of `turns` before and after the point.
     sign, quarter : bytes
-        uint64, one for each of these columns: `sign` is the sign bit of the frequency; `quarter` is all ones for a cosine,
-        0 for a sine.
+        uint64, one for each of these columns: `sign` is the sign bit of the frequency; `quarter` is all ones
+        for a cosine, 0 for a sine.
     order : {0, 1, 2}
         1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin, else 0.
     scale, position_offset : float
     padding_idx : int or None
         The position, before the offset, whose row is all zeros, or NaN if `padding_is_nan`.
     phase_bits : int or None
-        If given, a product of an integer and a frequency in turns is a multiple of a quarter turn, or at least 2**-phase_bits
-        turns away from one.
+        If given, a product of an integer and a frequency in turns is a multiple of a quarter turn, or at
+        least 2**-phase_bits turns away from one.
     value : callable
         An `exact.ExactColumns`, which evaluates the values that the kernels leave undecided.
     """
@@ -124,11 +125,11 @@ cdef struct tables_run_t:
 cdef list arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
     """Choose how the rows of a job are computed; return the tables, which the caller must keep alive.
 
-    Evenly spaced rows have an offset table.  In other arrays, integers have a span (its table is not computed here), and an
-    offset table if there are runs; the remaining rows have digit tables.  Without a table, rows are evaluated directly.  If an
-    offset table is not kept, `least_rows` is the fewest rows for which it is built.  No lock is held while a table is built,
-    because a child process that is forked at this time would inherit the lock in its locked state.  Two threads may therefore
-    build the same table.
+    Evenly spaced rows have an offset table.  In other arrays, integers have a span (its table is not computed
+    here), and an offset table if there are runs; the remaining rows have digit tables.  Without a table, rows
+    are evaluated directly.  If an offset table is not kept, `least_rows` is the fewest rows for which it is
+    built.  No lock is held while a table is built, because a child process that is forked at this time would
+    inherit the lock in its locked state.  Two threads may therefore build the same table.
     """
     cdef uint64_t step
     cdef ptrdiff_t with_digits[LEVELS]

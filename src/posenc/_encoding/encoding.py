@@ -1,6 +1,7 @@
 """Encoding, the specification of a table; a cache of encodings; and encode, add_to and stream.
 
-The functions encode, add_to and stream call the methods of the same names on an `Encoding`, from the cache if possible.
+The functions encode, add_to and stream call the methods of the same names on an `Encoding`, from the cache if
+possible.
 """
 
 from __future__ import annotations
@@ -42,46 +43,51 @@ def _offset(name: str, value: Any) -> float:
 class Encoding(Specification):
     """The specification of a table of sinusoidal positional encodings.
 
-    By default, column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``.
-    Each value is correctly rounded to the output dtype.  An `Encoding` is immutable, hashable and picklable.
+    By default, column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i
+    / d_model)``. Each value is correctly rounded to the output dtype.  An `Encoding` is immutable, hashable
+    and picklable.
 
     Parameters
     ----------
     d_model : int, optional
-        Number of columns, from 0 to 2**24.  It may be left out with ``frequencies`` or ``periods``, which determine it.
+        Number of columns, from 0 to 2**24.  It may be left out with ``frequencies`` or ``periods``, which
+        determine it.
     base : float, optional
-        A positive number.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position; see ``spacing`` for D.
+        A positive number.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position; see
+        ``spacing`` for D.
     frequency_scale, position_offset, position_scale : float, optional
-        The angle of frequency i, in radians, is ``(position + position_offset) * position_scale * frequency``, where the
-        arguments are float64 and the arithmetic is exact.
+        The angle of frequency i, in radians, is ``(position + position_offset) * position_scale *
+        frequency``, where the arguments are float64 and the arithmetic is exact.
     padding_idx : int, optional
-        The position, without ``position_offset``, whose row is all zeros, as in fairseq.  `add_to` leaves these rows of x
-        as they are, unless x_scale differs from 1.
+        The position, without ``position_offset``, whose row is all zeros, as in fairseq.  `add_to` leaves
+        these rows of x as they are, unless x_scale differs from 1.
     scale : float, optional
-        The factor by which the values are multiplied.  Only the product is rounded.  ``x_scale`` of `add_to` multiplies the
-        embeddings instead.
+        The factor by which the values are multiplied.  Only the product is rounded.  ``x_scale`` of `add_to`
+        multiplies the embeddings instead.
     odd : {"truncate", "zero", "error"}, optional
-        For an odd d_model, ``"truncate"`` drops the second column of the last pair, ``"zero"`` makes the last column zero,
-        and ``"error"`` raises a ValueError.
+        For an odd d_model, ``"truncate"`` drops the second column of the last pair, ``"zero"`` makes the last
+        column zero, and ``"error"`` raises a ValueError.
     spacing : {"paper", "endpoint"}, optional
-        ``"paper"``: D = d_model / 2, rounded down with ``odd="zero"``.  ``"endpoint"``: the last frequency is exactly
-        ``frequency_scale / base``.
+        ``"paper"``: D = d_model / 2, rounded down with ``odd="zero"``.  ``"endpoint"``: the last frequency is
+        exactly ``frequency_scale / base``.
     shift : float, optional
-        A number other than D, which is subtracted from D; a number above D gives growing frequencies.  Excludes
-        ``spacing="endpoint"``.
+        A number other than D, which is subtracted from D; a number above D gives growing frequencies.
+        Excludes ``spacing="endpoint"``.
     exponents : {"pair", "column"}, optional
         ``"pair"``: two columns share a frequency.  ``"column"``: column j of the interleaved order has the exponent
         -j / (2 D), or -j / (d_model - 1) with ``spacing="endpoint"``.
     frequencies : array_like of float64, optional
-        The frequencies in radians per position, of any sign, one for each pair of columns (for each column with
-        ``exponents="column"``).  Excludes base, spacing, shift and frequency_scale.
+        The frequencies in radians per position, of any sign, one for each pair of columns (for each column
+        with ``exponents="column"``).  Excludes base, spacing, shift and frequency_scale.
     periods : array_like or sequence of timedeltas, optional
-        The periods, one for each pair of columns, in place of ``frequencies``; frequency i is exactly ``1 / period`` turns.
-        Numbers are in the unit of the positions; an integer is exact.  Durations are ``numpy.timedelta64``, other timedeltas or
-        texts such as ``"90m"``, with one of NumPy's units W, D, h, m, s, ms, us, ns, ps, fs and as.  The positions are then
-        datetimes or durations of any unit: dtype datetime64 or timedelta64, or a column of pandas, polars or Arrow.
+        The periods, one for each pair of columns, in place of ``frequencies``; frequency i is exactly ``1 /
+        period`` turns. Numbers are in the unit of the positions; an integer is exact.  Durations are
+        ``numpy.timedelta64``, other timedeltas or texts such as ``"90m"``, with one of NumPy's units W, D, h,
+        m, s, ms, us, ns, ps, fs and as.  The positions are then datetimes or durations of any unit: dtype
+        datetime64 or timedelta64, or a column of pandas, polars or Arrow.
     layout : {"interleaved", "halves"}, optional
-        ``"interleaved"``: sines and cosines alternate.  ``"halves"``: all sines precede all cosines, or follow them.
+        ``"interleaved"``: sines and cosines alternate.  ``"halves"``: all sines precede all cosines, or
+        follow them.
     order : {"sin", "cos"}, optional
         The first function of each pair.
 
@@ -89,7 +95,8 @@ class Encoding(Specification):
     ----------
     d_model : int
         Number of columns.
-    base, frequency_scale, position_offset, position_scale, scale, padding_idx, odd, spacing, shift, exponents, layout, order
+    base, frequency_scale, position_offset, position_scale, scale, padding_idx, odd, spacing, shift,
+    exponents, layout, order
         The values of the other keywords; real numbers are Python floats.
     periods : tuple or None
         Numbers, or durations as texts.
@@ -99,8 +106,8 @@ class Encoding(Specification):
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or value, if two arguments exclude each other, or if a frequency other than 0 is outside
-        2**-3400 to 2**2200 turns per position.
+        If an argument has a wrong type or value, if two arguments exclude each other, or if a frequency other
+        than 0 is outside 2**-3400 to 2**2200 turns per position.
 
     See Also
     --------
@@ -261,7 +268,8 @@ _cached_wide = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     """Return d_model if it is an Encoding, else the Encoding with d_model columns and these keywords.
 
-    The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
+    The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all
+    keywords are CACHEABLE.
     """
     if isinstance(d_model, Encoding):
         for name in convention:
@@ -321,15 +329,16 @@ def encode(
         Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions
         of magnitude above 2048 in float16, or 256 in bfloat16, are refused, because they may be rounded integers.
     d_model : int or Encoding, optional
-        Number of columns, which may be left out with ``frequencies`` or ``periods``; or an encoding, which replaces d_model and
-        the keywords of a convention.
+        Number of columns, which may be left out with ``frequencies`` or ``periods``; or an encoding, which
+        replaces d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result, in any spelling that NumPy accepts; by default that of `out`, else float32.  bfloat16 needs
-        ``ml_dtypes``, or an array of uint16 as `out`, which then contains the bits.
+        The dtype of the result, in any spelling that NumPy accepts; by default that of `out`, else float32.
+        bfloat16 needs ``ml_dtypes``, or an array of uint16 as `out`, which then contains the bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
         The array to write to.  Its last dimension must be contiguous, and its rows must not overlap.
     threads : int, optional
-        The number of threads, at least 1.  The default depends on the size of the table and on the limits of the process.
+        The number of threads, at least 1.  The default depends on the size of the table and on the limits of
+        the process.
     **convention
         See `Encoding`.
 
@@ -379,15 +388,16 @@ def add_to(
     Parameters
     ----------
     x : ndarray, shape (..., n, d_model)
-        The embeddings, of dtype float32, float64, float16 or bfloat16, with a contiguous last dimension.  They are overwritten.
+        The embeddings, of dtype float32, float64, float16 or bfloat16, with a contiguous last dimension.
+        They are overwritten.
     positions : None, int, range or array_like, optional
-        None means ``range(n)``; an integer must equal n; a range must have n positions.  An array must have shape (n,), or it
-        must have as many dimensions as ``x.shape[:-1]`` and broadcast to this shape.
+        None means ``range(n)``; an integer must equal n; a range must have n positions.  An array must have
+        shape (n,), or it must have as many dimensions as ``x.shape[:-1]`` and broadcast to this shape.
     encoding : Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
-        The factor by which x is multiplied; ``scale`` multiplies the encodings instead.  The factor, the product and the sum
-        are each rounded once to the dtype of x.
+        The factor by which x is multiplied; ``scale`` multiplies the encodings instead.  The factor, the
+        product and the sum are each rounded once to the dtype of x.
     threads : int, optional
         As in `encode`.
     **convention
@@ -438,17 +448,19 @@ def stream(
     Parameters
     ----------
     positions : int, range or None
-        The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to the last position
-        in the domain of `encode`.
+        The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to the last
+        position in the domain of `encode`.
     d_model : int or Encoding, optional
-        Number of columns, which may be left out with ``frequencies`` or ``periods``; or an encoding, which replaces d_model and
-        the keywords of a convention.
+        Number of columns, which may be left out with ``frequencies`` or ``periods``; or an encoding, which
+        replaces d_model and the keywords of a convention.
     chunk_rows : int, optional
-        Number of rows in a chunk.  The default is the number of rows of `out`, or, without `out`, as many as fit in 4 MiB.
+        Number of rows in a chunk.  The default is the number of rows of `out`, or, without `out`, as many as
+        fit in 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values, as in `encode`; by default that of `out`, else float32.
     out : ndarray, shape (chunk_rows, d_model), optional
-        The array that every chunk overwrites; a last chunk of k rows is ``out[:k]``.  By default each chunk is a new array.
+        The array that every chunk overwrites; a last chunk of k rows is ``out[:k]``.  By default each chunk
+        is a new array.
     threads : int, optional
         As in `encode`.
     **convention
@@ -457,13 +469,14 @@ def stream(
     Returns
     -------
     iterator of Chunk
-        Each chunk has the attributes ``positions``, a range, and ``values``, an ndarray of shape (len(positions), d_model).
+        Each chunk has the attributes ``positions``, a range, and ``values``, an ndarray of shape
+        (len(positions), d_model).
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or value; raised by the call, before the first chunk.  A chunk that is too large for
-        the memory raises ValueError or MemoryError when it is computed.
+        If an argument has a wrong type or value; raised by the call, before the first chunk.  A chunk that is
+        too large for the memory raises ValueError or MemoryError when it is computed.
 
     See Also
     --------

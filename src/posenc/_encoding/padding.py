@@ -20,13 +20,15 @@ def positions_from_mask(
     Parameters
     ----------
     mask : array_like, shape (..., n)
-        True or 1 at tokens, False or 0 at padding, as in Hugging Face's ``attention_mask``; PyTorch's ``key_padding_mask``
-        is the opposite.  The dtype may be boolean, integer or real; a real mask must contain a 1.
+        True or 1 at tokens, False or 0 at padding, as in Hugging Face's ``attention_mask``; PyTorch's
+        ``key_padding_mask`` is the opposite.  The dtype may be boolean, integer or real; a real mask must
+        contain a 1.
     padding_idx : int, optional
-        The position given to all padding.  If you pass the same `padding_idx` to `encode` or `add_to`, the encodings at this
-        position are zero, even for a token.
+        The position given to all padding.  If you pass the same `padding_idx` to `encode` or `add_to`, the
+        encodings at this position are zero, even for a token.
     start : int or array_like of int, optional
-        The position of the first token of each sequence, broadcast to the shape (...); by default ``padding_idx + 1``.
+        The position of the first token of each sequence, broadcast to the shape (...); by default
+        ``padding_idx + 1``.
 
     Returns
     -------
@@ -36,8 +38,9 @@ def positions_from_mask(
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and 1.  A mask of
-        a real dtype must contain a 1, because an additive mask of a batch without padding contains only 0.
+        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and
+        1.  A mask of a real dtype must contain a 1, because an additive mask of a batch without padding
+        contains only 0.
 
     See Also
     --------
@@ -100,7 +103,8 @@ def positions_from_segments(
     padding_idx : int, optional
         The position given to all padding: see `positions_from_mask`.
     start : int or array_like of int, optional
-        The position of the first token of each sequence, broadcast to the shape (...); by default ``padding_idx + 1``.
+        The position of the first token of each sequence, broadcast to the shape (...); by default
+        ``padding_idx + 1``.
 
     Returns
     -------
@@ -141,8 +145,9 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     Parameters
     ----------
     lengths : array_like of int, shape (sequences,)
-        The number of tokens in each sequence, at least 0.  For FlashAttention's ``cu_seqlens``, pass ``np.diff(cu_seqlens)``.
-        Three or more lengths that begin with 0 and never decrease are refused, because they may be ``cu_seqlens``.
+        The number of tokens in each sequence, at least 0.  For FlashAttention's ``cu_seqlens``, pass
+        ``np.diff(cu_seqlens)``. Three or more lengths that begin with 0 and never decrease are refused,
+        because they may be ``cu_seqlens``.
     start : int or array_like of int, shape (sequences,), optional
         The position of the first token of each sequence, by default 0.
 

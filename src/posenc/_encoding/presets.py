@@ -70,7 +70,8 @@ EVEN = {"odd": "error"}
 
 
 def _timescales(smallest: float, largest: float) -> dict[str, Any]:
-    # tensor2tensor, flax and TimesFM multiply the frequencies by the smallest timescale instead of dividing them by it
+    # tensor2tensor, flax and TimesFM multiply the frequencies by the smallest timescale instead of dividing
+    # them by it
     return {**ENDPOINT, "base": largest / smallest, "frequency_scale": smallest, "odd": "zero"}
 
 
@@ -78,7 +79,8 @@ def _wavelengths(shortest: float, longest: float) -> dict[str, Any]:
     return {**ENDPOINT, **EVEN, "base": longest / shortest, "frequency_scale": math.tau / shortest}
 
 
-# names of equal conventions, with the source of each; summary; function of d_model and the parameters of the source
+# names of equal conventions, with the source of each; summary; function of d_model and the parameters of the
+# source
 ROWS: list[tuple[dict[str, str], str, Callable[..., dict[str, Any]]]] = [
     ({"vaswani": "Vaswani et al. 2017, section 3.5", "xlm": "transformers XLM create_sinusoidal_embeddings"},
      "interleaved sin, cos; 10000**(-2i/d)", lambda d_model: {}),
@@ -184,8 +186,9 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     d_model : int
         Number of columns.
     **changes
-        Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which override the preset.
-        If a parameter and a keyword have the same name, such as ``scale`` in diffusers-timestep, the change sets the parameter.
+        Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which
+        override the preset. If a parameter and a keyword have the same name, such as ``scale`` in
+        diffusers-timestep, the change sets the parameter.
 
     Returns
     -------

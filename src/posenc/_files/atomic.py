@@ -1,8 +1,8 @@
 """Write files and folders atomically.
 
-The new content is written beside the target, synced to the disk, then renamed.  A partial file therefore never has the final
-name, even after a crash or on a full disk.  Files are not written through a mapping, because on a full disk, storing to a
-mapping ends the process with SIGBUS, whereas a write raises OSError.
+The new content is written beside the target, synced to the disk, then renamed.  A partial file therefore
+never has the final name, even after a crash or on a full disk.  Files are not written through a mapping,
+because on a full disk, storing to a mapping ends the process with SIGBUS, whereas a write raises OSError.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def quantity(size: float) -> str:
 def replacement(path: str, size: int, overwrite: bool, check: Callable[[str, bool], object] = check_file) -> Iterator[str]:
     """Yield a temporary path; on success, rename the file or folder of this path to `path`; otherwise, remove it.
 
-    If `path` is a symbolic link, its target is replaced.  `check` raises an error for a target that must not be replaced.
-    The temporary path is in a new folder beside the target, in which other users cannot create files.
+    If `path` is a symbolic link, its target is replaced.  `check` raises an error for a target that must not
+    be replaced. The temporary path is in a new folder beside the target, in which other users cannot create
+    files.
     """
     with naming(path):
         target = os.path.realpath(path)         # raises if the current folder was deleted
@@ -120,8 +121,8 @@ def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) 
 def clear_cache(fd: int) -> None:
     """Start to write a file to the disk, and drop the pages that are written from the system's cache.
 
-    Otherwise, a large file would evict all others from the cache.  In a virtual machine, new cache pages are also slow: writing
-    2 GB took 3 s without this call, and 0.7 s with it.
+    Otherwise, a large file would evict all others from the cache.  In a virtual machine, new cache pages are
+    also slow: writing 2 GB took 3 s without this call, and 0.7 s with it.
     """
     with suppress(AttributeError, OSError):     # macOS and Windows lack it
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -44,7 +44,8 @@ def is_url(path: object) -> TypeGuard[str]:
 def format_of(path: str, **options: Any) -> str:
     """Return the suffix of the format of a path: for an unknown suffix, .zarr for a folder or URL, else .npy.
 
-    Raise a ValueError for a URL that a table cannot have, and for an option that is not None but does not apply to the format.
+    Raise a ValueError for a URL that a table cannot have, and for an option that is not None but does not
+    apply to the format.
     """
     if options.get("key") is not None and not isinstance(options["key"], str):
         raise checks.wrong_type("key", options["key"], "a str")
@@ -96,8 +97,8 @@ def read_npy_header(file: BinaryIO, file_size: int) -> table.Table:
 
 # ---- .safetensors: the length of a JSON header, the header, and the rows -------------------------------------------------
 #
-# The safetensors library checks the header of a file.  Files are written without it, because it needs the whole tensor in
-# memory.
+# The safetensors library checks the header of a file.  Files are written without it, because it needs the
+# whole tensor in memory.
 
 
 def safetensors_header(specification: TableSpecification, key: str | None) -> bytes:

@@ -27,11 +27,12 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     values : ndarray or zarr.Array, shape (n, d_model)
-        The values.  For .npy and .safetensors files, a read-only ndarray that maps the file, so that only the rows in use are
-        read; bfloat16 needs ``ml_dtypes``.  For .zarr, an array of the zarr library, open for reading; it has the bits of
-        bfloat16 values as uint16, and it keeps an axis of length 1.
+        The values.  For .npy and .safetensors files, a read-only ndarray that maps the file, so that only the
+        rows in use are read; bfloat16 needs ``ml_dtypes``.  For .zarr, an array of the zarr library, open for
+        reading; it has the bits of bfloat16 values as uint16, and it keeps an axis of length 1.
     encoding : Encoding or None
-        The encoding in the specification of the file, or None if the file has no specification, as in .npy format.
+        The encoding in the specification of the file, or None if the file has no specification, as in .npy
+        format.
     positions : range or None
         The positions in the specification, or None.
     dtype : str
@@ -73,25 +74,27 @@ def save(
     Parameters
     ----------
     path : path_like
-        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder or a URL), which needs
-        ``zarr``.
+        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder or a URL),
+        which needs ``zarr``.
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     encoding : Encoding
-        The convention and the number of columns.  A .safetensors or .zarr file stores the encoding, positions and dtype.
+        The convention and the number of columns.  A .safetensors or .zarr file stores the encoding, positions
+        and dtype.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file once the new one is complete.  An array at a URL is deleted, with everything under
-        the URL, before the new one is written.  A folder is replaced only if it contains a Zarr array and nothing else; a
-        read-only file is never replaced.
+        Whether to replace an existing file once the new one is complete.  An array at a URL is deleted, with
+        everything under the URL, before the new one is written.  A folder is replaced only if it contains a
+        Zarr array and nothing else; a read-only file is never replaced.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
-        The number of rows in a chunk of a .zarr file, the smallest part that readers read; by default as many as fit in 16 MiB.
+        The number of rows in a chunk of a .zarr file, the smallest part that readers read; by default as many
+        as fit in 16 MiB.
     shard_rows : int, optional
-        The number of rows in a shard of a .zarr file, a multiple of `chunk_rows`: one file that holds several chunks.  By
-        default, each chunk is a file.
+        The number of rows in a shard of a .zarr file, a multiple of `chunk_rows`: one file that holds several
+        chunks.  By default, each chunk is a file.
     storage_options : dict, optional
         Options that fsspec needs to access the URL of a .zarr file.
     threads : int, optional
@@ -158,25 +161,28 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     Parameters
     ----------
     path : path_like
-        A .npy, .safetensors or .zarr file, from posenc or another program.  Its table has shape (n, d_model), (1, n, d_model)
-        or (n, 1, d_model), and dtype float32, float64, float16, bfloat16 or uint16 (the bits of bfloat16).
+        A .npy, .safetensors or .zarr file, from posenc or another program.  Its table has shape (n, d_model),
+        (1, n, d_model) or (n, 1, d_model), and dtype float32, float64, float16, bfloat16 or uint16 (the bits
+        of bfloat16).
     key : str, optional
-        The name of the tensor in a .safetensors file, by default the only one, or ``"pe"`` if there are several.
+        The name of the tensor in a .safetensors file, by default the only one, or ``"pe"`` if there are
+        several.
     storage_options : dict, optional
         As in `save`.
 
     Returns
     -------
     File
-        The attributes ``values``, ``encoding``, ``positions`` and ``dtype``.  The file is closed when ``values`` is deleted.
+        The attributes ``values``, ``encoding``, ``positions`` and ``dtype``.  The file is closed when
+        ``values`` is deleted.
 
     Raises
     ------
     TypeError
         If an argument has a wrong type.
     ValueError
-        If the file is not a complete table: its size does not match its header, tensors overlap, or the specification is not
-        valid.
+        If the file is not a complete table: its size does not match its header, tensors overlap, or the
+        specification is not valid.
     OSError
         If the file cannot be read.
     ImportError
@@ -233,10 +239,11 @@ def verify(
     path : path_like
         A file that `open` accepts.
     positions : int or range, optional
-        The expected positions of all rows; by default those in the specification of the file, else ``range(n)``.
+        The expected positions of all rows; by default those in the specification of the file, else
+        ``range(n)``.
     encoding : Encoding, optional
-        The expected encoding; by default the one in the specification of the file.  The default for a .npy file, which has no
-        specification, is ``Encoding(d_model)``.
+        The expected encoding; by default the one in the specification of the file.  The default for a .npy
+        file, which has no specification, is ``Encoding(d_model)``.
     key : str, optional
         As in `open`.
     samples : int, optional
@@ -256,8 +263,9 @@ def verify(
     Raises
     ------
     ValueError
-        If a value differs, the file is not a complete table, or an argument has a wrong value.  For the first value that
-        differs, the message states the position, the column, the value and the expected value, with their bits.
+        If a value differs, the file is not a complete table, or an argument has a wrong value.  For the first
+        value that differs, the message states the position, the column, the value and the expected value,
+        with their bits.
     TypeError
         If an argument has a wrong type.
     OSError
@@ -362,5 +370,6 @@ def first_mismatch(
 def value_of(bits: Any, dtype: str) -> float | str:
     """Return the value of bits as a number, or as a string if it is not finite, because JSON has only finite numbers."""
     value = values_of(bits, dtype)
-    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would have more digits
+    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would have more
+    # digits
     return float(str(value)) if math.isfinite(value) else str(value)

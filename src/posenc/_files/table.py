@@ -1,7 +1,7 @@
 """Tables in files: the specification from which a table can be recomputed, and its rows, written through one buffer.
 
-Writing through a buffer is faster than mapping the file, because the buffer stays in the processor's cache, and no page of the
-file is read.
+Writing through a buffer is faster than mapping the file, because the buffer stays in the processor's cache,
+and no page of the file is read.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from posenc._encoding.columns import WIDEST
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files.atomic import naming
 
-# On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are half as fast (measured for 2 GB).
+# On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are half as fast (measured for 2
+# GB).
 BUFFER_BYTES = 4 << 20
-# Limit for tables without rows, because a small file can state any width, and a new Encoding needs 200 bytes for each column.
+# Limit for tables without rows, because a small file can state any width, and a new Encoding needs 200 bytes
+# for each column.
 WIDEST_EMPTY = 2**16
 
 # ---- specification ----------------------------------------------------------------------------------------------------
@@ -180,8 +182,8 @@ def in_file(
     def values() -> NDArray[Any]:
         """Return a read-only mapping, which remains valid after the file is closed.
 
-        Without ml_dtypes, a table of bfloat16 is refused.  If its bits were returned as integers, a program would compute
-        with different values when ml_dtypes is not installed.
+        Without ml_dtypes, a table of bfloat16 is refused.  If its bits were returned as integers, a program
+        would compute with different values when ml_dtypes is not installed.
         """
         array = np.asarray(np.memmap(file, bits, "r", offset, shape))
         element = arrays.dtype(dtype)[1]

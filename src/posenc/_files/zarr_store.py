@@ -1,7 +1,7 @@
 """Tables in Zarr arrays of format 3, which the library zarr writes and reads.
 
-The attribute "posenc" holds the specification of a table.  It is written after the values, so an array that is written only in
-part has no specification.
+The attribute "posenc" holds the specification of a table.  It is written after the values, so an array that
+is written only in part has no specification.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ try:
 except ModuleNotFoundError as error:
     raise checks.not_installed("a .zarr file", error) from error
 
-# A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's memory.
+# A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's
+# memory.
 ZARR_CHUNK_BYTES = 16 << 20
 
 # ---- writing ----------------------------------------------------------------------------------------------------------
@@ -53,8 +54,8 @@ def write(
 ) -> int:
     """Write an array at a URL or, atomically, in a folder; return the size of its values.
 
-    zarr writes in its own threads.  They are called in a worker thread, which ends before an exception such as
-    KeyboardInterrupt leaves the block, so no file is written after the temporary folder is removed.
+    zarr writes in its own threads.  They are called in a worker thread, which ends before an exception such
+    as KeyboardInterrupt leaves the block, so no file is written after the temporary folder is removed.
     """
     columns, size = max(1, specification.encoding.d_model), specification.nbytes
     folder = nullcontext(path) if is_url(path) else atomic.replacement(path, size, overwrite, check_folder)

@@ -62,8 +62,8 @@ def kernel_rotation(
 ) -> kernel.Rotation:
     """Return a rotation of `pairs` pairs in a head of head_dim columns.
 
-    `turns` computes the frequencies in turns per position.  `axes` gives the axis of positions of each pair; the axes are
-    0, 1, 2 ... without gaps.  None means that there is a single axis.
+    `turns` computes the frequencies in turns per position.  `axes` gives the axis of positions of each pair;
+    the axes are 0, 1, 2 ... without gaps.  None means that there is a single axis.
     """
     # the kernel expects columns in the order cos, sin, cos, sin ...
     convention = DEFAULTS | {"order": "cos", "scale": scale}

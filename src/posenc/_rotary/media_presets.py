@@ -37,8 +37,8 @@ def _rows_and_columns(
 ) -> dict[str, Any]:
     """Divide the pairs equally among two axes, both with the frequencies ``base**(-4 i / head_dim)``.
 
-    With `alternate`, the frequencies are ``base**(-2 i / head_dim)``, where even i belong to the first axis and odd i to the
-    second.
+    With `alternate`, the frequencies are ``base**(-2 i / head_dim)``, where even i belong to the first axis
+    and odd i to the second.
     """
     divisor = Fraction(head_dim, 2 if alternate else 4)
     values = spaced_float64(int(divisor), ((base, divisor),), frequency_scale).tolist()

@@ -1,7 +1,7 @@
 """Read the rotation from a model's configuration: a transformers object, its dict, or a checkpoint's parsed config.json.
 
-Configurations do not state all properties of a rotation.  The others follow from the model type: `model_types.json`, which
-tools/model_types.py measures, has a line for each type of transformers.
+Configurations do not state all properties of a rotation.  The others follow from the model type:
+`model_types.json`, which tools/model_types.py measures, has a line for each type of transformers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from posenc._rotary.scaling import ORIGINAL, type_of_scaling
 
 BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
-# posenc uses rotary_dim for minimax_m3_vl_text, too.  transformers documents this key as the number of rotated columns but
-# ignores it.  For MiniMax-M2, transformers ignored it by mistake (issue 48241).
+# posenc uses rotary_dim for minimax_m3_vl_text, too.  transformers documents this key as the number of
+# rotated columns but ignores it.  For MiniMax-M2, transformers ignored it by mistake (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
 INTERLEAVES = ("rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved")
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -56,8 +56,8 @@ def model_types() -> dict[str, dict[str, Any]]:
 def module_form(config: Any) -> tuple[str, Any]:
     """Return the form of the values from ``rotary_emb`` of a model, and its hidden_size.
 
-    The form "twice" is [v0 v1 ... v0 v1 ...], "in pairs" is [v0 v0 v1 v1 ...], "once" is [v0 v1 ...], "sin, cos" is "once" with
-    the sines first, and "complex" is cos + i sin.
+    The form "twice" is [v0 v1 ... v0 v1 ...], "in pairs" is [v0 v0 v1 v1 ...], "once" is [v0 v1 ...], "sin,
+    cos" is "once" with the sines first, and "complex" is cos + i sin.
     """
     keys = Keys(config)
     return keys.properties.get("tables", "twice"), keys.get("hidden_size")

@@ -27,33 +27,37 @@ from posenc._rotary.scaling import Frequencies, checked_scaling, frequencies_of,
 class Rotary(Specification):
     """The specification of a rotary position embedding: the rotation of queries and keys by their positions.
 
-    Pair i of the columns is rotated by the angle ``position * frequency[i]``.  A `Rotary` is immutable, hashable and picklable.
+    Pair i of the columns is rotated by the angle ``position * frequency[i]``.  A `Rotary` is immutable,
+    hashable and picklable.
 
     Parameters
     ----------
     head_dim : int
         Number of columns of a query or key.
     base : float, optional
-        A positive number.  Frequency i is ``frequency_scale * base**(-2 i / rotary_dim)`` radians per position.
+        A positive number.  Frequency i is ``frequency_scale * base**(-2 i / rotary_dim)`` radians per
+        position.
     rotary_dim : int, optional
-        The number of rotated columns, an even number; the columns after them do not change.  The default is head_dim, times
-        ``partial_rotary_factor`` if ``scaling`` has this key and is not of type proportional.
+        The number of rotated columns, an even number; the columns after them do not change.  The default is
+        head_dim, times ``partial_rotary_factor`` if ``scaling`` has this key and is not of type proportional.
     layout : {"halves", "interleaved"}, optional
-        With ``"halves"``, pair i consists of columns i and ``i + rotary_dim / 2``; with ``"interleaved"``, of columns ``2 i``
-        and ``2 i + 1``.
+        With ``"halves"``, pair i consists of columns i and ``i + rotary_dim / 2``; with ``"interleaved"``, of
+        columns ``2 i`` and ``2 i + 1``.
     scaling : dict, optional
-        ``rope_parameters`` or ``rope_scaling`` of a model's configuration, unchanged; docs/rotary.md lists the types and keys.
-        Types that depend on the length of a sequence read this length from the key ``length``.
+        ``rope_parameters`` or ``rope_scaling`` of a model's configuration, unchanged; docs/rotary.md lists
+        the types and keys. Types that depend on the length of a sequence read this length from the key
+        ``length``.
     frequencies : array_like of float64, optional
-        The frequencies in radians per position, one for each pair.  Excludes base, scaling and frequency_scale.
+        The frequencies in radians per position, one for each pair.  Excludes base, scaling and
+        frequency_scale.
     frequency_scale : float, optional
         The factor by which the frequencies are multiplied, before ``scaling`` is applied.
     scale : float, optional
         The factor by which cos and sin are multiplied, in addition to ``attention_scaling``.
     axes : array_like of int, optional
-        The axis of positions of each pair, as in models for images and video.  If any axis is not 0, positions have an
-        additional first dimension, with one element for each axis.  The default follows from ``mrope_section`` in
-        ``scaling``; without this key, it is 0 for all pairs.
+        The axis of positions of each pair, as in models for images and video.  If any axis is not 0,
+        positions have an additional first dimension, with one element for each axis.  The default follows
+        from ``mrope_section`` in ``scaling``; without this key, it is 0 for all pairs.
 
     Attributes
     ----------
@@ -171,18 +175,19 @@ class Rotary(Specification):
         Parameters
         ----------
         config : transformers.PreTrainedConfig or mapping
-            The configuration, its dict, or a checkpoint's parsed ``config.json``.  If it has several parts, the part with the
-            language model is used, such as ``config.text_config``.
+            The configuration, its dict, or a checkpoint's parsed ``config.json``.  If it has several parts,
+            the part with the language model is used, such as ``config.text_config``.
         layer_type : str, optional
             The type of layer, for a model whose layers have different rotations, such as Gemma 3.
         length : int, optional
-            The length of the sequences, for the types dynamic and longrope.  Without a length, these types have the frequencies
-            for short sequences.  Other types ignore the length.
+            The length of the sequences, for the types dynamic and longrope.  Without a length, these types
+            have the frequencies for short sequences.  Other types ignore the length.
         layout : {"halves", "interleaved"}, optional
-            The layout, required if transformers has no model of this type.  The default is that of the model type.
+            The layout, required if transformers has no model of this type.  The default is that of the model
+            type.
         axes : array_like of int, optional
-            The axis of each pair, required if the configuration has ``mrope_section`` and transformers has no model of this
-            type.  The default follows from the configuration and the model type.
+            The axis of each pair, required if the configuration has ``mrope_section`` and transformers has no
+            model of this type.  The default follows from the configuration and the model type.
 
         Returns
         -------
@@ -192,8 +197,8 @@ class Rotary(Specification):
         Raises
         ------
         TypeError, ValueError
-            If the configuration lacks a value, has an unknown type, or has a key for rotations that posenc does not read; or if
-            an argument has a wrong type or value.
+            If the configuration lacks a value, has an unknown type, or has a key for rotations that posenc
+            does not read; or if an argument has a wrong type or value.
 
         See Also
         --------
@@ -220,7 +225,8 @@ class Rotary(Specification):
         Returns
         -------
         list of str or None
-            The values of ``layer_type`` that `from_config` accepts; [None] if the rotations of all layers are equal.
+            The values of ``layer_type`` that `from_config` accepts; [None] if the rotations of all layers are
+            equal.
 
         Raises
         ------
@@ -253,8 +259,8 @@ class Rotary(Specification):
         head_dim : int
             Number of columns of a query or key.
         **changes
-            Keywords of `Rotary`, which replace those of the preset; ``base`` and ``frequency_scale`` replace the
-            values in the preset's formula for frequencies.
+            Keywords of `Rotary`, which replace those of the preset; ``base`` and ``frequency_scale`` replace
+            the values in the preset's formula for frequencies.
 
         Returns
         -------
@@ -264,7 +270,8 @@ class Rotary(Specification):
         Raises
         ------
         TypeError, ValueError
-            If the name is unknown, the model does not support head_dim, or a change has a wrong type or value.
+            If the name is unknown, the model does not support head_dim, or a change has a wrong type or
+            value.
 
         See Also
         --------
@@ -298,8 +305,9 @@ class Rotary(Specification):
         dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
             The dtype of the result, as in `encode`; by default that of `out`, else float32.
         out : ndarray, shape ``positions.shape + (rotary_dim,)``, optional
-            The array to write to: the cosines of all pairs, then their sines.  The last dimension must be contiguous, and the
-            rows must not overlap.  With several axes, the shape of the array omits ``positions.shape[0]``.
+            The array to write to: the cosines of all pairs, then their sines.  The last dimension must be
+            contiguous, and the rows must not overlap.  With several axes, the shape of the array omits
+            ``positions.shape[0]``.
         threads : int, optional
             As in `encode`.
 
@@ -346,13 +354,15 @@ class Rotary(Specification):
         Parameters
         ----------
         x : ndarray, shape (..., n, head_dim)
-            The queries or keys: float32, float16 or bfloat16, with a contiguous last dimension; overwritten if `out` is None.
-            The dimension before the columns must be that of the positions, as in (batch, heads, n, head_dim).
+            The queries or keys: float32, float16 or bfloat16, with a contiguous last dimension; overwritten
+            if `out` is None. The dimension before the columns must be that of the positions, as in (batch,
+            heads, n, head_dim).
         positions : None, int, range or array_like, optional
-            None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of integers or real
-            numbers must have shape (n,), or it must have as many dimensions as ``x.shape[:-1]`` and broadcast to this shape.
-            For positions of shape (batch, n) and x of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With
-            several axes, pass an array with an additional first dimension, which has an element for each axis.
+            None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of
+            integers or real numbers must have shape (n,), or it must have as many dimensions as
+            ``x.shape[:-1]`` and broadcast to this shape. For positions of shape (batch, n) and x of shape
+            (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, pass an array with
+            an additional first dimension, which has an element for each axis.
         inverse : bool, optional
             Rotate by the negative angles.  ``scale`` and ``attention_scaling`` are not inverted.
         out : ndarray, optional
@@ -404,15 +414,16 @@ class Rotary(Specification):
         Returns
         -------
         RotaryAt
-            An immutable object with methods ``rotate(x)`` and ``tables()``; an index selects some of the positions.
+            An immutable object with methods ``rotate(x)`` and ``tables()``; an index selects some of the
+            positions.
 
         Raises
         ------
         TypeError, ValueError
             If an argument has a wrong type or value.
         MemoryError
-            If there is not enough memory for the cosines and sines.  They take 16 bytes for each position and pair, where the
-            number of pairs is rounded up to a multiple of 32.
+            If there is not enough memory for the cosines and sines.  They take 16 bytes for each position and
+            pair, where the number of pairs is rounded up to a multiple of 32.
 
         See Also
         --------

@@ -22,8 +22,8 @@ ATTRIBUTES = "_factors", "_positions", "_rows", "inverse", "rotary", "shape"
 class RotaryAt:
     """A rotation at given positions, for many arrays.  Cosines and sines are computed once.  Create instances with `Rotary.at`.
 
-    Indexing with slices, integers, ``...`` and None, as for arrays, selects some of the positions without copying cosines
-    and sines.  A `RotaryAt` is immutable and picklable, and several threads may use it.
+    Indexing with slices, integers, ``...`` and None, as for arrays, selects some of the positions without
+    copying cosines and sines.  A `RotaryAt` is immutable and picklable, and several threads may use it.
 
     Attributes
     ----------
@@ -132,8 +132,8 @@ class RotaryAt:
         Parameters
         ----------
         x : ndarray, shape (..., n, head_dim)
-            The queries or keys, as for `Rotary.rotate`.  The positions must have shape (n,), or they must have as many
-            dimensions as ``x.shape[:-1]`` and broadcast to this shape.
+            The queries or keys, as for `Rotary.rotate`.  The positions must have shape (n,), or they must
+            have as many dimensions as ``x.shape[:-1]`` and broadcast to this shape.
         out : ndarray, optional
             The array to write to, with the shape and dtype of x.
         threads : int, optional

@@ -1,7 +1,7 @@
 """Scale the frequencies of a rotation by the ``rope_parameters`` of a model's configuration.
 
-With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are exact products of powers.  With yarn,
-llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
+With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are exact products of powers.
+With yarn, llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ TYPES = {
     "llama3": ScalingType(_llama3, ("factor", "low_freq_factor", "high_freq_factor", ORIGINAL)),
     "proportional": ScalingType(_linear, (), ("factor",)),
 }
-# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.  The only exception is
-# partial_rotary_factor with the type proportional.
+# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.  The only
+# exception is partial_rotary_factor with the type proportional.
 SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 DEFAULT = {"rope_type": "default"}
 FORMER_NAMES = {"su": "longrope", "mrope": "default"}

@@ -1,7 +1,7 @@
 """Conventions: the candidates for a table, each with its description cost in bits.
 
-There are two kinds: the presets, and conventions that are fitted to pairs of columns.  To add a kind, write a function of
-`Rows` that yields candidates, and add it to `_groups`.
+There are two kinds: the presets, and conventions that are fitted to pairs of columns.  To add a kind, write a
+function of `Rows` that yields candidates, and add it to `_groups`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     positions : range or ndarray
         Positions of the rows.
     presets : tuple of str
-        Names of the presets with this encoding, possibly with another ``padding_idx``.  A parameter that differs
-        from the preset's default follows the name, in parentheses.
+        Names of the presets with this encoding, possibly with another ``padding_idx``.  A parameter that
+        differs from the preset's default follows the name, in parentheses.
     difference : float
-        Largest absolute difference from the correctly rounded values in the table's dtype, except in rows of zeros.
+        Largest absolute difference from the correctly rounded values in the table's dtype, except in rows of
+        zeros.
     reason : str
         Cause of the differences; docs/identify.md lists all causes.
 
@@ -75,19 +76,20 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     Parameters
     ----------
     table : ndarray or tensor, shape (n, d_model), (1, n, d_model) or (n, 1, d_model)
-        Table of dtype float16, float32, float64, bfloat16 or uint16 (the bits of bfloat16).  A single row of zeros is
-        interpreted as the row of `padding_idx`.
+        Table of dtype float16, float32, float64, bfloat16 or uint16 (the bits of bfloat16).  A single row of
+        zeros is interpreted as the row of `padding_idx`.
     positions : int, range or array_like, optional
-        Positions of the rows, as in `posenc.encode`.  The default is to search for consecutive integers with a start in
-        [-4096, 4096].
+        Positions of the rows, as in `posenc.encode`.  The default is to search for consecutive integers with
+        a start in [-4096, 4096].
     nearest : bool, optional
-        If no known convention gives the table, return the nearest one, provided that it gives most of the columns.  Its
-        `reason` begins with "no match" and names the other columns.
+        If no known convention gives the table, return the nearest one, provided that it gives most of the
+        columns.  Its `reason` begins with "no match" and names the other columns.
 
     Returns
     -------
     list of Match
-        The matches, best first: several if the rows do not distinguish them, none if no known convention gives the table.
+        The matches, best first: several if the rows do not distinguish them, none if no known convention
+        gives the table.
 
     Raises
     ------
@@ -208,7 +210,8 @@ def _noise(candidate: Candidate) -> list[Arithmetic]:
     sample, encoding = candidate.sample, candidate.conventions[-1]
     values, expected = sample.values / encoding.scale, encoding.encode(sample.positions, dtype="float64") / encoding.scale
     noise = float(np.sqrt(np.mean((values - expected) ** 2)))
-    # wrong angles change the sums of the squares of pairs not at all, and those of other columns slowly from row to row
+    # wrong angles change the sums of the squares of pairs not at all, and those of other columns slowly from
+    # row to row
     sums = np.diff(np.sum(values**2 - expected**2, axis=1))
     is_noise = np.linalg.norm(sums) > match.NOISE_SHARE * noise * math.sqrt(4 * encoding.d_model * len(sums))
     return [Arithmetic(sample.dtype, noise=noise)] if is_noise and noise < match.NOISE and len(sums) >= match.NOISE_ROWS else []
@@ -359,7 +362,8 @@ def _fits(rows: Rows) -> Iterator[Candidate]:
             continue
         smallest = max(noise * scale, 2.0 ** DTYPES[rows.stored].smallest)
         phases = phases_of(at, z, match.PRECISION[rows.stored], smallest)
-        # positions that are far apart show the fast frequencies only modulo a multiple, so that these are not on the line
+        # positions that are far apart show the fast frequencies only modulo a multiple, so that these are not
+        # on the line
         for first in dict.fromkeys((0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,)):
             sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
             w = sign * phases.frequency
@@ -439,7 +443,8 @@ def placed(encoding: Encoding, rows: Rows) -> range | None:
         angles = np.asarray(positions[..., None] + encoding.position_offset) * frequencies[columns]
         return np.asarray(encoding.scale * np.sin(angles + phases[columns]))
 
-    # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve the ambiguity
+    # the fastest columns locate a position best, but only modulo their periods; up to 48 random others
+    # resolve the ambiguity
     fastest = np.argsort(-np.abs(frequencies), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = np.arange(-match.LARGEST_START, match.LARGEST_START + 1)

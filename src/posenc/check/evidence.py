@@ -1,7 +1,7 @@
 """Evidence: estimates read directly from the values, with error bounds.
 
-For a table, these are frequencies on a line; for a rotation, the orientation, the frequencies, the scale, and the offset of the
-positions.
+For a table, these are frequencies on a line; for a rotation, the orientation, the frequencies, the scale, and
+the offset of the positions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
     """Return a short number near x.
 
-    The choices are tried in this order: a favourite, a decimal of up to four digits, 1 / n, and decimals with more digits.  The
-    relative difference from x is at most min(lenience * error, 0.002) for a favourite, and `error` for other numbers.
+    The choices are tried in this order: a favourite, a decimal of up to four digits, 1 / n, and decimals with
+    more digits.  The relative difference from x is at most min(lenience * error, 0.002) for a favourite, and
+    `error` for other numbers.
     """
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
@@ -112,9 +113,9 @@ def wrapped(angle: Reals) -> Reals:
 def phases_of(positions: Array, values: Waves, precision: int, smallest: float, guess: Reals | None = None) -> Phases:
     """Estimate phases from the first row and rows at doubling distances, until the phases disagree with earlier estimates.
 
-    The cosines and sines are rounded to `precision` bits, or to multiples of `smallest`.  The first distance determines a
-    frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (0 if it is None).  The positions must not
-    all be equal.
+    The cosines and sines are rounded to `precision` bits, or to multiples of `smallest`.  The first distance
+    determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (0 if it is
+    None).  The positions must not all be equal.
     """
     order = np.argsort(positions, kind="stable")
     # subtract before the conversion, because float64 rounds large positions
@@ -182,8 +183,8 @@ def evidence_of(
 ) -> Evidence:
     """Estimate the orientation, frequencies and scale from values at positions that are not all equal.
 
-    With the right orientation, the frequencies have the expected sign, and the phases are 0; or they are proportional to the
-    frequencies, because the positions have an offset.
+    With the right orientation, the frequencies have the expected sign, and the phases are 0; or they are
+    proportional to the frequencies, because the positions have an offset.
     """
     stored = narrowest(np.stack([values.real, values.imag]), dtype)
     smallest = 2.0 ** max(DTYPES[stored].smallest, DTYPES[dtype].smallest)

@@ -14,7 +14,8 @@ from posenc.check import match
 from posenc.check.match import PRECISION, Array, Reals, Waves, axes_of, float64_of
 from posenc.check.reading import Layout, Reading, array_of, numbers, positions_of, read_arrays, spread
 
-# the shapes of x for n rows of d columns; with more than two axes, the positions have the shape (1, n) instead of (n,)
+# the shapes of x for n rows of d columns; with more than two axes, the positions have the shape (1, n)
+# instead of (n,)
 CALL_FORMS: tuple[Callable[[int, int], tuple[int, ...]], ...] = (
     lambda n, d: (n, d), lambda n, d: (1, 1, n, d), lambda n, d: (1, n, 1, d))
 
@@ -64,7 +65,8 @@ def read_function(
 ) -> list[Reading]:
     """Read a function or a module; return one reading, or those of queries and keys if the function returns both.
 
-    Without `positions`, the function is called only at positions where the expected frequencies do not depend on the length.
+    Without `positions`, the function is called only at positions where the expected frequencies do not depend
+    on the length.
     """
     head_dim = head_dim if expected is None else expected.head_dim
     if head_dim is None:
@@ -231,7 +233,8 @@ def _faults_of_vectors(
 ) -> list[str]:
     """Compare the result for random vectors, at positions in no order, with their rotation by the given values.
 
-    `turned` has the columns of the rotated pairs in x and in the result.  The elements of x are exact in every dtype.
+    `turned` has the columns of the rotated pairs in x and in the result.  The elements of x are exact in
+    every dtype.
     """
     rng = np.random.default_rng(0)
     rows = rng.permutation(len(at))[:48]

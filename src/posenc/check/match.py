@@ -230,9 +230,9 @@ Explanation: TypeAlias = tuple[Candidate, Any, Arithmetic]        # with the fir
 def explanations(candidates: Iterable[Candidate], kinds: Sequence[Arithmetic]) -> Iterator[Explanation]:
     """Yield the candidates that explain their samples, each with the first such convention and the arithmetic.
 
-    This is the rule: candidates are tried in the given order, that of their cost, and the first explanation wins.  A fitted
-    number may have too few digits, which looks like rounded angles.  So candidates with such numbers are first tried with the
-    first arithmetic only, and with the others after all candidates.
+    This is the rule: candidates are tried in the given order, that of their cost, and the first explanation
+    wins.  A fitted number may have too few digits, which looks like rounded angles.  So candidates with such
+    numbers are first tried with the first arithmetic only, and with the others after all candidates.
     """
     fitted = []
     for candidate in candidates:

@@ -1,9 +1,10 @@
 """Mistakes: the candidates for a rotation, each with its prior cost.
 
-To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and sines, `MISTAKES`
-those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in report.py, a line to the guide in
-docs/check.md, and a model with the mistake to tests/rotary_models_small.py.  functions.py has the sentences about calls and
-the order of columns, evidence.py the one about the offset of positions, models.py the one about the end of a table.
+To add a kind of mistake, add a row to one of two tables: `ORIENTATIONS` has transformations of cosines and
+sines, `MISTAKES` those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE`
+in report.py, a line to the guide in docs/check.md, and a model with the mistake to
+tests/rotary_models_small.py.  functions.py has the sentences about calls and the order of columns,
+evidence.py the one about the offset of positions, models.py the one about the end of a table.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ class Situation(NamedTuple):
 class Mistake(NamedTuple):
     """A mistake: `change` returns the wrong rotation for each of the values that a parameter may have.
 
-    The sentence may contain the value as {x}.  If the sentence is empty, the report names the keywords that differ.
+    The sentence may contain the value as {x}.  If the sentence is empty, the report names the keywords that
+    differ.
     """
 
     cost: int

@@ -52,14 +52,16 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
     Parameters
     ----------
     model : torch.nn.Module
-        The model, or a part of it with an attention.  A copy is called, with the same weights; the model does not change.
+        The model, or a part of it with an attention.  A copy is called, with the same weights; the model does
+        not change.
     config : transformers.PreTrainedConfig, mapping, dataclass or posenc.Rotary, optional
-        The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  The default is the attribute
-        ``config`` of the nearest module that contains the attention and has this attribute.
+        The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  The default is the
+        attribute ``config`` of the nearest module that contains the attention and has this attribute.
     inputs : mapping, tuple, tensor or callable, optional
         The arguments of the model, or a function that returns them for an array of positions, such as
-        ``lambda positions: {"tokens": torch.ones(1, len(positions), dtype=int), "input_pos": positions}``.  The default is
-        a single token, repeated, as the first argument, and ``position_ids`` if the model has this parameter.
+        ``lambda positions: {"tokens": torch.ones(1, len(positions), dtype=int), "input_pos": positions}``.
+        The default is a single token, repeated, as the first argument, and ``position_ids`` if the model has
+        this parameter.
     positions : array_like, optional
         The positions of the rows if `inputs` is not callable, by default ``range(n)``.  With several axes, the shape is
         (axes, n).
@@ -67,8 +69,8 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
     Returns
     -------
     RotaryReport
-        A row for each attention; attentions that rotate alike share a row.  ``ok`` is True if the rotation of each was
-        measured, and is right.  What cannot be measured is "not checked".
+        A row for each attention; attentions that rotate alike share a row.  ``ok`` is True if the rotation of
+        each was measured, and is right.  What cannot be measured is "not checked".
 
     Raises
     ------

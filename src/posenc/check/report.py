@@ -34,19 +34,20 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     module : str
-        Name of the attention or tensor.  If several rotate alike, the name of the first and the number of the others.
+        Name of the attention or tensor.  If several rotate alike, the name of the first and the number of the
+        others.
     found : Rotary or None
         The rotation that was found, or None if posenc does not recognize it.
     expected : Rotary or None
         The rotation in the configuration, or None if the configuration has none.
     verdict : {"right", "float32 angles", "wrong", "no rotation", "not checked"}
-        "float32 angles" means right, but with an error that grows with the position.  "no rotation" means that the queries and
-        keys do not depend on the position, as the configuration states.
+        "float32 angles" means right, but with an error that grows with the position.  "no rotation" means
+        that the queries and keys do not depend on the position, as the configuration states.
     faults : tuple of str
         A sentence for each fault; or, if the rotation was not checked, the reason.
     errors : mapping of int to float
-        The largest error of a cosine or sine near each of the positions 1,000, 100,000 and 1,000,000; None if it is unknown, or
-        if a stored table does not have this position.
+        The largest error of a cosine or sine near each of the positions 1,000, 100,000 and 1,000,000; None if
+        it is unknown, or if a stored table does not have this position.
     remedy : str
         The line of the page "Check your rotary embedding" that describes the fault.
     compared : str
@@ -128,8 +129,8 @@ class RotaryReport(tuple[RotaryRow, ...]):
     Attributes
     ----------
     ok : bool
-        Whether at least one rotation was compared, and all are right.  The first line of the printed report states what was
-        compared.
+        Whether at least one rotation was compared, and all are right.  The first line of the printed report
+        states what was compared.
 
     Raises
     ------

@@ -31,20 +31,21 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     rotary : Rotary or None
-        The rotation with the frequencies, scale and layout of the given one, or None if no rotation gives its values.  A
-        `Rotary` cannot express some faults, such as exchanged cosines and sines, positions from 1, or rounded positions.
+        The rotation with the frequencies, scale and layout of the given one, or None if no rotation gives its
+        values.  A `Rotary` cannot express some faults, such as exchanged cosines and sines, positions from 1,
+        or rounded positions.
     difference : float
-        Largest absolute difference from the cosines and sines, or frequencies, of ``rotary``.  If ``rotary`` is None, this
-        is the difference from the nearest rotation.
+        Largest absolute difference from the cosines and sines, or frequencies, of ``rotary``.  If ``rotary``
+        is None, this is the difference from the nearest rotation.
     reason : str
         The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
     faults : tuple of str
-        The differences from the expected rotation; empty if the given rotation agrees with the expected one within the
-        precision of its arithmetic, or if no rotation is expected.
+        The differences from the expected rotation; empty if the given rotation agrees with the expected one
+        within the precision of its arithmetic, or if no rotation is expected.
     errors : mapping of int to float
-        The largest absolute errors of cosines and sines that the arithmetic causes near the positions 1,000, 100,000 and
-        1,000,000: at each of these and at the seven positions before it.  For a shorter table, the last key is its last
-        position.  Empty if the arithmetic is unknown.
+        The largest absolute errors of cosines and sines that the arithmetic causes near the positions 1,000,
+        100,000 and 1,000,000: at each of these and at the seven positions before it.  For a shorter table,
+        the last key is its last position.  Empty if the arithmetic is unknown.
 
     See Also
     --------
@@ -86,26 +87,30 @@ def identify_rotary(
           (1, 1, n, head_dim), then (1, n, 1, head_dim).  A module, or a function that refuses arrays, gets tensors;
         - a module or function that returns (cos, sin) if it is called in this way, as ``rotary_emb`` of transformers does.
     expect : Rotary, configuration or dict, optional
-        The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords of `Rotary`.
+        The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords
+        of `Rotary`.
     positions : int, range or array_like, optional
-        Positions of the rows of tables, by default ``range(n)``; or the positions with which to call a function.
+        Positions of the rows of tables, by default ``range(n)``; or the positions with which to call a
+        function.
     head_dim : int, optional
-        Number of columns of a query or key.  Without `expect`, it is needed for a function, and for tables and frequencies of
-        a rotation that leaves some columns unchanged.
+        Number of columns of a query or key.  Without `expect`, it is needed for a function, and for tables
+        and frequencies of a rotation that leaves some columns unchanged.
     any_order : bool, optional
-        Whether a function may return its columns in another order.  Products of queries and keys do not change if both are
-        rotated by this function.  By default, another order is a fault.
+        Whether a function may return its columns in another order.  Products of queries and keys do not
+        change if both are rotated by this function.  By default, another order is a fault.
 
     Returns
     -------
     list of RotaryMatch
-        The matches, best first.  If no rotation reproduces the given values, the list is empty without `expect`.  With
-        `expect`, it then has one element, whose ``rotary`` is None and whose ``reason`` names the nearest rotation.
+        The matches, best first.  If no rotation reproduces the given values, the list is empty without
+        `expect`.  With `expect`, it then has one element, whose ``rotary`` is None and whose ``reason`` names
+        the nearest rotation.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or if a function cannot be called or does not return a rotation's values.
+        If an argument has an invalid type or value, or if a function cannot be called or does not return a
+        rotation's values.
 
     See Also
     --------
@@ -139,16 +144,18 @@ def assert_rotary(
     Parameters
     ----------
     f : callable, array_like or torch.nn.Module
-        A function ``f(x, positions)`` that returns rotated x, or another rotation that `identify_rotary` accepts.
+        A function ``f(x, positions)`` that returns rotated x, or another rotation that `identify_rotary`
+        accepts.
     expect : Rotary, configuration or dict
         The expected rotation, as in `identify_rotary`.
     up_to : int, optional
         The largest position with which f is called, such as N - 1 for a table of N rows.  The default is
-        ``max_position_embeddings - 1`` of the configuration, or 131,071 if `expect` has no ``max_position_embeddings``.  For a
-        scaling that depends on the length of a sequence, the default is the last position of the original length.
+        ``max_position_embeddings - 1`` of the configuration, or 131,071 if `expect` has no
+        ``max_position_embeddings``.  For a scaling that depends on the length of a sequence, the default is
+        the last position of the original length.
     largest_error : float, optional
-        The largest accepted error near `up_to`, of cosines and sines.  Errors of float32 angles grow with the position; the
-        default accepts them as long as one digit is right.
+        The largest accepted error near `up_to`, of cosines and sines.  Errors of float32 angles grow with the
+        position; the default accepts them as long as one digit is right.
     any_order : bool, optional
         As in `identify_rotary`.
 
@@ -160,10 +167,11 @@ def assert_rotary(
     Raises
     ------
     AssertionError
-        If the rotation differs from the expected one by more than the rounding errors of its dtype and of float32 angles, or
-        if these errors exceed `largest_error`.
+        If the rotation differs from the expected one by more than the rounding errors of its dtype and of
+        float32 angles, or if these errors exceed `largest_error`.
     TypeError, ValueError
-        If an argument has an invalid type or value, or if f cannot be called or does not return an array of the shape of x.
+        If an argument has an invalid type or value, or if f cannot be called or does not return an array of
+        the shape of x.
 
     See Also
     --------

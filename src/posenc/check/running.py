@@ -1,7 +1,8 @@
 """Run a model with vectors of our own in place of its queries and keys, and take them where they enter the attention.
 
-Only this file uses PyTorch.  A `Run` sees every function that the model calls.  Projections return fixed random vectors instead
-of products, so that no time is spent on weights.  A `Source` is the first tensor that has the vectors before the rotation.
+Only this file uses PyTorch.  A `Run` sees every function that the model calls.  Projections return fixed
+random vectors instead of products, so that no time is spent on weights.  A `Source` is the first tensor that
+has the vectors before the rotation.
 """
 
 from __future__ import annotations
@@ -325,10 +326,10 @@ def source_of(
 ) -> Source | None:
     """Return the first record that has the first row of some vectors before their rotation, or None.
 
-    The vectors are `width` columns from `start` on, the first `rotated` of which are rotated.  At position 0, the rotation
-    changes no vector, except for a factor and the order of columns.  At any position, it changes no length of a pair.  A record
-    with other factors than the last one precedes a normalization.  `known` has the numbers and forms of records that were found
-    in other layers, which are tried first.
+    The vectors are `width` columns from `start` on, the first `rotated` of which are rotated.  At position 0,
+    the rotation changes no vector, except for a factor and the order of columns.  At any position, it changes
+    no length of a pair.  A record with other factors than the last one precedes a normalization.  `known` has
+    the numbers and forms of records that were found in other layers, which are tried first.
     """
     rows = vectors[:, 0, start : start + rotated].double().cpu()
     rows = torch.where(rows.isfinite(), rows, 0.0)

@@ -20,8 +20,8 @@ from posenc.torch._tensor_arguments import check_dtype, constant, integer, posit
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     """A dataset that yields a table of any length in chunks.
 
-    Each item is a pair of tensors: positions of shape (k,) and dtype int64, and their encodings of shape (k, d_model).
-    Because an item is already a batch, pass ``batch_size=None`` to the DataLoader.
+    Each item is a pair of tensors: positions of shape (k,) and dtype int64, and their encodings of shape (k,
+    d_model). Because an item is already a batch, pass ``batch_size=None`` to the DataLoader.
 
     Parameters
     ----------

@@ -41,8 +41,8 @@ def encode(
     out : Tensor, shape ``positions.shape + (d_model,)``, optional
         The tensor to write to, on any device; its last dimension must be contiguous.
     device : torch.device, optional
-        By default, that of `out` or of `positions` if they are tensors, else torch's default device.  Values are computed on
-        the CPU.
+        By default, that of `out` or of `positions` if they are tensors, else torch's default device.  Values
+        are computed on the CPU.
     **convention
         See `posenc.Encoding`.
 
@@ -56,7 +56,8 @@ def encode(
     TypeError, ValueError
         If an argument has a wrong type or value.
     RuntimeError
-        If `positions` requires grad, because encodings are not differentiable with respect to positions, or if `out` does.
+        If `positions` requires grad, because encodings are not differentiable with respect to positions, or
+        if `out` does.
 
     See Also
     --------
@@ -90,9 +91,9 @@ def add_to(
     Parameters
     ----------
     x : Tensor, shape (..., n, d_model)
-        The embeddings, which are overwritten unless `out` is given.  They must be on the CPU, have dtype float32, float64,
-        float16 or bfloat16, and be contiguous in the last dimension.  Or a nested tensor of shape (batch, n, d_model) with
-        layout torch.jagged; positions then start again at each sequence.
+        The embeddings, which are overwritten unless `out` is given.  They must be on the CPU, have dtype
+        float32, float64, float16 or bfloat16, and be contiguous in the last dimension.  Or a nested tensor of
+        shape (batch, n, d_model) with layout torch.jagged; positions then start again at each sequence.
     positions : int, range, Tensor or array_like, optional
         As for `posenc.add_to`, or a tensor that meets the same conditions.
     encoding : posenc.Encoding, optional
@@ -100,7 +101,8 @@ def add_to(
     x_scale : float, optional
         The factor by which x is multiplied, as in `posenc.add_to`.
     out : Tensor, optional
-        The tensor to write to instead of x, with the shape, dtype and device of x.  A table of the encodings is computed first.
+        The tensor to write to instead of x, with the shape, dtype and device of x.  A table of the encodings
+        is computed first.
     **convention
         See `posenc.Encoding`.
 
@@ -114,7 +116,8 @@ def add_to(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `positions` requires grad, or if `x` or `out` requires grad and autograd forbids overwriting it, as for a leaf.
+        If `positions` requires grad, or if `x` or `out` requires grad and autograd forbids overwriting it, as
+        for a leaf.
 
     See Also
     --------
@@ -181,8 +184,8 @@ def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
     mask : Tensor or array_like, shape (..., n)
         True or 1 at tokens, False or 0 at padding, of any real dtype.  The positions are computed on the CPU.
     **options
-        ``padding_idx``, the position given to all padding, by default -1, and ``start``, the position of the first token of
-        each sequence, by default ``padding_idx + 1``.
+        ``padding_idx``, the position given to all padding, by default -1, and ``start``, the position of the
+        first token of each sequence, by default ``padding_idx + 1``.
 
     Returns
     -------
@@ -192,7 +195,8 @@ def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and 1.
+        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and
+        1.
 
     See Also
     --------
@@ -215,8 +219,8 @@ def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tenso
     Parameters
     ----------
     lengths : Tensor or array_like of int, shape (sequences,)
-        The number of tokens in each sequence.  For FlashAttention's ``cu_seqlens``, pass ``cu_seqlens.diff()``.  The positions
-        are computed on the CPU.
+        The number of tokens in each sequence.  For FlashAttention's ``cu_seqlens``, pass
+        ``cu_seqlens.diff()``.  The positions are computed on the CPU.
     **options
         ``start``, the position of the first token of each sequence, by default 0.
 

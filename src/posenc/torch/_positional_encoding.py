@@ -22,7 +22,8 @@ from posenc.torch._table_module import TableModule, kept_table
 class PositionalTable(TableModule):
     """A module that returns sinusoidal positional encodings, without adding them to an input.
 
-    ``forward()`` returns `max_sequence_length` rows, and ``forward(x)`` returns one row for each position of `x`.
+    ``forward()`` returns `max_sequence_length` rows, and ``forward(x)`` returns one row for each position of
+    `x`.
 
     Parameters
     ----------
@@ -92,11 +93,13 @@ class PositionalTable(TableModule):
         Parameters
         ----------
         x : Tensor, shape (..., n, d_model), optional
-            The result has the dtype and device of x and, unless `positions` is given, n rows.  The values of x are not used.
+            The result has the dtype and device of x and, unless `positions` is given, n rows.  The values of
+            x are not used.
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor or array_like, optional
-            Positions of any shape, used instead of `start` and n; see `PositionalEncoding` for graphs and other devices.
+            Positions of any shape, used instead of `start` and n; see `PositionalEncoding` for graphs and
+            other devices.
 
         Returns
         -------
@@ -168,24 +171,27 @@ class PositionalTable(TableModule):
 class PositionalEncoding(PositionalTable):
     """A module that adds sinusoidal positional encodings to embeddings: ``dropout(x * x_scale + encodings)``.
 
-    The module replaces the class of the same name in PyTorch's tutorial, and has no maximum length.  ``forward()`` returns the
-    table, multiplied by `alpha` if `learned_scale` is set.
+    The module replaces the class of the same name in PyTorch's tutorial, and has no maximum length.
+    ``forward()`` returns the table, multiplied by `alpha` if `learned_scale` is set.
 
     Parameters
     ----------
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dropout : float, optional
-        The probability of dropout, from 0.0 to 1.0.  A positive integer is refused, because similar classes take a length
-        here; pass a length as `max_len`.
+        The probability of dropout, from 0.0 to 1.0.  A positive integer is refused, because similar classes
+        take a length here; pass a length as `max_len`.
     max_len : int, optional
         Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
-        If True (default), x has the shape (batch, n, d_model); if False, (n, batch, d_model) as in the tutorial.
+        If True (default), x has the shape (batch, n, d_model); if False, (n, batch, d_model) as in the
+        tutorial.
     x_scale : float, optional
-        The factor by which x is multiplied, by default 1.  "Attention is all you need" uses ``d_model**0.5`` (section 3.4).
+        The factor by which x is multiplied, by default 1.  "Attention is all you need" uses ``d_model**0.5``
+        (section 3.4).
     learned_scale : float, optional
-        If given, the encodings are multiplied by a parameter `alpha` with this initial value.  SpeechT5 and ESPnet use 1.0.
+        If given, the encodings are multiplied by a parameter `alpha` with this initial value.  SpeechT5 and
+        ESPnet use 1.0.
     **convention
         See `posenc.Encoding`.
 
@@ -208,12 +214,13 @@ class PositionalEncoding(PositionalTable):
     -----
     The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments that reproduce other classes.
 
-    Positions are encoded on the CPU in each call, unless a table has their rows: in graphs with `max_len`, and on other
-    devices.  With `max_len`, such a table has the integer positions from -1 to ``max_len - 1``; other positions give NaN,
-    because a check would have to wait for the device.  Without `max_len`, a table on another device grows, outside graphs.
+    Positions are encoded on the CPU in each call, unless a table has their rows: in graphs with `max_len`,
+    and on other devices.  With `max_len`, such a table has the integer positions from -1 to ``max_len - 1``;
+    other positions give NaN, because a check would have to wait for the device.  Without `max_len`, a table
+    on another device grows, outside graphs.
 
-    If `batch_first` is True, `load_state_dict` refuses a stored table of shape (max_len, 1, d_model), because classes that
-    store this shape expect x of shape (n, batch, d_model).
+    If `batch_first` is True, `load_state_dict` refuses a stored table of shape (max_len, 1, d_model), because
+    classes that store this shape expect x of shape (n, batch, d_model).
 
     Examples
     --------
@@ -283,13 +290,14 @@ class PositionalEncoding(PositionalTable):
         Parameters
         ----------
         x : Tensor, shape (batch, n, d_model) or (n, d_model), optional
-            The embeddings.  If `batch_first` is False, the shape is (n, batch, d_model) or (n, d_model).  In a nested tensor of
-            shape (batch, n, d_model) with layout torch.jagged, the positions begin again at each sequence.
+            The embeddings.  If `batch_first` is False, the shape is (n, batch, d_model) or (n, d_model).  In
+            a nested tensor of shape (batch, n, d_model) with layout torch.jagged, the positions begin again
+            at each sequence.
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor or array_like, optional
-            Positions of shape (n,), used instead of `start`.  If x has three or more dimensions, positions may also have a
-            shape of the same length as ``x.shape[:-1]`` that broadcasts to it.
+            Positions of shape (n,), used instead of `start`.  If x has three or more dimensions, positions
+            may also have a shape of the same length as ``x.shape[:-1]`` that broadcasts to it.
 
         Returns
         -------

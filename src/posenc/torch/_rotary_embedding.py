@@ -26,24 +26,27 @@ class RotaryEmbedding(TableModule):
     config : transformers.PreTrainedConfig, mapping or posenc.Rotary
         The model's configuration, as for `posenc.Rotary.from_config`, or the rotation itself.
     length : int, optional
-        The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike the modules of
-        transformers, this module never changes its frequencies in a call.  Without a length, the module uses the
-        frequencies for short sequences, and issues a UserWarning for positions that occur only in longer sequences.
+        The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike the
+        modules of transformers, this module never changes its frequencies in a call.  Without a length, the
+        module uses the frequencies for short sequences, and issues a UserWarning for positions that occur
+        only in longer sequences.
     max_len : int, optional
-        Keep tables of the positions below `max_len` on the device of x, and index them in each call.  By default, each call
-        computes its values on the CPU, at any position.  If x is on another device, a table there grows to the largest power of
-        two that a call needed, up to 64 MiB; values at later positions are computed on the CPU.  Code compiled for such a
-        device needs `max_len`.
+        Keep tables of the positions below `max_len` on the device of x, and index them in each call.  By
+        default, each call computes its values on the CPU, at any position.  If x is on another device, a
+        table there grows to the largest power of two that a call needed, up to 64 MiB; values at later
+        positions are computed on the CPU.  Code compiled for such a device needs `max_len`.
     dtype : torch.dtype, optional
         The dtype of the result, even after the model is converted.  The default is that of x.
 
     Attributes
     ----------
     inv_freq : Tensor of float64
-        The frequencies.  If rotations differ by layer type, each type has an attribute such as ``full_attention_inv_freq``.
+        The frequencies.  If rotations differ by layer type, each type has an attribute such as
+        ``full_attention_inv_freq``.
     attention_scaling : float
-        The factor by which the scaling multiplies cosines and sines; it excludes the ``scale`` of a `posenc.Rotary`.  If
-        rotations differ by layer type, each type has an attribute such as ``full_attention_attention_scaling``.
+        The factor by which the scaling multiplies cosines and sines; it excludes the ``scale`` of a
+        `posenc.Rotary`.  If rotations differ by layer type, each type has an attribute such as
+        ``full_attention_attention_scaling``.
 
     Raises
     ------
@@ -136,8 +139,8 @@ class RotaryEmbedding(TableModule):
         Parameters
         ----------
         x : Tensor
-            A tensor with the dtype and device of the result; its values are not used.  If its shape is (batch, n, width), the
-            width must be the ``hidden_size`` of the configuration.
+            A tensor with the dtype and device of the result; its values are not used.  If its shape is
+            (batch, n, width), the width must be the ``hidden_size`` of the configuration.
         position_ids : Tensor or array_like, shape (batch, n)
             The positions; if `max_len` is given, integers below it.  With several axes, the shape is (axes, batch, n), or
             (batch, n) for equal positions on all axes.  For a nested tensor with layout torch.jagged, the results are nested,
@@ -148,8 +151,8 @@ class RotaryEmbedding(TableModule):
         Returns
         -------
         cos : Tensor, shape (batch, n, rotary_dim)
-            The cosines.  Each occurs twice, or once, as the model expects.  If the model expects complex numbers, the result is
-            a single complex64 tensor, ``cos + i sin``.
+            The cosines.  Each occurs twice, or once, as the model expects.  If the model expects complex
+            numbers, the result is a single complex64 tensor, ``cos + i sin``.
         sin : Tensor
             The sines, in the same form.
 

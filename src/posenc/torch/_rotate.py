@@ -26,11 +26,11 @@ def rotate(
     Parameters
     ----------
     x : Tensor, shape (..., n, head_dim)
-        The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.  The second-to-last axis must be that
-        of the positions, as in (batch, heads, n, head_dim).
+        The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.  The second-to-last axis
+        must be that of the positions, as in (batch, heads, n, head_dim).
     positions : int, range, Tensor, array_like or posenc.RotaryAt, optional
-        As for `posenc.Rotary.rotate`, or a tensor that meets the same conditions; or a `RotaryAt`, which holds cosines and
-        sines.  Derivatives and torch.func compute the cosines and sines again.
+        As for `posenc.Rotary.rotate`, or a tensor that meets the same conditions; or a `RotaryAt`, which
+        holds cosines and sines.  Derivatives and torch.func compute the cosines and sines again.
     rotary : posenc.Rotary, optional
         The rotation, unless `positions` is a `RotaryAt`.
     inverse : bool, optional
@@ -72,7 +72,8 @@ def rotate_(
     Parameters
     ----------
     x : Tensor, shape (..., n, head_dim)
-        The queries or keys, as for `rotate`.  They are overwritten, and must be contiguous in the last dimension.
+        The queries or keys, as for `rotate`.  They are overwritten, and must be contiguous in the last
+        dimension.
     positions : int, range, Tensor, array_like or posenc.RotaryAt, optional
         As for `rotate`.
     rotary : posenc.Rotary, optional
@@ -90,7 +91,8 @@ def rotate_(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `positions` requires grad, or if `x` requires grad and autograd forbids overwriting it, as for a leaf.
+        If `positions` requires grad, or if `x` requires grad and autograd forbids overwriting it, as for a
+        leaf.
 
     See Also
     --------

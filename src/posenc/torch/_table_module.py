@@ -17,7 +17,8 @@ from posenc.torch._encode import encodings_on_cpu
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
-# names of buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and tables
+# names of buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and
+# tables
 FREQUENCIES = ("inv_freq", "original_inv_freq", "freqs")
 STORED = (*FREQUENCIES, "pe", "pos_encoding", "pos_table", "freqs_cis", "freqs_cos", "freqs_sin", "cos_cached", "sin_cached")
 
@@ -32,7 +33,8 @@ class Tables(dict[Any, Tensor]):
 class TableModule(nn.Module):
     """A module with tables that are neither parameters nor buffers, so that other code cannot convert or overwrite them.
 
-    A table has the rows of the positions from `_first` to `_length` - 1, preceded and followed by a row of NaN.
+    A table has the rows of the positions from `_first` to `_length` - 1, preceded and followed by a row of
+    NaN.
     """
 
     _first = 0
@@ -70,8 +72,8 @@ class TableModule(nn.Module):
     def _rows_at(self, positions: Tensor, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
         """Return the rows of a table at integer positions; a position outside the table gives a row of NaN.
 
-        Return None if positions are not integers, or if `_length` is None and the table, which grows on devices other than the
-        CPU, cannot have a row of each position.
+        Return None if positions are not integers, or if `_length` is None and the table, which grows on
+        devices other than the CPU, cannot have a row of each position.
         """
         if positions.is_floating_point():
             return None
@@ -119,7 +121,8 @@ class TableModule(nn.Module):
         values = stored.detach().cpu().reshape(-1, *row)[:COMPARED_ROWS].double()
         exact = self._stored(name, key, len(values), shape[-1]) if is_table else frequencies[None]
         errors = (values - exact).abs().flatten(1)
-        # a float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row number
+        # a float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row
+        # number
         epsilon, rows = torch.finfo(stored.dtype).eps, torch.arange(1, len(values) + 1)[:, None]
         tolerance = epsilon + 2**-20 * rows if is_table else (epsilon + 2**-20) * frequencies.abs()
         wrong_rows = (~(errors <= tolerance)).any(1)

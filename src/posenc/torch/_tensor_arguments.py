@@ -112,7 +112,8 @@ def is_plain(value: Any) -> bool:
     """Return whether a value is not a tensor, or is a plain CPU tensor that autograd is not tracking."""
     if not isinstance(value, Tensor):
         return True
-    # a subclass such as DTensor, and functional tensors, may have no memory; if negation is lazy, stored signs are opposite
+    # a subclass such as DTensor, and functional tensors, may have no memory; if negation is lazy, stored
+    # signs are opposite
     is_special = type(value) is not Tensor or value.is_neg() or torch._is_functional_tensor(value)
     return not is_special and value.is_cpu and not value.requires_grad
 

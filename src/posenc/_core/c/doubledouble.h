@@ -1,6 +1,6 @@
-/* Double-double arithmetic on vectors.  A number is the unevaluated sum high + low; if renormalised, |low| <= 2**-52 |high|.
- * Sources: Dekker 1971; Joldes, Muller, Popescu, "Tight and rigorous error bounds for basic building blocks of double-word
- * arithmetic", 2017.  u = 2**-53.
+/* Double-double arithmetic on vectors.  A number is the unevaluated sum high + low; if renormalised, |low| <=
+ * 2**-52 |high|. Sources: Dekker 1971; Joldes, Muller, Popescu, "Tight and rigorous error bounds for basic
+ * building blocks of double-word arithmetic", 2017.  u = 2**-53.
  */
 #ifndef POSENC_DOUBLEDOUBLE_H
 #define POSENC_DOUBLEDOUBLE_H
@@ -38,7 +38,8 @@ INLINE vdd two_difference(vf64 a, vf64 b) {
     return (vdd){s, f64_sub(f64_sub(a, f64_sub(s, t)), f64_add(b, t))};
 }
 
-/* a * b exactly unless it underflows; without fused operations, |a| and |b| must be below 2**996 (Veltkamp's splitting) */
+/* a * b exactly unless it underflows; without fused operations, |a| and |b| must be below 2**996 (Veltkamp's
+ * splitting) */
 INLINE vdd two_product(vf64 a, vf64 b) {
     const vf64 p = f64_mul(a, b);
     if (FUSED) return (vdd){p, f64_mulsub(a, b, p)};

@@ -1,8 +1,8 @@
 /* The interface between kernel.pyx and the kernels, which are written in C11 without Python.
  *
- * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in turns per position,
- * and quarter is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the columns in their final order, which
- * depends on `layout`, `order`, `odd` and d_model.
+ * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in
+ * turns per position, and quarter is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the
+ * columns in their final order, which depends on `layout`, `order`, `odd` and d_model.
  */
 #ifndef POSENC_KERNEL_H
 #define POSENC_KERNEL_H
@@ -53,7 +53,8 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* The specification of an encoding.  The arrays end with a copy of the first columns, so a row can begin at column `first`. */
+/* The specification of an encoding.  The arrays end with a copy of the first columns, so a row can begin at
+ * column `first`. */
 typedef struct {
     ptrdiff_t d_model;
     ptrdiff_t columns;           /* d_model rounded up to whole tiles */
@@ -81,9 +82,9 @@ typedef struct {
     void *context; /* of the caller: see undecided_t */
 } spec_t;
 
-/* An offset table, in double-double: cos and sin of the angles between an anchor and its rows, 1/2, 3/2 ... HALF - 1/2 steps
- * away (fine), and between the first row of a block and its anchors (coarse).
- * Each array has the shape (tiles, rows, {cos, sin}, TILE). */
+/* An offset table, in double-double: cos and sin of the angles between an anchor and its rows, 1/2, 3/2 ...
+ * HALF - 1/2 steps away (fine), and between the first row of a block and its anchors (coarse). Each array has
+ * the shape (tiles, rows, {cos, sin}, TILE). */
 typedef struct {
     uint64_t step; /* absolute step between the positions of rows */
     ptrdiff_t first; /* first column of the tables */
@@ -114,8 +115,8 @@ typedef struct {
 
 static inline int angles_of_tile(const spec_t *spec) { return spec->order == UNPAIRED ? TILE : TILE / 2; }
 
-/* Row r of the table is stored at out + r * row_stride.  For ADD, it is added to the rows at `batch` addresses, which are
- * batch_stride apart: x is replaced by x * x_scale + value. */
+/* Row r of the table is stored at out + r * row_stride.  For ADD, it is added to the rows at `batch`
+ * addresses, which are batch_stride apart: x is replaced by x * x_scale + value. */
 typedef struct {
     dtype_t dtype;
     output_t output;
@@ -127,20 +128,22 @@ typedef struct {
     uint64_t start, step;
     const int64_t *integers;
     const double *reals;
-    /* the offset table for positions that ascend or descend by offsets->step; if NULL, each row is evaluated directly */
+    /* the offset table for positions that ascend or descend by offsets->step; if NULL, each row is evaluated
+     * directly */
     const offsets_t *offsets;
     const digits_t *digits; /* the levels for other positions, or NULL */
     /* the span table, or NULL: span_rows rows of span_pitch bytes, at the positions from span_start on */
     const char *span;
     int64_t span_start;
     ptrdiff_t span_rows, span_pitch;
-    /* the bytes of the panel, a buffer from which rows are flushed to `out`, and its rows, a multiple of FINE; 0 without a panel */
+    /* the bytes of the panel, a buffer from which rows are flushed to `out`, and its rows, a multiple of
+     * FINE; 0 without a panel */
     size_t panel;
     ptrdiff_t panel_rows;
 } job_t;
 
-/* The axes over which a rotation iterates, the last one fastest.  The strides of x and `out` are in bytes.  The strides of
- * positions are in elements, and 0 for heads. */
+/* The axes over which a rotation iterates, the last one fastest.  The strides of x and `out` are in bytes.
+ * The strides of positions are in elements, and 0 for heads. */
 enum {
     MAX_DIMENSIONS = 64, /* NumPy's limit */
     MAX_POSITION_AXES = 16 /* of a rotation */
@@ -168,8 +171,9 @@ static inline offset_t offset_at(const extent_t *e, ptrdiff_t index) {
     return at;
 }
 
-/* The pairs whose angles depend on one axis of positions: columns 2 j and 2 j + 1 of `spec` are the cosine and the sine of
- * pair[j], or of pair j if `pair` is NULL.  The job `table` gives the positions of the rows; its dtype is FLOAT64. */
+/* The pairs whose angles depend on one axis of positions: columns 2 j and 2 j + 1 of `spec` are the cosine
+ * and the sine of pair[j], or of pair j if `pair` is NULL.  The job `table` gives the positions of the rows;
+ * its dtype is FLOAT64. */
 typedef struct {
     const spec_t *spec;
     const ptrdiff_t *pair;
@@ -183,8 +187,9 @@ typedef struct {
  * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
  * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have the same position.
  *
- * The kernel multiplies by factors, which are the cosines and sines of a position in the form that `dtype` needs (factors.h).
- * `factors` contains the factors of all positions; if it is NULL, each call of `rotate` computes the factors of its rows. */
+ * The kernel multiplies by factors, which are the cosines and sines of a position in the form that `dtype`
+ * needs (factors.h). `factors` contains the factors of all positions; if it is NULL, each call of `rotate`
+ * computes the factors of its rows. */
 typedef struct {
     dtype_t dtype; /* not FLOAT64 */
     int interleaved, inverse, has_fast_path;
@@ -207,9 +212,10 @@ enum {
 /* Returns the number of doubles that hold the factors of a row. */
 static inline ptrdiff_t factor_pitch(ptrdiff_t pairs) { return 2 * ((pairs + FACTOR_PAIRS - 1) / FACTOR_PAIRS * FACTOR_PAIRS); }
 
-/* A value whose rounding the kernels leave undecided: that of a column at a finite position or, if `is_combined`,
- * factors[0] * value(column) + factors[1] * value(column + 1).  The kernels write -0 in its place, which an addition does not
- * change.  The caller evaluates the value, then `write` stores it in job.out or, for ADD, adds it to the batch of `job`. */
+/* A value whose rounding the kernels leave undecided: that of a column at a finite position or, if
+ * `is_combined`, factors[0] * value(column) + factors[1] * value(column + 1).  The kernels write -0 in its
+ * place, which an addition does not change.  The caller evaluates the value, then `write` stores it in
+ * job.out or, for ADD, adds it to the batch of `job`. */
 typedef struct {
     void *context; /* of the specification */
     position_t position;
@@ -219,8 +225,9 @@ typedef struct {
     job_t job;
 } undecided_t;
 
-/* What a thread counts and leaves undecided.  `uncertain` counts the rows of a tile, or bunches of rotated pairs, that the main
- * loop could not round completely; `exact` counts the values that were then evaluated one by one. */
+/* What a thread counts and leaves undecided.  `uncertain` counts the rows of a tile, or bunches of rotated
+ * pairs, that the main loop could not round completely; `exact` counts the values that were then evaluated
+ * one by one. */
 typedef struct {
     uint64_t uncertain, exact;
     undecided_t *undecided; /* memory that the caller frees */
@@ -244,7 +251,8 @@ typedef struct {
 extern const kernel_t *const posenc_kernels[]; /* best first, the baseline last, then NULL */
 int posenc_is_supported(const kernel_t *); /* whether the processor and the operating system support the instruction set */
 
-/* Every arm64 processor has NEON.  Big-endian processors use the baseline, and so does MSVC, which defines neither macro. */
+/* Every arm64 processor has NEON.  Big-endian processors use the baseline, and so does MSVC, which defines
+ * neither macro. */
 #if defined(__aarch64__) && defined(__ARM_NEON) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define POSENC_NEON 1
 #endif

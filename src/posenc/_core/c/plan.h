@@ -1,7 +1,8 @@
-/* Plans: how the rows of a call are computed and written, the number of threads, and the blocks into which the work is divided.
+/* Plans: how the rows of a call are computed and written, the number of threads, and the blocks into which
+ * the work is divided.
  *
- * A value takes 0.3 to 2 ns if it is advanced from an anchor, 3 to 20 ns if it is evaluated directly, and 3 to 15 us if it is
- * evaluated exactly. */
+ * A value takes 0.3 to 2 ns if it is advanced from an anchor, 3 to 20 ns if it is evaluated directly, and 3
+ * to 15 us if it is evaluated exactly. */
 #ifndef POSENC_PLAN_H
 #define POSENC_PLAN_H
 
@@ -12,14 +13,16 @@
 #endif
 
 enum {
-    /* PER_THREAD: values that justify another thread.  IN_BLOCK: most values in a block, after which time is measured. */
+    /* PER_THREAD: values that justify another thread.  IN_BLOCK: most values in a block, after which time is
+     * measured. */
     ADVANCED_PER_THREAD = 1 << 19,
     ROTATED_PER_THREAD = 1 << 18,
     ADVANCED_IN_BLOCK = 1 << 24,
     DIRECT_PER_THREAD = 1 << 14,
     DIRECT_IN_BLOCK = 1 << 13,
-    /* Fewest rows that are advanced.  Building an offset table takes as long as the direct evaluation of about 100 rows in
-     * double-double (float64), or of 300 to 500 rows in double.  A kept table also speeds up later calls. */
+    /* Fewest rows that are advanced.  Building an offset table takes as long as the direct evaluation of
+     * about 100 rows in double-double (float64), or of 300 to 500 rows in double.  A kept table also speeds
+     * up later calls. */
     ROWS_WITH_TABLE = 4, /* if the table exists */
     ROWS_FOR_KEPT_TABLE = 32, /* if the table is built and kept */
     ROWS_FOR_TABLE_FLOAT64 = 128, /* if the table is built for one call, and direct evaluation is in double-double */
@@ -39,7 +42,8 @@ enum {
     ROTATED_IN_BLOCK = 1 << 20 /* to limit the time of a block if all values are evaluated exactly */
 };
 
-/* The threads that a call may use: at most `most` and, if `by_work` is set, only as many as the work justifies. */
+/* The threads that a call may use: at most `most` and, if `by_work` is set, only as many as the work
+ * justifies. */
 typedef struct {
     int most, by_work;
 } allowed_t;
@@ -54,7 +58,8 @@ static inline ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; 
 static inline ptrdiff_t largest(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 
-/* Returns the number of threads for `values` of work, of which a thread needs `per_thread`, and which `parts` threads can share. */
+/* Returns the number of threads for `values` of work, of which a thread needs `per_thread`, and which `parts`
+ * threads can share. */
 static inline int threads_for(allowed_t allowed, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_t parts) {
     const ptrdiff_t most = least(allowed.most, parts);
     return (int)largest(1, allowed.by_work ? least(most, values / per_thread) : most);
@@ -66,24 +71,24 @@ static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
     plan->blocks = plan->row_blocks * divided_up(entries, plan->entries);
 }
 
-/* Returns the block that is run as number `which`.  Successive blocks come from different ranges, one for each thread, so that
- * threads do not wait for the same new huge page. */
+/* Returns the block that is run as number `which`.  Successive blocks come from different ranges, one for
+ * each thread, so that threads do not wait for the same new huge page. */
 static inline ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which) {
     const ptrdiff_t range = which % plan->threads, blocks = plan->blocks / plan->threads, longer = plan->blocks % plan->threads;
     return range * blocks + least(range, longer) + which / plan->threads;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------------------------------------- */
 
-/* Returns whether rows at positions that are `step` apart are advanced with an offset table.  `least_rows` is the fewest rows
- * for which a table that is not kept is built. */
+/* Returns whether rows at positions that are `step` apart are advanced with an offset table.  `least_rows` is
+ * the fewest rows for which a table that is not kept is built. */
 static inline int is_advanced(const spec_t *spec, uint64_t step, ptrdiff_t rows, int exists, ptrdiff_t least_rows) {
     if (step == 1 && spec->columns <= KEPT_COLUMNS) least_rows = ROWS_FOR_KEPT_TABLE;
     return step && rows >= (exists ? ROWS_WITH_TABLE : least_rows);
 }
 
-/* Returns whether the system has not yet provided the page at an address.  It clears a page when it provides it, so the page is
- * in the cache when it is written. */
+/* Returns whether the system has not yet provided the page at an address.  It clears a page when it provides
+ * it, so the page is in the cache when it is written. */
 static inline int is_new_page(const char *address) {
 #if defined(_WIN32)
     return 0;
@@ -94,7 +99,8 @@ static inline int is_new_page(const char *address) {
 #endif
 }
 
-/* Returns whether the rows of a table are written with non-temporal stores.  The job of a rotation has no `out`. */
+/* Returns whether the rows of a table are written with non-temporal stores.  The job of a rotation has no
+ * `out`. */
 static inline int is_streamed(const job_t *job, const spec_t *spec, ptrdiff_t rows) {
     return job->output != ADD && job->out && rows * spec->d_model * size_of(job->dtype) >= STREAM_BYTES &&
            !is_new_page(job->out + rows / 2 * job->row_stride);
@@ -107,13 +113,14 @@ static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdi
     return shifts ? (ptrdiff_t)(-(uintptr_t)job->out % LINE) / itemsize : 0;
 }
 
-/* Returns the bytes of a panel of so many rows: with a start inside a cache line and the spare columns of the last row. */
+/* Returns the bytes of a panel of so many rows: with a start inside a cache line and the spare columns of the
+ * last row. */
 static inline size_t panel_bytes(ptrdiff_t pitch, ptrdiff_t rows, ptrdiff_t itemsize) {
     return (size_t)(divided_up(pitch * rows + LINE + TILE * itemsize, LINE) * LINE);
 }
 
-/* Chooses the output mode of a job with an offset table, and the panel with which whole cache lines are written, or long parts
- * of each batch entry are read. */
+/* Chooses the output mode of a job with an offset table, and the panel with which whole cache lines are
+ * written, or long parts of each batch entry are read. */
 static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
     const int has_lines = job->row_stride % LINE == 0 && (uintptr_t)job->out % LINE == 0;
@@ -143,7 +150,8 @@ static inline ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec) {
 /* Plans a job whose tables are set, and chooses its output mode. */
 static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, allowed_t allowed) {
     const int fast = uses_tables(job, spec);
-    /* sines of tiny angles may be next to half-way points; undecided values take 300 bytes each until their block ends */
+    /* sines of tiny angles may be next to half-way points; undecided values take 300 bytes each until their
+     * block ends */
     const int risky = spec->fraction_limbs >= RISKY_LIMBS && spec->phase_bits == NO_PHASE_BITS;
     const ptrdiff_t columns = spec->columns;
     const ptrdiff_t in_block = !fast ? DIRECT_IN_BLOCK : risky ? RISKY_IN_BLOCK : ADVANCED_IN_BLOCK;
@@ -169,14 +177,15 @@ static inline plan_t plan_offsets(const spec_t *spec, allowed_t allowed) {
     return plan;
 }
 
-/* ---- rotations ---------------------------------------------------------------------------------------------------------- */
+/* ---- rotations ----------------------------------------------------------------------------------------- */
 
 static inline ptrdiff_t rotation_per_thread(const rotation_t *r) {
     return r->has_fast_path ? ROTATED_PER_THREAD : DIRECT_PER_THREAD;
 }
 
-/* Returns the number of threads of a rotation or of its factors.  Waking a thread takes longer than a small rotation, and the
- * call must wait for it.  So the values limit the number of threads even if the caller gives a number. */
+/* Returns the number of threads of a rotation or of its factors.  Waking a thread takes longer than a small
+ * rotation, and the call must wait for it.  So the values limit the number of threads even if the caller
+ * gives a number. */
 static inline int rotation_threads(const rotation_t *r, allowed_t allowed, ptrdiff_t values, ptrdiff_t parts) {
     const ptrdiff_t per_thread = rotation_per_thread(r);
     return threads_for(allowed, values, per_thread, r->has_fast_path ? least(parts, values / per_thread) : parts);

@@ -1,5 +1,5 @@
-/* Exact positions: an int64 or a float64, plus a float64 offset, as a sum of 32-bit limbs.  Arrays of positions: whether they
- * are in the domain, and the step between them. */
+/* Exact positions: an int64 or a float64, plus a float64 offset, as a sum of 32-bit limbs.  Arrays of
+ * positions: whether they are in the domain, and the step between them. */
 #ifndef POSENC_POSITIONS_H
 #define POSENC_POSITIONS_H
 
@@ -99,10 +99,11 @@ NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t 
     return position_from_integer(p, spec->position_offset);
 }
 
-/* ---- frequencies ------------------------------------------------------------------------------------------------------- */
+/* ---- frequencies --------------------------------------------------------------------------------------- */
 
-/* Computes the frequencies of all angles in radians per position, with a relative error below 6 * 2**-53.  Returns the number of
- * levels below the point with which r units, |r| <= 1/2, are an angle of at most 2**-5; at least LEVELS if there is none. */
+/* Computes the frequencies of all angles in radians per position, with a relative error below 6 * 2**-53.
+ * Returns the number of levels below the point with which r units, |r| <= 1/2, are an angle of at most 2**-5;
+ * at least LEVELS if there is none. */
 static inline int radians_of_columns(const spec_t *spec, double *radians) {
     const int angles = angles_of_tile(spec), limbs = spec->integer_limbs + spec->fraction_limbs;
     int fractions = 1;
@@ -119,9 +120,10 @@ static inline int radians_of_columns(const spec_t *spec, double *radians) {
     return fractions;
 }
 
-/* ---- arrays of positions ----------------------------------------------------------------------------------------------- */
+/* ---- arrays of positions ------------------------------------------------------------------------------- */
 
-/* Returns whether position + offset is certain to lie in the domain, [-2**63, 2**63), for positions from lowest to highest. */
+/* Returns whether position + offset is certain to lie in the domain, [-2**63, 2**63), for positions from
+ * lowest to highest. */
 static inline int is_inside(int64_t lowest, int64_t highest, double offset) {
     const int64_t half = (int64_t)1 << 62;
     return offset == 0 || (-half <= lowest && highest < half && -0x1p62 <= offset && offset <= 0x1p62);
@@ -144,7 +146,8 @@ static inline int are_reals_inside(const double *p, ptrdiff_t rows, double offse
     return is_inside(0, 0, offset);
 }
 
-/* Returns positions as integers, in memory that the caller frees, or NULL if one is not an integer or memory is exhausted. */
+/* Returns positions as integers, in memory that the caller frees, or NULL if one is not an integer or memory
+ * is exhausted. */
 static inline int64_t *integers_of(const double *p, ptrdiff_t rows) {
     for (ptrdiff_t i = 0; i < rows; i++)
         if (floor(p[i]) != p[i] || !isfinite(p[i])) return NULL;
@@ -155,13 +158,15 @@ static inline int64_t *integers_of(const double *p, ptrdiff_t rows) {
 
 static inline uint64_t distance(int64_t a, int64_t b) { return b > a ? (uint64_t)b - (uint64_t)a : (uint64_t)a - (uint64_t)b; }
 
-/* Returns the step of evenly spaced rows, or 0.  An evenly spaced array is replaced by its first position and its step. */
+/* Returns the step of evenly spaced rows, or 0.  An evenly spaced array is replaced by its first position and
+ * its step. */
 static inline uint64_t even_step(job_t *job, ptrdiff_t rows) {
     const int64_t *const p = job->integers;
     if (job->reals || rows < 2) return 0;
     if (!p) return (int64_t)job->step < 0 ? 0 - job->step : job->step;
     const uint64_t step = distance(p[0], p[1]);
-    /* the positions do not wrap around; the division is exact, but step times the number of rows could exceed 64 bits */
+    /* the positions do not wrap around; the division is exact, but step times the number of rows could exceed
+     * 64 bits */
     if (step == 0 || distance(p[0], p[rows - 1]) / step != (uint64_t)(rows - 1)) return 0;
     for (ptrdiff_t i = 1; i < rows; i++)
         if (distance(p[i - 1], p[i]) != step) return 0;
@@ -177,8 +182,8 @@ typedef struct {
     double rest;
 } units_t;
 
-/* Splits the position of a row; a unit is 64**-fractions.  Returns 0 if this is not possible, |n| could be 2**62 or more, or
- * the row is that of the padding position. */
+/* Splits the position of a row; a unit is 64**-fractions.  Returns 0 if this is not possible, |n| could be
+ * 2**62 or more, or the row is that of the padding position. */
 static inline int split_position(const spec_t *spec, const job_t *job, ptrdiff_t row, int fractions, units_t *to) {
     const double units = power_of_two(6 * fractions), round = 0x1.8p52; /* x + round - round is the integer next to x */
     if (job->reals) {
@@ -215,8 +220,9 @@ enum {
     SURVEYED_ROWS = 1 << 12 /* about as many rows decide how those of an array are computed */
 };
 
-/* Sets the span of a job at integer positions: the positions near the middle row for which a table has the fewest rows in
- * proportion to those that are copied from it.  There is none if at most as many rows are copied as the table has. */
+/* Sets the span of a job at integer positions: the positions near the middle row for which a table has the
+ * fewest rows in proportion to those that are copied from it.  There is none if at most as many rows are
+ * copied as the table has. */
 static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
     const int64_t *const p = job->integers, middle = p[rows / 2];
     ptrdiff_t near[65] = {0}, copied = 0, saved = 0;
@@ -241,7 +247,8 @@ static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
 }
 
 /* Counts the rows of a job that are neither in its span nor next to each other: with_digits[k] is the number
- * of those with at least k digits.  Returns the number of rows outside the span that are 1 from the next row. */
+ * of those with at least k digits.  Returns the number of rows outside the span that are 1 from the next
+ * row. */
 static inline ptrdiff_t count_digits(const spec_t *spec, const job_t *job, ptrdiff_t rows, int fractions,
                                      ptrdiff_t with_digits[LEVELS]) {
     const ptrdiff_t each = 1 + rows / SURVEYED_ROWS;

@@ -1,14 +1,15 @@
-/* The floating-point environment of the kernels, the bits of floating-point numbers, and rounding of a double to a dtype: to
- * nearest, ties to even. */
+/* The floating-point environment of the kernels, the bits of floating-point numbers, and rounding of a double
+ * to a dtype: to nearest, ties to even. */
 #ifndef POSENC_ROUNDING_H
 #define POSENC_ROUNDING_H
 
 #include <string.h>
 #include "kernel.h"
 
-/* ---- environment ------------------------------------------------------------------------------------------------------- */
+/* ---- environment --------------------------------------------------------------------------------------- */
 
-/* The environment of the kernels: round to nearest, no flush-to-zero.  That of the host program is restored afterwards. */
+/* The environment of the kernels: round to nearest, no flush-to-zero.  That of the host program is restored
+ * afterwards. */
 #if defined(__SSE2__) || defined(_M_X64) || (defined(_M_IX86_FP) && _M_IX86_FP == 2)
 #include <xmmintrin.h>
 typedef unsigned int environment_t;
@@ -31,7 +32,7 @@ static inline environment_t environment_enter(void) {
 static inline void environment_leave(environment_t host) { fesetenv(&host); }
 #endif
 
-/* ---- bits and rounding ------------------------------------------------------------------------------------------------- */
+/* ---- bits and rounding --------------------------------------------------------------------------------- */
 
 /* The same bits as another type of the same size. */
 #define DEFINE_COPY(name, to, from) \

@@ -11,7 +11,8 @@
 
 enum { STACK_BYTES = 5 << 14 };
 
-/* Returns whether the calling thread has at least STACK_BYTES left.  The stack of the main thread grows, and is not checked. */
+/* Returns whether the calling thread has at least STACK_BYTES left.  The stack of the main thread grows, and
+ * is not checked. */
 static int has_stack(void) {
 #if defined(__linux__)
     static _Thread_local uintptr_t lowest; /* address; 1 for the main thread */

@@ -11,7 +11,8 @@ typedef struct {
     const ptrdiff_t *shape, *strides;
 } layout_t;
 
-/* Returns whether no rows of an array overlap, that is, each stride spans all rows of the axes with smaller strides. */
+/* Returns whether no rows of an array overlap, that is, each stride spans all rows of the axes with smaller
+ * strides. */
 static inline int rows_are_apart(layout_t rows, ptrdiff_t row_bytes) {
     uint64_t used = 0;
     for (;;) {
@@ -45,7 +46,8 @@ static inline span_t span_of(const void *memory, layout_t array, ptrdiff_t items
 /* Returns whether the spans of two arrays overlap, so that the arrays may share memory. */
 static inline int spans_overlap(span_t a, span_t b) { return a.first < b.beyond && b.first < a.beyond; }
 
-/* Appends an axis, or merges it with the last axis if a single stride describes both in x, in `out` and in the positions. */
+/* Appends an axis, or merges it with the last axis if a single stride describes both in x, in `out` and in
+ * the positions. */
 static inline void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride,
                                ptrdiff_t position_stride) {
     int last = extent->axes - 1;
@@ -76,9 +78,10 @@ static inline int has_shape(layout_t array, int axes, const ptrdiff_t *shape) {
     return array.axes == axes && memcmp(array.shape, shape, (size_t)axes * sizeof *shape) == 0;
 }
 
-/* Divides the axes of x into axes along which the position changes (rows) and axes along which it does not (heads).  Without
- * strides, positions are evenly spaced, and their single axis is the last one of x.  If `several`, their first axis selects the
- * axis of positions.  Returns whether the positions fit; checks.py, check_broadcast, states the rule. */
+/* Divides the axes of x into axes along which the position changes (rows) and axes along which it does not
+ * (heads).  Without strides, positions are evenly spaced, and their single axis is the last one of x.  If
+ * `several`, their first axis selects the axis of positions.  Returns whether the positions fit; checks.py,
+ * check_broadcast, states the rule. */
 static inline int divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_strides, layout_t positions, int several) {
     const int axes = positions.axes - several;
     int fit = axes == x.axes || (axes < 2 && axes < x.axes);

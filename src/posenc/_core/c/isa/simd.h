@@ -1,5 +1,5 @@
-/* Includes the SIMD primitives of the instruction set for which a kernel_*.c is compiled, else those of the baseline, and
- * defines further ones from them.
+/* Includes the SIMD primitives of the instruction set for which a kernel_*.c is compiled, else those of the
+ * baseline, and defines further ones from them.
  *
  * Every simd_*.h defines the same types and functions; operators.h and x86.h have those that several share.
  *     vf64, vu64       LANES doubles, or as many integers of 64 bits; f64_*, u64_* compute on them
@@ -37,7 +37,8 @@ static inline vu64 u64_load_even32(const uint32_t *p) {
     return LANES == 1 ? u64_load32(p) : u64_load((const uint64_t *)(const void *)p);
 }
 
-/* Of two numbers in 32 bits, the first one is in the lower half, or, on big-endian processors, in the upper half. */
+/* Of two numbers in 32 bits, the first one is in the lower half, or, on big-endian processors, in the upper
+ * half. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define LOWER_IS_FIRST 0
 #else

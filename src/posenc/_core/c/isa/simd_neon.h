@@ -1,8 +1,8 @@
 /* SIMD primitives for NEON, which every arm64 processor has; simd.h explains them.
  *
- * The argument `non_temporal` of u64_flush has no effect.  Neoverse processors detect lines that are written whole and in
- * order, and do not read these lines first (write streaming).  STNP is only a hint, stores two vectors at once, and has no
- * intrinsic in GCC. */
+ * The argument `non_temporal` of u64_flush has no effect.  Neoverse processors detect lines that are written
+ * whole and in order, and do not read these lines first (write streaming).  STNP is only a hint, stores two
+ * vectors at once, and has no intrinsic in GCC. */
 #ifndef POSENC_SIMD_NEON_H
 #define POSENC_SIMD_NEON_H
 

@@ -1,4 +1,5 @@
-/* SIMD primitives that compute with single numbers, for other compilers and processors; simd.h explains them. */
+/* SIMD primitives that compute with single numbers, for other compilers and processors; simd.h explains
+ * them. */
 #ifndef POSENC_SIMD_SCALAR_H
 #define POSENC_SIMD_SCALAR_H
 

@@ -1,6 +1,6 @@
-/* The SIMD primitives whose intrinsics have the same names for AVX2 and AVX-512; simd.h explains them.  V(add_pd) is
- * _mm256_add_pd or _mm512_add_pd, and VI(and_si) is _mm256_and_si256 or _mm512_and_si512.  H and HI are intrinsics for vectors
- * of half the size. */
+/* The SIMD primitives whose intrinsics have the same names for AVX2 and AVX-512; simd.h explains them.
+ * V(add_pd) is _mm256_add_pd or _mm512_add_pd, and VI(and_si) is _mm256_and_si256 or _mm512_and_si512.  H and
+ * HI are intrinsics for vectors of half the size. */
 #if !defined(V)
 #include "isa/simd_avx2.h" /* a linter compiles this header alone */
 #else

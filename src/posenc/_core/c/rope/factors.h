@@ -1,8 +1,9 @@
 /* Computes the factors of a rotation: the cosines and sines of positions.
  *
- * A row of factors has a block for every FACTOR_PAIRS pairs: their cosines c, then their sines s (-s for the inverse rotation).
- * For the 16-bit types, each factor is split into two floats, and a block has the order c, c_low, s, s_low, where c and s have
- * 13 significant bits.  factor_index gives the order of the pairs.  This layout does not depend on the instruction set. */
+ * A row of factors has a block for every FACTOR_PAIRS pairs: their cosines c, then their sines s (-s for the
+ * inverse rotation). For the 16-bit types, each factor is split into two floats, and a block has the order c,
+ * c_low, s, s_low, where c and s have 13 significant bits.  factor_index gives the order of the pairs.  This
+ * layout does not depend on the instruction set. */
 #ifndef POSENC_FACTORS_H
 #define POSENC_FACTORS_H
 
@@ -47,8 +48,8 @@ static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, doub
     const ptrdiff_t pitch = factor_pitch(r->pairs);
     tally_t tally = {.is_approximate = 1}; /* the counters do not include cosines and sines */
     for (const rotary_axis_t *t = r->axis; t < r->axis + r->position_axes; t++) {
-        /* evaluates in double if there is a fast path but no offset table, and the positions are integers; real positions may
-         * have too many limbs */
+        /* evaluates in double if there is a fast path but no offset table, and the positions are integers;
+         * real positions may have too many limbs */
         const int is_direct = t->table.offsets == NULL && t->table.reals == NULL && r->has_fast_path;
         job_t job = t->table;
         double *const to = t->pair ? part : table;
@@ -83,7 +84,8 @@ INLINE vf64 upper_bits(vf64 x) {
     return f64_of_bits(u64_and(rounded, u64_set(~(((uint64_t)1 << 40) - 1))));
 }
 
-/* Stores vectors of floats; if `split`, those with an even index, and FACTOR_PAIRS / 2 floats later the other ones. */
+/* Stores vectors of floats; if `split`, those with an even index, and FACTOR_PAIRS / 2 floats later the other
+ * ones. */
 INLINE void store_two(float *to, vf32 first, vf32 second, int split) {
     if (split) f32_deinterleave(first, second, &first, &second);
     u64_flush(to, bits_of_f32(first), 0);

@@ -1,5 +1,6 @@
-/* Rotates pairs of columns in double or float, and tests whether the rounding of a value is uncertain.  Rounds pairs
- * that have an uncertain value, using an error bound for each pair, and evaluates undecided values exactly.
+/* Rotates pairs of columns in double or float, and tests whether the rounding of a value is uncertain.
+ * Rounds pairs that have an uncertain value, using an error bound for each pair, and evaluates undecided
+ * values exactly.
  *
  * Bounds of the error of a value (docs/numerics.md, section 7) for a pair (a, b), with c = m cos t and s = m sin t (m and t as
  * in kernel.h), u = 2**-53 and A = |m| sqrt(a**2 + b**2):
@@ -29,8 +30,8 @@ enum {
 /* Whether the factors of pairs with an even index precede those with an odd index, as in bf16_split. */
 INLINE int is_split(const rotation_t *r) { return r->dtype == BFLOAT16 && !r->interleaved; }
 
-/* Returns the index of a pair's first factor.  `numbers` is the number of factors of a pair.  A row of factors has a block for
- * every FACTOR_PAIRS pairs. */
+/* Returns the index of a pair's first factor.  `numbers` is the number of factors of a pair.  A row of
+ * factors has a block for every FACTOR_PAIRS pairs. */
 INLINE ptrdiff_t factor_index(ptrdiff_t pair, int numbers, int split) {
     const ptrdiff_t i = pair % FACTOR_PAIRS, at = split ? i % 2 * (FACTOR_PAIRS / 2) + i / 2 : i;
     return pair / FACTOR_PAIRS * (numbers * FACTOR_PAIRS) + at;
@@ -46,7 +47,7 @@ typedef struct {
     vf64 a[2 * GROUPS], b[2 * GROUPS];
 } double_pairs_t;
 
-/* ---- loads and stores ---------------------------------------------------------------------------------------------------- */
+/* ---- loads and stores ---------------------------------------------------------------------------------- */
 
 /* Loads and stores for the 16-bit types. */
 INLINE vf32 load_float16s(const char *p) { return f16_load((const uint16_t *)(const void *)p); }
@@ -57,8 +58,8 @@ INLINE void store_floats(char *p, vf32 first, vf32 second, dtype_t dtype) {
 
 INLINE vu64 load_bits(const char *p) { return u64_load((const uint64_t *)(const void *)p); }
 
-/* If `interleaved`, both columns are read from `a`, and `b` is not used.  In the other layout, vectors 2 i and 2 i + 1 of a
- * column of bfloat16 numbers are in the order of bf16_split. */
+/* If `interleaved`, both columns are read from `a`, and `b` is not used.  In the other layout, vectors 2 i
+ * and 2 i + 1 of a column of bfloat16 numbers are in the order of bf16_split. */
 INLINE pairs_t load_pairs(const char *a, const char *b, dtype_t dtype, int interleaved) {
     const ptrdiff_t bytes = 2 * LANES * size_of(dtype);
     pairs_t v;
@@ -122,7 +123,7 @@ INLINE void store_double_pairs(char *to_a, char *to_b, const double_pairs_t *v, 
     }
 }
 
-/* ---- the fast path ------------------------------------------------------------------------------------------------------- */
+/* ---- the fast path ------------------------------------------------------------------------------------- */
 
 /* The tests examine two 16-bit words of each value: an upper word with the first bits of the value, and a lower word with the
  * first bits that rounding drops, or all of them.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16
@@ -134,8 +135,8 @@ typedef struct {
     vu64 least, ratio;
 } tests_t;
 
-/* The operands of the tests.  They are in memory, because the compiler would build constants again for each bunch.  The error
- * of a rotated value in double is below share * (|a c| + |b s|) + floor * (|a| + |b|). */
+/* The operands of the tests.  They are in memory, because the compiler would build constants again for each
+ * bunch.  The error of a rotated value in double is below share * (|a c| + |b s|) + floor * (|a| + |b|). */
 typedef struct {
     ALIGNED uint64_t addend[LANES], mask[LANES], least[LANES], ratio[LANES];
     double share, floor;
@@ -149,13 +150,16 @@ static void set_words(uint64_t lanes[LANES], uint64_t upper, uint64_t lower, dty
 }
 
 static limits_t limits_of(dtype_t dtype, double direct_scale) {
-    /* for lower words: the half-way point, and the number of words next to it that fail.  For float32, these words cover 2**16
-     * ulp of a double on both sides.  For the other types, a value passes if it is at least 5 ulp of a float from the point. */
+    /* for lower words: the half-way point, and the number of words next to it that fail.  For float32, these
+     * words cover 2**16 ulp of a double on both sides.  For the other types, a value passes if it is at least
+     * 5 ulp of a float from the point. */
     const uint32_t half = dtype == BFLOAT16 ? 1u << 15 : 1u << 12, words = dtype == FLOAT32 ? 2 : 9;
-    /* for upper words: exponent of 1, bits below the exponent, and largest number of binades between the values of a pair */
+    /* for upper words: exponent of 1, bits below the exponent, and largest number of binades between the
+     * values of a pair */
     const uint32_t bias = dtype == FLOAT32 ? 1023 : 127, below = dtype == FLOAT32 ? 4 : 7;
     const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? 14 : 12;
-    /* 2**-lowest is the least |value| that passes: for float16, twice its smallest normal number; else far above underflow */
+    /* 2**-lowest is the least |value| that passes: for float16, twice its smallest normal number; else far
+     * above underflow */
     const uint32_t lowest = dtype == FLOAT16 ? 13 : 100;
     /* the addition wraps the upper words of infinity and NaN, without their sign, to less than 1 << below */
     limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
@@ -210,7 +214,8 @@ INLINE const float *float_factors(const double *factors, ptrdiff_t pair, int g, 
     return (const float *)(const void *)factors + factor_index(pair, 4, split) + offset;
 }
 
-/* Does the same as rotate_in_double, but in float.  Each factor is a sum of two floats; products with the larger are exact. */
+/* Does the same as rotate_in_double, but in float.  Each factor is a sum of two floats; products with the
+ * larger are exact. */
 INLINE int rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits, dtype_t dtype,
                            int interleaved) {
     tests_t tests;
@@ -226,7 +231,7 @@ INLINE int rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, co
     return is_uncertain(&tests, limits);
 }
 
-/* ---- uncertain pairs --------------------------------------------------------------------------------------------------- */
+/* ---- uncertain pairs ----------------------------------------------------------------------------------- */
 
 #define UNDERFLOW_ERROR 0x1p-760
 
@@ -251,8 +256,8 @@ static const rotary_axis_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair,
     }
 }
 
-/* Rounds factors[0] * cosine + factors[1] * sine, the first or, if `is_second`, the second value of a pair.  c and s
- * approximate the cosine and the sine; the value computed from c and s has an error below `error`. */
+/* Rounds factors[0] * cosine + factors[1] * sine, the first or, if `is_second`, the second value of a pair.
+ * c and s approximate the cosine and the sine; the value computed from c and s has an error below `error`. */
 COLD double undecided_value(const head_row_t *h, ptrdiff_t pair, int is_second, const double factors[2], double c, double s,
                             double error) {
     const rotation_t *r = h->rotation;
@@ -298,8 +303,9 @@ COLD double undecided_value(const head_row_t *h, ptrdiff_t pair, int is_second, 
         statement; \
     }
 
-/* BUNCH pairs in the order of load_pairs: their numbers (a, b), factors (c, s), rotated values (x, y) and error bounds.  An
- * element of undecided_x or undecided_y is nonzero if the bound does not decide how the value is rounded. */
+/* BUNCH pairs in the order of load_pairs: their numbers (a, b), factors (c, s), rotated values (x, y) and
+ * error bounds.  An element of undecided_x or undecided_y is nonzero if the bound does not decide how the
+ * value is rounded. */
 typedef struct {
     ALIGNED double a[BUNCH], b[BUNCH], c[BUNCH], s[BUNCH], x[BUNCH], y[BUNCH], error[BUNCH];
     ALIGNED uint64_t undecided_x[BUNCH], undecided_y[BUNCH];
@@ -363,15 +369,17 @@ INLINE void store_settled(const settled_t *v, char *a, char *b, dtype_t dtype, i
     else store_pairs(a, b, &narrow, dtype, interleaved);
 }
 
-/* Rounds each value for which value - error and value + error round to the same number.  Returns a vector that is nonzero
- * for all other values, and for values that are subnormal, infinite, NaN or at least 2**200. */
+/* Rounds each value for which value - error and value + error round to the same number.  Returns a vector
+ * that is nonzero for all other values, and for values that are subnormal, infinite, NaN or at least
+ * 2**200. */
 INLINE vu64 round_values(vf64 *value, vf64 error, dtype_t dtype) {
     const vu64 magnitude = u64_and(bits_of_f64(*value), u64_set(INT64_MAX));
     const vu64 too_large = u64_shr(u64_sub(u64_set(((uint64_t)(1023 + 200) << 52) - 1), magnitude), 63);
     return u64_or(too_large, undecided_double(value, error, dtype));
 }
 
-/* Rotates the pairs, and rounds the values that the bounds of their errors decide.  Returns zero if these are all values. */
+/* Rotates the pairs, and rounds the values that the bounds of their errors decide.  Returns zero if these are
+ * all values. */
 INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
     const vf64 share = f64_set(limits->share), floor = f64_set(limits->floor), underflow = f64_set(UNDERFLOW_ERROR);
     vu64 any = u64_set(0);
@@ -391,7 +399,8 @@ INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
     return any;
 }
 
-/* Rotates `width` pairs, using an error bound for each pair; values that remain undecided are evaluated exactly. */
+/* Rotates `width` pairs, using an error bound for each pair; values that remain undecided are evaluated
+ * exactly. */
 NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
                            char *out_b) {
     const rotation_t *const r = h->rotation;

@@ -1,7 +1,8 @@
 /* Rotates the pairs of columns of all rows and heads; each value is rounded once.
  *
- * The factors are computed during the call or before it (rotation_t).  Those of a few rows stay in the cache while all heads
- * are rotated.  float32 values are rotated in double, float16 and bfloat16 values in float. */
+ * The factors are computed during the call or before it (rotation_t).  Those of a few rows stay in the cache
+ * while all heads are rotated.  float32 values are rotated in double, float16 and bfloat16 values in
+ * float. */
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
 
@@ -13,7 +14,7 @@ enum {
     ROWS_AHEAD = 8                              /* distance from the row in use to the row that is prefetched */
 };
 
-/* ---- a row --------------------------------------------------------------------------------------------------------------- */
+/* ---- a row --------------------------------------------------------------------------------------------- */
 
 INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *a, char *b,
                          dtype_t dtype, int interleaved) {
@@ -29,8 +30,8 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     }
 }
 
-/* Copies the last pairs of a row, fewer than BUNCH.  The second columns are `second` bytes after the first ones in `from`,
- * and `to_second` bytes after the first ones in `to`. */
+/* Copies the last pairs of a row, fewer than BUNCH.  The second columns are `second` bytes after the first
+ * ones in `from`, and `to_second` bytes after the first ones in `to`. */
 static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdiff_t to_second, const char *from,
                             ptrdiff_t second) {
     const size_t bytes = (size_t)((r->pairs - pair) * size_of(r->dtype));
@@ -73,9 +74,10 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
     if (r->rest && h->out != h->x) memcpy(h->out + 2 * r->pairs * size, h->x + 2 * r->pairs * size, (size_t)(r->rest * size));
 }
 
-/* ---- rows of all heads --------------------------------------------------------------------------------------------------- */
+/* ---- rows of all heads --------------------------------------------------------------------------------- */
 
-/* A group of rows and heads.  `factors` has `pitch` numbers for each position, from the index `first_position` on. */
+/* A group of rows and heads.  `factors` has `pitch` numbers for each position, from the index
+ * `first_position` on. */
 typedef struct {
     head_row_t shared; /* without the members that depend on the row */
     ptrdiff_t rows, heads, pitch, first_position;
@@ -89,7 +91,8 @@ INLINE ptrdiff_t last_stride(const extent_t *e) {
     return stride < 0 ? -stride : stride;
 }
 
-/* Rotates a group.  The inner loop runs over the heads or over the rows, whichever have the smaller stride. */
+/* Rotates a group.  The inner loop runs over the heads or over the rows, whichever have the smaller
+ * stride. */
 INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
     const rotation_t *const r = p->shared.rotation;
     const int heads_inside = last_stride(&r->heads) < last_stride(&r->rows);
@@ -112,7 +115,7 @@ INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
 
 NOINLINE void patch_of_order(const patch_t *p) { FOR_ORDER(p->shared.rotation, rotate_patch(p, DTYPE, INTERLEAVED)) }
 
-/* ---- entry points -------------------------------------------------------------------------------------------------------- */
+/* ---- entry points -------------------------------------------------------------------------------------- */
 
 static void factors(const rotation_t *r, ptrdiff_t position, ptrdiff_t count, double *to, char *memory) {
     const environment_t host = environment_enter();

@@ -1,14 +1,15 @@
-/* Computes offset tables (offsets_t in kernel.h), and rows from an anchor by angle addition: in double-double for float64, and
- * in double for the other dtypes.
+/* Computes offset tables (offsets_t in kernel.h), and rows from an anchor by angle addition: in double-double
+ * for float64, and in double for the other dtypes.
  *
  * P is the value at the anchor, and Q the value a quarter turn ahead.  The cos and sin of one offset give two rows, one above
  * the anchor and one below it:
  *     P cos + Q sin,   P cos - Q sin.
  *
  * Bounds (docs/numerics.md, section 5): the error of a value is below 13.5 * 2**-53 M in double, and below
- * 2**-94 M + 2**-110 |scale| in double-double, where M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach.  P0 and Q0 are P and Q of the
- * block's first row, sin_k is the sine of the angle from that row to the anchor, and reach >= |sin| of all fine offsets.
- * If position and frequency are both small, the M of a sine is small, too, so the sine loses no relative precision.
+ * 2**-94 M + 2**-110 |scale| in double-double, where M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach.  P0 and Q0
+ * are P and Q of the block's first row, sin_k is the sine of the angle from that row to the anchor, and reach
+ * >= |sin| of all fine offsets. If position and frequency are both small, the M of a sine is small, too, so
+ * the sine loses no relative precision.
  */
 #ifndef POSENC_ADVANCE_H
 #define POSENC_ADVANCE_H
@@ -17,12 +18,12 @@
 
 #define DOUBLE_ERROR 0x1.bp-50
 
-/* ---- offset tables ----------------------------------------------------------------------------------------------------- */
+/* ---- offset tables ------------------------------------------------------------------------------------- */
 
-/* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 of a row and the first
- * columns of the next row.  Rows that bypass the caches (STREAM) are shifted if they are contiguous, begin inside a cache line,
- * and are a whole number of cache lines long.  Column `first` is then at the start of a line, so every tile stores whole
- * lines. */
+/* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 of a
+ * row and the first columns of the next row.  Rows that bypass the caches (STREAM) are shifted if they are
+ * contiguous, begin inside a cache line, and are a whole number of cache lines long.  Column `first` is then
+ * at the start of a line, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;
@@ -36,7 +37,8 @@ INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
 
 INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
 
-/* Not inline, so that the compiler does not move the arithmetic past environment_enter or environment_leave. */
+/* Not inline, so that the compiler does not move the arithmetic past environment_enter or
+ * environment_leave. */
 NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
                             int rows) {
     for (int r = 0; r < rows; r++) {
@@ -66,8 +68,9 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
             for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
                 turns |= shifted.turns[i * spec->pitch + column];
-            /* advance.h multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this product also covers the
-             * absolute errors of direct evaluation: see docs/numerics.md, section 5 */
+            /* advance.h multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this
+             * product also covers the absolute errors of direct evaluation: see docs/numerics.md, section
+             * 5 */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
             offsets->nonzero[column] = turns || shifted.quarter[column] ? 1 : 0;
         }
@@ -75,16 +78,17 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
     environment_leave(host);
 }
 
-/* ---- anchors ------------------------------------------------------------------------------------------------------------- */
+/* ---- anchors ------------------------------------------------------------------------------------------- */
 
 /* The first row of a block in a tile, from which the anchors are advanced.  All anchors use the last two
- * members: M is fixed_magnitude + |Q0 sin_k|; absolute_term is added to the error bound (float64) or to the smallest |value|
- * that may pass the fast test (other dtypes). */
+ * members: M is fixed_magnitude + |Q0 sin_k|; absolute_term is added to the error bound (float64) or to the
+ * smallest |value| that may pass the fast test (other dtypes). */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
 
-/* An anchor in a tile, with the error bound of the rows advanced from it and the addends of their fast test. */
+/* An anchor in a tile, with the error bound of the rows advanced from it and the addends of their fast
+ * test. */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], error[TILE];
     ALIGNED uint64_t addend[TILE / 2];
@@ -109,7 +113,8 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Computes the anchor whose angles to the first row of the block have the cosines and sines `high` + `low`. */
+/* Computes the anchor whose angles to the first row of the block have the cosines and sines `high` +
+ * `low`. */
 NOINLINE void anchor_of(const job_t *job, const origin_t *o, const double *high, const double *low, anchor_t *a) {
     ALIGNED double smallest[TILE];
     for (int i = 0; i < TILE; i += LANES) {
@@ -134,9 +139,10 @@ NOINLINE void anchor_of(const job_t *job, const origin_t *o, const double *high,
     }
 }
 
-/* ---- the rows of an anchor ----------------------------------------------------------------------------------------------- */
+/* ---- the rows of an anchor ----------------------------------------------------------------------------- */
 
-/* The rows of the next anchor, for prefetching: the hardware does not prefetch rows to which values are added tile by tile. */
+/* The rows of the next anchor, for prefetching: the hardware does not prefetch rows to which values are added
+ * tile by tile. */
 typedef struct {
     const char *row;
     ptrdiff_t at, row_bytes, row_stride;
@@ -153,8 +159,8 @@ INLINE void prefetch_lines(prefetch_t *prefetch, ptrdiff_t lines) {
     }
 }
 
-/* `next` is the position of row + 1.  It is used for shifted rows (spec->first > 0), which end with the first columns of the
- * next row (spec_from). */
+/* `next` is the position of row + 1.  It is used for shifted rows (spec->first > 0), which end with the first
+ * columns of the next row (spec_from). */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
@@ -163,9 +169,9 @@ typedef struct {
     tally_t *tally;
 } run_block_t;
 
-/* At most FINE rows of a block, from `row` of the job on, in the tile that begins at `column`; row i is written to
- * out + i * row_stride.  `middle` of them, or all if there are fewer, are below the anchor.
- * If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
+/* At most FINE rows of a block, from `row` of the job on, in the tile that begins at `column`; row i is
+ * written to out + i * row_stride.  `middle` of them, or all if there are fewer, are below the anchor. If
+ * `whole` is set, all TILE columns may be stored, including those beyond `width`. */
 typedef struct {
     const run_block_t *block;
     output_t output;
@@ -180,9 +186,10 @@ typedef struct {
 INLINE int row_above(const group_t *g, int r) { return g->middle + r; }
 INLINE int row_below(const group_t *g, int r) { return g->middle - 1 - r; }
 
-/* Returns the number of columns of a pass over the rows of a group.  With this number, P, Q and the addends for float32 fit in
- * 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.
- * For the other dtypes, fewer columns would not fill a cache line or would not be faster. */
+/* Returns the number of columns of a pass over the rows of a group.  With this number, P, Q and the addends
+ * for float32 fit in 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of
+ * a row are not written together. For the other dtypes, fewer columns would not fill a cache line or would
+ * not be faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
 typedef struct {
@@ -229,7 +236,8 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
                   g->out + row * g->row_stride + pass * size_of(dtype), &t, g->block->tally);
 }
 
-/* Whether rows are staged, that is, computed in a buffer: rows that are added, and rows narrower than a tile. */
+/* Whether rows are staged, that is, computed in a buffer: rows that are added, and rows narrower than a
+ * tile. */
 INLINE int is_staged(int whole, output_t output) { return !whole || output == ADD; }
 
 /* Copies or adds a staged row of a pass to the output. */
@@ -239,9 +247,9 @@ INLINE void write_pass(const group_t *g, int pass, char *out, const char *staged
     else write_staged(g->block->job, out, staged, minimum(g->width - pass, columns), dtype, g->output, 1);
 }
 
-/* Computes a row of a pass below the anchor and, if `with_above`, also a row above it.  Each line is written before all values
- * are tested, because the values of a row would fill the registers.  Returns whether a value is uncertain in the fast test or,
- * if `again` is set, in the test with the error bounds. */
+/* Computes a row of a pass below the anchor and, if `with_above`, also a row above it.  Each line is written
+ * before all values are tested, because the values of a row would fill the registers.  Returns whether a
+ * value is uncertain in the fast test or, if `again` is set, in the test with the error bounds. */
 INLINE int advance_pass(const registers_t *loaded, const double *error, const double *fine, char *above, char *below,
                         int with_above, int again, dtype_t dtype, output_t output) {
     const int vectors = pass_columns(dtype) / LANES, per_store = vectors_per_store(dtype);
@@ -296,9 +304,10 @@ INLINE int advance_pass_dd(const anchor_t *a, const double *fine, const double *
     return !u64_is_zero(undecided);
 }
 
-/* Writes the columns of a pass, at the offsets r .. last - 1, in the rows below the anchor and, if `with_above`, also in those
- * above it.  Stops at the first offset with an undecided value and returns this offset; otherwise, returns `last`.  If `whole`,
- * the loop calls no function, so `loaded` can stay in registers. */
+/* Writes the columns of a pass, at the offsets r .. last - 1, in the rows below the anchor and, if
+ * `with_above`, also in those above it.  Stops at the first offset with an undecided value and returns this
+ * offset; otherwise, returns `last`.  If `whole`, the loop calls no function, so `loaded` can stay in
+ * registers. */
 INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                            dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
@@ -342,12 +351,13 @@ INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int las
     }
 }
 
-/* Advances the few rows that are narrower than a tile, or that are below the anchor and have no counterpart above it. */
+/* Advances the few rows that are narrower than a tile, or that are below the anchor and have no counterpart
+ * above it. */
 COLD void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     FOR_DTYPE(g->block->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }
 
-/* ---- groups: one function for each dtype and output mode ----------------------------------------------------------------- */
+/* ---- groups: one function for each dtype and output mode ----------------------------------------------- */
 
 #define DEFINE_GROUP(T, OUTPUT) \
     NOINLINE void group_##T##_##OUTPUT(const group_t *g, const anchor_t *a) { \

@@ -1,14 +1,15 @@
 /* Decides how values are rounded: by tests, by an evaluation in double-double, or later by exact.py.
  *
- * If value - error and value + error round to the same number, so does the true value, which lies between them.  float64
- * values, computed in double-double, are tested in this way.  The other dtypes have a fast test first: a value is uncertain if
- * the bits that rounding drops are next to a half-way point, or if the value is too small compared with its error.
- * Bounds: docs/numerics.md, section 6.
+ * If value - error and value + error round to the same number, so does the true value, which lies between
+ * them.  float64 values, computed in double-double, are tested in this way.  The other dtypes have a fast
+ * test first: a value is uncertain if the bits that rounding drops are next to a half-way point, or if the
+ * value is too small compared with its error. Bounds: docs/numerics.md, section 6.
  *
- * A single value that the tests leave undecided is evaluated in double-double.  If this leaves the rounding undecided, too, the
- * caller evaluates the value with Python's integers (exact.py) after its parallel region.
- * Bounds (docs/numerics.md, section 3): the error of a value is below DD_ERROR |value| + DIRECT_DD_FLOOR |scale|.  For angles
- * below 2**(-32 skip) turns, the first `skip` limbs of the phase are left out, and the second term is multiplied by this power.
+ * A single value that the tests leave undecided is evaluated in double-double.  If this leaves the rounding
+ * undecided, too, the caller evaluates the value with Python's integers (exact.py) after its parallel region.
+ * Bounds (docs/numerics.md, section 3): the error of a value is below DD_ERROR |value| + DIRECT_DD_FLOOR
+ * |scale|.  For angles below 2**(-32 skip) turns, the first `skip` limbs of the phase are left out, and the
+ * second term is multiplied by this power.
  */
 #ifndef POSENC_DECIDE_ROUNDING_H
 #define POSENC_DECIDE_ROUNDING_H
@@ -18,21 +19,23 @@
 #include "table/direct.h"
 #include "table/output.h"
 
-/* ---- the fast test ------------------------------------------------------------------------------------------------------- */
+/* ---- the fast test ------------------------------------------------------------------------------------- */
 
-/* The smallest |value| that may pass this test, as a fraction of M (advance.h).  It keeps the error below 2**16 ulp of a double
- * for float32, and far below half an ulp of a float for float16 and bfloat16. */
+/* The smallest |value| that may pass this test, as a fraction of M (advance.h).  It keeps the error below
+ * 2**16 ulp of a double for float32, and far below half an ulp of a float for float16 and bfloat16. */
 INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }
 
-/* The smallest normal number of dtype, which must not be float64.  Rounding to a subnormal number drops more bits. */
+/* The smallest normal number of dtype, which must not be float64.  Rounding to a subnormal number drops more
+ * bits. */
 INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14 : 0x1p-126; }
 
-/* One addition and one mask test two 16-bit words of each value: an upper word with the first bits of the value, and a lower
- * word with the first bits that rounding drops.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16
- * they are the two words of the float.  A value passes if both masked words are nonzero.  For float32, the lower word is zero
- * within 2**16 ulp of a double from a half-way point.  For float16 and bfloat16, it is zero only at the half-way point, because
- * rounding to float does not cross this point.  In the upper word, bit 62 (30 of a float) is set if |value| >= smallest; the
- * bits of `smallest` below this word are left out. */
+/* One addition and one mask test two 16-bit words of each value: an upper word with the first bits of the
+ * value, and a lower word with the first bits that rounding drops.  For float32 these are words 3 and 1 of
+ * the double; for float16 and bfloat16 they are the two words of the float.  A value passes if both masked
+ * words are nonzero.  For float32, the lower word is zero within 2**16 ulp of a double from a half-way point.
+ * For float16 and bfloat16, it is zero only at the half-way point, because rounding to float does not cross
+ * this point.  In the upper word, bit 62 (30 of a float) is set if |value| >= smallest; the bits of
+ * `smallest` below this word are left out. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
@@ -40,7 +43,8 @@ INLINE uint32_t near_half(dtype_t dtype) { return dtype == FLOAT32 ? 0x10010000u
 
 INLINE vu64 u32_set(uint32_t x) { return u64_set((uint64_t)x << 32 | x); }
 
-/* Returns the addend for the words of two vectors.  `a` and `b` hold the smallest |value| that may pass in each lane. */
+/* Returns the addend for the words of two vectors.  `a` and `b` hold the smallest |value| that may pass in
+ * each lane. */
 INLINE vu64 test_addend(vf64 a, vf64 b, dtype_t dtype) {
     if (dtype == FLOAT32) {
         const vu64 sum = u64_set(UPPER_64 | near_half(dtype)), upper = u64_set(0xffff000000000000u);
@@ -57,10 +61,11 @@ INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend,
     return mask16_and_nonzero(passed, u16_add(words, addend), mask);
 }
 
-/* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
+/* ---- the test with the error bound of each value ------------------------------------------------------- */
 
-/* Returns zero in lanes where value - error and value + error round to the same number and *value is not subnormal in dtype.
- * Sets *value to that number.  Half-way points may be rounded in either direction: a value that may be one is undecided. */
+/* Returns zero in lanes where value - error and value + error round to the same number and *value is not
+ * subnormal in dtype. Sets *value to that number.  Half-way points may be rounded in either direction: a
+ * value that may be one is undecided. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
@@ -72,8 +77,9 @@ INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     return u64_or(u64_xor(below, above), subnormal);
 }
 
-/* Tests two vectors of values.  For float32, returns zero in lanes where value - error and value + error round to the same
- * number.  For the other dtypes, does the same as undecided_double, which also rounds the values. */
+/* Tests two vectors of values.  For float32, returns zero in lanes where value - error and value + error
+ * round to the same number.  For the other dtypes, does the same as undecided_double, which also rounds the
+ * values. */
 INLINE vu64 undecided_values(vf64 value[2], const double *error, dtype_t dtype) {
     const vf64 e[2] = {f64_load(error), f64_load(error + LANES)};
     if (dtype != FLOAT32) return u64_or(undecided_double(&value[0], e[0], dtype), undecided_double(&value[1], e[1], dtype));
@@ -82,17 +88,18 @@ INLINE vu64 undecided_values(vf64 value[2], const double *error, dtype_t dtype) 
     return u64_xor(bits_of_f32(below), bits_of_f32(above));
 }
 
-/* Rounds a double-double, and sets the bits of `undecided` in which the roundings of value - error and value + error differ. */
+/* Rounds a double-double, and sets the bits of `undecided` in which the roundings of value - error and value
+ * + error differ. */
 INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
     const vf64 below = f64_add(sum.high, f64_sub(sum.low, error)), above = f64_add_fma(sum.high, f64_add_fma(sum.low, error));
     *undecided = u64_or(*undecided, u64_xor(bits_of_f64(below), bits_of_f64(above)));
     return below;
 }
 
-/* ---- values that the tests leave undecided ----------------------------------------------------------------------------- */
+/* ---- values that the tests leave undecided ------------------------------------------------------------- */
 
-/* TINY stands for a positive value below 2**-900, which rounds to 0 except in float64, even times a factor of a rotation.  The
- * product with a factor, which is at least 2**-149, does not underflow. */
+/* TINY stands for a positive value below 2**-900, which rounds to 0 except in float64, even times a factor of
+ * a rotation.  The product with a factor, which is at least 2**-149, does not underflow. */
 #define TINY 0x1p-800
 enum { MIN_EXPONENT = -900 };
 #define SIXTH 0x1.5555555555555p-3
@@ -106,8 +113,9 @@ INLINE double first_of(vf64 v, int lane) {
 
 INLINE uint64_t first_bits(vu64 v, int lane) { return bits_of_double(first_of(f64_of_bits(v), lane)); }
 
-/* sin(2 pi position * turns) * scale * 2**(32 *skip), for an angle below 2**(-32 *skip) turns.  Changes *skip so that the phase
- * begins with a limb that is not 0, and is below an eighth of a turn in units of 2**(-32 *skip). */
+/* sin(2 pi position * turns) * scale * 2**(32 *skip), for an angle below 2**(-32 *skip) turns.  Changes *skip
+ * so that the phase begins with a limb that is not 0, and is below an eighth of a turn in units of 2**(-32
+ * *skip). */
 static vdd small_sine(const spec_t *spec, const position_t *position, ptrdiff_t column, int lane, int *skip) {
     phase_t phase = direct_phase(spec, position, column, COLUMNS, PHASE_LIMBS, *skip);
     if (first_bits(phase.rest[0], lane) == 0) phase = direct_phase(spec, position, column, COLUMNS, PHASE_LIMBS, ++*skip);
@@ -121,7 +129,8 @@ static vdd small_sine(const spec_t *spec, const position_t *position, ptrdiff_t 
     return dd_times_double(x, f64_of_bits(u64_xor(bits_of_f64(f64_set(spec->scale)), sign)));
 }
 
-/* Computes a value with a bound of its error, which is 0 if the value is exact, and infinite if it cannot be computed. */
+/* Computes a value with a bound of its error, which is 0 if the value is exact, and infinite if it cannot be
+ * computed. */
 COLD void evaluate(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, double *high, double *low,
                    double *error) {
     const int limbs = spec->integer_limbs + spec->fraction_limbs, lane = (int)(column % LANES);
@@ -166,8 +175,8 @@ static int is_tiny_angle(const spec_t *spec, const position_t *position, ptrdiff
            first_bits(direct_phase(spec, position, column - lane, COLUMNS, PHASE_LIMBS, 0).rest[0], (int)lane) == 0;
 }
 
-/* high + low, rounded to dtype.  For dtypes narrower than double, the sum is first rounded to odd: then the second rounding
- * gives the same number as a rounding of the exact sum (Boldo and Melquiond). */
+/* high + low, rounded to dtype.  For dtypes narrower than double, the sum is first rounded to odd: then the
+ * second rounding gives the same number as a rounding of the exact sum (Boldo and Melquiond). */
 static double rounded_sum(double high, double low, dtype_t dtype) {
     const double sum = high + low, added = sum - high, rest = (high - (sum - added)) + (low - added);
     uint64_t bits = bits_of_double(sum);
@@ -192,11 +201,12 @@ static double left_undecided(const spec_t *spec, const undecided_t *u, tally_t *
     return -0.0;
 }
 
-/* Returns the value that `u` describes, correctly rounded to u->job.dtype, or leaves it undecided.  Two columns must be the
- * cosine and the sine of one frequency; the factors must be finite.  A sum of exactly 0 gives +0.
+/* Returns the value that `u` describes, correctly rounded to u->job.dtype, or leaves it undecided.  Two
+ * columns must be the cosine and the sine of one frequency; the factors must be finite.  A sum of exactly 0
+ * gives +0.
  *
- * If the tally asks for approximations, an undecided value has a relative error below 2**-53 (1 + 2**-40), or is 0 if its
- * magnitude is below 2**-900 or cannot be computed. */
+ * If the tally asks for approximations, an undecided value has a relative error below 2**-53 (1 + 2**-40), or
+ * is 0 if its magnitude is below 2**-900 or cannot be computed. */
 COLD double decided_value(const spec_t *spec, const undecided_t *u, tally_t *tally) {
     const dtype_t dtype = u->job.dtype;
     double high = 0, low = 0, error = 0;
@@ -240,7 +250,7 @@ static double sign_of(const spec_t *spec, const position_t *position, ptrdiff_t 
     return high;
 }
 
-/* ---- a row with an uncertain value --------------------------------------------------------------------------------------- */
+/* ---- a row with an uncertain value --------------------------------------------------------------------- */
 
 /* The values of a row of a tile, with their error bounds. */
 typedef struct {
@@ -253,7 +263,8 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
     uint64_t undecided[TILE];
     double rounded[TILE];
     tally->uncertain++;
-    /* decides most values of narrow dtypes, faster than the next loop; 4 u cover the roundings of high + low and the bounds */
+    /* decides most values of narrow dtypes, faster than the next loop; 4 u cover the roundings of high + low
+     * and the bounds */
     for (int i = 0; i < TILE; i += LANES) {
         vf64 value = f64_add(f64_load(values->high + i), f64_load(values->low + i));
         const vf64 error = f64_muladd(f64_abs(value), f64_set(0x1p-51), f64_load(values->error + i));

@@ -1,4 +1,5 @@
-/* Writes groups of rows that are products of digits (digits.h), several narrow rows at a time, or tile by tile. */
+/* Writes groups of rows that are products of digits (digits.h), several narrow rows at a time, or tile by
+ * tile. */
 #ifndef POSENC_DIGIT_ROWS_H
 #define POSENC_DIGIT_ROWS_H
 
@@ -93,7 +94,8 @@ static void write_wide_rows(const spec_t *spec, const job_t *job, const digit_gr
     }
 }
 
-/* The products of narrow rows, one row after another: {cos, sin, cos_low, sin_low}.  A vector may be stored past the end. */
+/* The products of narrow rows, one row after another: {cos, sin, cos_low, sin_low}.  A vector may be stored
+ * past the end. */
 typedef struct {
     ALIGNED double part[4][TILE + LANES], rest[TILE + LANES];
     ALIGNED uint64_t sign[TILE + LANES];
@@ -133,7 +135,8 @@ INLINE void multiply_narrow(const digits_t *digits, int lowest, int levels, cons
     }
 }
 
-/* Writes a group of rows of at most half the angles of a tile; as many rows as fit in a tile are rounded together. */
+/* Writes a group of rows of at most half the angles of a tile; as many rows as fit in a tile are rounded
+ * together. */
 static void write_narrow_rows(const spec_t *spec, const job_t *job, const digit_group_t *group, int width, tally_t *tally) {
     const ptrdiff_t size = size_of(job->dtype);
     const int count = angles_of_tile(spec), per = count / width, lowest = lowest_level(spec, job);
@@ -190,7 +193,8 @@ NOINLINE void write_digit_rows(const spec_t *spec, const job_t *job, digit_group
     group->count = 0;
 }
 
-/* Adds a row to a group, which is written when it is full.  Returns 0 if the row cannot be computed from digits. */
+/* Adds a row to a group, which is written when it is full.  Returns 0 if the row cannot be computed from
+ * digits. */
 static int add_digit_row(const spec_t *spec, const job_t *job, ptrdiff_t row, digit_group_t *group, tally_t *tally) {
     digit_row_t *const to = group->row + group->count, *const before = to - 1;
     if (!read_digits(spec, job, row, to)) return 0;

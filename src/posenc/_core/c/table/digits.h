@@ -1,12 +1,13 @@
 /* Computes rows at any positions from the digits of the position in base 64.
  *
- * Level k of an encoding has cos and sin of d * 64**(k - WHOLE) positions for each digit d.  A position is +-(n + r) units, with
- * an integer n and |r| <= 1/2; a unit is the weight of a level.  cos and sin of the position are the complex product of one entry
- * of each level and, for a real position, of cos and sin of r units, which are polynomials.  The entries of level WHOLE are
- * multiplied by the scale.
+ * Level k of an encoding has cos and sin of d * 64**(k - WHOLE) positions for each digit d.  A position is
+ * +-(n + r) units, with an integer n and |r| <= 1/2; a unit is the weight of a level.  cos and sin of the
+ * position are the complex product of one entry of each level and, for a real position, of cos and sin of r
+ * units, which are polynomials.  The entries of level WHOLE are multiplied by the scale.
  *
- * Bounds (docs/numerics.md, section 5): the error is below DIGIT_ERROR (DIGIT_DD_ERROR for float64) for each level of the
- * product, twice as much for the polynomials, times M; M is the amplitude or, for a sine, the largest angle if this is smaller.
+ * Bounds (docs/numerics.md, section 5): the error is below DIGIT_ERROR (DIGIT_DD_ERROR for float64) for each
+ * level of the product, twice as much for the polynomials, times M; M is the amplitude or, for a sine, the
+ * largest angle if this is smaller.
  */
 #ifndef POSENC_DIGITS_H
 #define POSENC_DIGITS_H
@@ -16,11 +17,12 @@
 #define DIGIT_ERROR 0x1p-51
 #define DIGIT_DD_ERROR 0x1p-92
 
-/* ---- levels -------------------------------------------------------------------------------------------------------------- */
+/* ---- levels -------------------------------------------------------------------------------------------- */
 
 INLINE vdd dd_of(double x) { return (vdd){f64_set(x), f64_set(0)}; }
 
-/* Computes the entries of a level for LANES angles: those of the powers of two directly, the others as products of two. */
+/* Computes the entries of a level for LANES angles: those of the powers of two directly, the others as
+ * products of two. */
 NOINLINE void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, lanes_t lanes, vdd c[RADIX], vdd s[RADIX]) {
     c[0] = dd_of(1);
     s[0] = dd_of(0);
@@ -59,10 +61,10 @@ static void tabulate_level(const spec_t *spec, int level, int parts, double *tab
     environment_leave(host);
 }
 
-/* ---- positions ----------------------------------------------------------------------------------------------------------- */
+/* ---- positions ----------------------------------------------------------------------------------------- */
 
-/* A row at +-(n + rest) units.  `digits` is the number of digits of n, and `same` is set if the position is that of the row
- * before it in the group. */
+/* A row at +-(n + rest) units.  `digits` is the number of digits of n, and `same` is set if the position is
+ * that of the row before it in the group. */
 typedef struct {
     ptrdiff_t row;
     uint64_t n, sign;
@@ -90,7 +92,7 @@ static int read_digits(const spec_t *spec, const job_t *job, ptrdiff_t row, digi
     return (to->n || magnitude_of(to->rest) >= 0x1p-9) && lowest + to->digits <= job->digits->levels;
 }
 
-/* ---- a tile --------------------------------------------------------------------------------------------------------------- */
+/* ---- a tile -------------------------------------------------------------------------------------------- */
 
 /* The angles of a tile.  If rows are narrow, these are the angles of several rows, one after another. */
 typedef struct {
@@ -98,8 +100,8 @@ typedef struct {
     ALIGNED uint64_t quarter[TILE];
 } angles_t;
 
-/* The error bounds of sines and of cosines (float64), or the addends of their fast test (other dtypes).  If columns are not
- * paired, the first ones are those of the columns. */
+/* The error bounds of sines and of cosines (float64), or the addends of their fast test (other dtypes).  If
+ * columns are not paired, the first ones are those of the columns. */
 typedef union {
     ALIGNED double error[2][TILE];
     ALIGNED uint64_t addend[2][TILE / 2];
@@ -131,9 +133,9 @@ static void limit_of(const spec_t *spec, const job_t *job, const angles_t *angle
     }
 }
 
-/* Adjacent tiles of a row, or a tile of several narrow rows, as a product of factors.  A factor has the cosines of all angles of
- * a tile, then their sines, and those of the next tile `stride` numbers later (`rest_stride` for `rest`, which may be NULL).
- * `sign` has the sign bits of the positions. */
+/* Adjacent tiles of a row, or a tile of several narrow rows, as a product of factors.  A factor has the
+ * cosines of all angles of a tile, then their sines, and those of the next tile `stride` numbers later
+ * (`rest_stride` for `rest`, which may be NULL). `sign` has the sign bits of the positions. */
 typedef struct {
     const double *factor[LEVELS], *rest;
     ptrdiff_t stride, rest_stride;
@@ -264,9 +266,10 @@ DEFINE_ROUND(FLOAT16)
 DEFINE_ROUND(BFLOAT16)
 static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, round_FLOAT32, round_FLOAT16, round_BFLOAT16};
 
-/* ---- factors ------------------------------------------------------------------------------------------------------------- */
+/* ---- factors ------------------------------------------------------------------------------------------- */
 
-/* cos and sin of the rest of a position, for |t| <= 2**-5; the truncation errors are below 2**-55 and, for the sine, 2**-58 t. */
+/* cos and sin of the rest of a position, for |t| <= 2**-5; the truncation errors are below 2**-55 and, for
+ * the sine, 2**-58 t. */
 NOINLINE void multiply_rest(const double *radians, const double *rest, double unit, int angles, double *to) {
     for (int i = 0; i < angles; i += LANES) {
         const vf64 t = f64_mul(f64_mul(f64_load(rest + i), f64_set(unit)), f64_load(radians + i)), z = f64_mul(t, t);

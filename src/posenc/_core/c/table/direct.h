@@ -1,10 +1,11 @@
-/* Evaluates sin and cos for one vector of columns directly, from the phase, which is the angle in turns.  The method below is
- * that of direct_dd; direct_double uses 3 limbs and doubles.
+/* Evaluates sin and cos for one vector of columns directly, from the phase, which is the angle in turns.  The
+ * method below is that of direct_dd; direct_double uses 3 limbs and doubles.
  *
- * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
- * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
- * Series: Taylor's series for |x| <= pi/4, with the leading coefficients and all of their products in double-double.
- * Bound (docs/numerics.md, section 4): the error of sin and of cos is below 2**-97 of the value plus 2**-113 of the amplitude.
+ * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits)
+ * below the point; the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction
+ * of integers. Series: Taylor's series for |x| <= pi/4, with the leading coefficients and all of their
+ * products in double-double. Bound (docs/numerics.md, section 4): the error of sin and of cos is below 2**-97
+ * of the value plus 2**-113 of the amplitude.
  */
 #ifndef POSENC_DIRECT_H
 #define POSENC_DIRECT_H
@@ -69,12 +70,13 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
     return fast_two_sum(r.high, r.low);
 }
 
-/* The columns of a vector.  COLUMNS: LANES consecutive columns.  ANGLES: the same columns, all as sines.  PAIRS: the angles of
- * LANES pairs of columns; columns 2 i and 2 i + 1 must be sin and cos of one frequency, in either order. */
+/* The columns of a vector.  COLUMNS: LANES consecutive columns.  ANGLES: the same columns, all as sines.
+ * PAIRS: the angles of LANES pairs of columns; columns 2 i and 2 i + 1 must be sin and cos of one frequency,
+ * in either order. */
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
-/* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits of the
- * rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits. */
+/* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits
+ * of the rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits. */
 typedef struct {
     vu64 quadrant;
     vf64 first;
@@ -93,8 +95,9 @@ INLINE vf64 phase_limb(const phase_t *phase, int i) {
 
 enum { EXACT_PHASE_BITS = 91, EXACT_PHASE_MASK = 7 };
 
-/* Whether the distance of every phase from a quarter turn is 0 or at least 2**-EXACT_PHASE_BITS turns, as for periods: then
- * direct_phase gives exactly 0 at a quarter turn (docs/numerics.md, section 3).  No position has more than 6 limbs here. */
+/* Whether the distance of every phase from a quarter turn is 0 or at least 2**-EXACT_PHASE_BITS turns, as for
+ * periods: then direct_phase gives exactly 0 at a quarter turn (docs/numerics.md, section 3).  No position
+ * has more than 6 limbs here. */
 static int has_exact_phases(const spec_t *spec, const position_t *position) {
     return spec->phase_bits + (position->exponent < 0 ? -32 * position->exponent : 0) <= EXACT_PHASE_BITS;
 }
@@ -133,8 +136,8 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
     return phase;
 }
 
-/* Masks that turn sin and cos of the rest, (s, c), into those of the angle: they exchange s and c, then flip their signs.  Each
- * quarter turn is one step of (s, c) -> (c, -s) -> (-s, -c) -> (-c, s). */
+/* Masks that turn sin and cos of the rest, (s, c), into those of the angle: they exchange s and c, then flip
+ * their signs.  Each quarter turn is one step of (s, c) -> (c, -s) -> (-s, -c) -> (-c, s). */
 typedef struct {
     vu64 exchange, sin_sign, cos_sign;
 } symmetry_t;
@@ -189,12 +192,14 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
 
-/* sin and cos in double.  After multiplication by the scale, their error is below 5.8 u of the value plus 2**-87 of the
- * amplitude (docs/numerics.md, sections 4 and 10).  The series end with x**19 and x**18; their next terms are below 2**-65. */
+/* sin and cos in double.  After multiplication by the scale, their error is below 5.8 u of the value plus
+ * 2**-87 of the amplitude (docs/numerics.md, sections 4 and 10).  The series end with x**19 and x**18; their
+ * next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3, 0);
-    /* added in this order, because the first two terms cancel near a zero of the sine, and their sum is then exact */
+    /* added in this order, because the first two terms cancel near a zero of the sine, and their sum is then
+     * exact */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
     const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
     vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);
@@ -206,8 +211,9 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     apply_symmetry(&t, s, c, sine, cosine);
 }
 
-/* Computes the values p of the columns and the values q a quarter turn ahead (for PAIRS, sin and cos), times the scale.  Both
- * are double-doubles for float64, and doubles for the other dtypes.  Adding 0 to p replaces -0 by 0. */
+/* Computes the values p of the columns and the values q a quarter turn ahead (for PAIRS, sin and cos), times
+ * the scale.  Both are double-doubles for float64, and doubles for the other dtypes.  Adding 0 to p replaces
+ * -0 by 0. */
 INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
                           vdd *p, vdd *q) {
     const vf64 scale = f64_set(spec->scale), zero = f64_set(0);
@@ -224,8 +230,8 @@ INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdif
     }
 }
 
-/* Computes p and q for two vectors of columns; the sine and cosine of one frequency are evaluated together if they are
- * adjacent. */
+/* Computes p and q for two vectors of columns; the sine and cosine of one frequency are evaluated together if
+ * they are adjacent. */
 INLINE void direct_vectors(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, vdd p[2],
                            vdd q[2]) {
     if (spec->order == UNPAIRED) {

@@ -7,7 +7,8 @@
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the full amplitude, for tiny phases */
 
-/* Evaluates `width` columns of a tile directly, and sets the others to 1; only float64 needs the low parts. */
+/* Evaluates `width` columns of a tile directly, and sets the others to 1; only float64 needs the low
+ * parts. */
 INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int width, dtype_t dtype,
                           row_t *t) {
     for (int i = 0; i < TILE; i += 2 * LANES) {
@@ -69,7 +70,8 @@ NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const positio
     }
 }
 
-/* Writes a row without a fast path.  The bounds of errors are infinite, so every value is evaluated exactly. */
+/* Writes a row without a fast path.  The bounds of errors are infinite, so every value is evaluated
+ * exactly. */
 COLD void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
     row_t t = {.low = {0}};
     for (int i = 0; i < TILE; i++) t.error[i] = double_of_bits(0x7ff0000000000000u);
@@ -78,7 +80,8 @@ COLD void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *o
                       out + column * size_of(job->dtype), &t, tally);
 }
 
-/* Writes a row whose values are known: its position is not finite, or is the padding position, or all of its angles are 0. */
+/* Writes a row whose values are known: its position is not finite, or is the padding position, or all of its
+ * angles are 0. */
 NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, char *out) {
     const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
     const vu64 bits = position->finite ? bits_of_f64(f64_set(cosine)) : u64_set(0x7ff8000000000000u);

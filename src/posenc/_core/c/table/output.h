@@ -33,7 +33,7 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
     memcpy(out + at, from + at, (size_t)(bytes - at));
 }
 
-/* ---- adding: x * x_scale + value, product and sum rounded to dtype ------------------------------------------------------- */
+/* ---- adding: x * x_scale + value, product and sum rounded to dtype ------------------------------------- */
 
 /* In long rows, whole cache lines of x are read and written. */
 #define DEFINE_ADD(name, type) \
@@ -57,8 +57,8 @@ INLINE void store_halves(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
     for (int i = 0; i < TILE && dtype == BFLOAT16; i++) p[i] = bfloat_of_float(f[i]);
 }
 
-/* Computes in float, where products of two float16 (11-bit) or bfloat16 (8-bit) numbers are exact.  A sum that is first rounded
- * to 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa). */
+/* Computes in float, where products of two float16 (11-bit) or bfloat16 (8-bit) numbers are exact.  A sum
+ * that is first rounded to 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa). */
 INLINE void add_halves(uint16_t *x, const uint16_t *value, ptrdiff_t width, dtype_t dtype, float x_scale) {
     for (; width > 0; x += TILE, value += TILE, width -= TILE) {
         uint16_t part[2][TILE], product[TILE];
@@ -90,7 +90,7 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *values, ptrd
     for (; batch > 0; batch--, out += job->batch_stride) FOR_DTYPE(job->dtype, add(out, values, width, DTYPE, job->x_scale))
 }
 
-/* ---- a row of a tile ----------------------------------------------------------------------------------------------------- */
+/* ---- a row of a tile ----------------------------------------------------------------------------------- */
 
 /* The number of vectors of doubles that are rounded to one vector of dtype. */
 INLINE int vectors_per_store(dtype_t dtype) { return 8 / (int)size_of(dtype); }
@@ -120,8 +120,8 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
     }
 }
 
-/* Stores the first `width` values of a row of a tile at `out`, or adds them to this row of every batch entry.  The values must
- * be such that a conversion to dtype rounds them correctly. */
+/* Stores the first `width` values of a row of a tile at `out`, or adds them to this row of every batch entry.
+ * The values must be such that a conversion to dtype rounds them correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
     if (width == TILE && output != ADD) { /* a store address chosen at run time would delay the following loads */
         store_tile(out, value, dtype);

@@ -1,15 +1,16 @@
 /* Writes the rows of a table.
  *
- * Runs of evenly spaced positions are computed in blocks: the first row is evaluated directly, the anchors are advanced from
- * this row, and all rows from the anchors (advance.h).  The outer loop is over strips of a few tiles, whose offsets stay in the
- * caches.  Other rows are written one by one: each value is evaluated directly or exactly, or is known without evaluation.
+ * Runs of evenly spaced positions are computed in blocks: the first row is evaluated directly, the anchors
+ * are advanced from this row, and all rows from the anchors (advance.h).  The outer loop is over strips of a
+ * few tiles, whose offsets stay in the caches.  Other rows are written one by one: each value is evaluated
+ * directly or exactly, or is known without evaluation.
  */
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
 
 #include "table/digit_rows.h"
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------------ */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
 static ptrdiff_t columns_of_this_row(const run_block_t *b) { return b->spec->d_model - b->spec->first; }
 
@@ -27,13 +28,15 @@ NOINLINE void block_origin(const run_block_t *b, ptrdiff_t tile, origin_t *o) {
         memcpy((double *)(void *)o + at, (double *)(void *)&next + at, (size_t)(TILE - begin) * sizeof(double));
 }
 
-/* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
+/* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has
+ * one row fewer. */
 NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole,
                             char *out, ptrdiff_t row_stride, prefetch_t *prefetch) {
     anchor_t a;
     const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
     if (rows <= 0) return;
-    /* the anchor of a single group is in the middle of its rows, because rows without a counterpart take longer */
+    /* the anchor of a single group is in the middle of its rows, because rows without a counterpart take
+     * longer */
     const int is_single = b->count <= FINE, middle = is_single ? (int)(rows + 1) / 2 : HALF;
     const offsets_t *const o = b->job->offsets;
     if (is_single)
@@ -57,8 +60,8 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
     GROUP[output][b->job->dtype](&g, &a);
 }
 
-/* Writes the columns that no tile covers: those before the first cache line of the first row, and those after the last whole
- * tile of the last row. */
+/* Writes the columns that no tile covers: those before the first cache line of the first row, and those after
+ * the last whole tile of the last row. */
 static void write_edges(const spec_t *spec, const run_block_t *b) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), first = b->spec->first, last = b->row + b->count - 1;
@@ -69,10 +72,10 @@ static void write_edges(const spec_t *spec, const run_block_t *b) {
                    b->tally);
 }
 
-/* ---- strip by strip, and anchor by anchor within a strip ----------------------------------------------------------------- */
+/* ---- strip by strip, and anchor by anchor within a strip ----------------------------------------------- */
 
-/* Returns the number of tiles in a strip.  With non-temporal stores, smaller strips are slower, because fewer adjacent lines
- * are written together.  With plain stores, the offsets of a single tile stay in L1. */
+/* Returns the number of tiles in a strip.  With non-temporal stores, smaller strips are slower, because fewer
+ * adjacent lines are written together.  With plain stores, the offsets of a single tile stay in L1. */
 INLINE int strip_tiles(const job_t *job) { return job->panel || job->output == ADD ? STRIP : job->output == STREAM ? 4 : 1; }
 
 /* Writes the rows of a panel, or adds them to each batch entry.  Each row has `bytes` bytes. */
@@ -90,7 +93,8 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
     }
 }
 
-/* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor are prefetched.
+/* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor
+ * are prefetched.
  *
  * With a panel, the rows of some anchors are stored in the panel, which stays in the cache, then flushed to `out`.  A panel is
  * used for additions to a batch, for additions in float16 or bfloat16, and for streamed rows that do not begin on cache lines
@@ -126,9 +130,10 @@ NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t 
     }
 }
 
-/* ---- a block ------------------------------------------------------------------------------------------------------------- */
+/* ---- a block ------------------------------------------------------------------------------------------- */
 
-/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on.  No row may be a padding row or have only angles of 0. */
+/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on.  No row may be a padding row or have only
+ * angles of 0. */
 NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;
@@ -143,14 +148,15 @@ NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff
     }
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 enum { MIN_ROWS = 4 }; /* fewer rows are evaluated one by one, which is faster than a block */
 
-/* Returns how many of `count` evenly spaced rows, from `row` on, come before the position `special`.
- * The distance from `row` to `special` is computed modulo 2**64.  If `special` is before `row`, this distance is larger than
- * the distance to the last row, because the positions of all rows are in the range of int64.  If `special` is between two
- * rows, the result does not count the first of these rows, which is then evaluated directly. */
+/* Returns how many of `count` evenly spaced rows, from `row` on, come before the position `special`. The
+ * distance from `row` to `special` is computed modulo 2**64.  If `special` is before `row`, this distance is
+ * larger than the distance to the last row, because the positions of all rows are in the range of int64.  If
+ * `special` is between two rows, the result does not count the first of these rows, which is then evaluated
+ * directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
     const int down = (int64_t)job->step < 0;
@@ -158,7 +164,8 @@ static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, i
     return ahead < (uint64_t)count ? (ptrdiff_t)ahead : count;
 }
 
-/* Writes evenly spaced rows.  The blocks leave out the padding position and the position whose angles are 0. */
+/* Writes evenly spaced rows.  The blocks leave out the padding position and the position whose angles are
+ * 0. */
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
     while (row < end) {
@@ -185,8 +192,8 @@ static ptrdiff_t run_at(const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     return rows;
 }
 
-/* Writes rows of the span table from `row` on, as many as are contiguous in the table and in `out`; returns their number, which
- * is 0 if the first position is outside.  Padding rows may be left as they are. */
+/* Writes rows of the span table from `row` on, as many as are contiguous in the table and in `out`; returns
+ * their number, which is 0 if the first position is outside.  Padding rows may be left as they are. */
 static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     const uint64_t at = (uint64_t)job->integers[row] - (uint64_t)job->span_start;
     const char *const from = job->span + (ptrdiff_t)at * job->span_pitch;
