@@ -63,12 +63,13 @@ def test_constructed_values_are_correctly_rounded(isa, dtype, kind, seed, count,
 ])
 def test_frequencies_have_256_bits(d_model, convention):
     reference = Reference(d_model, **convention)
-    turns, point = turns_of_convention(d_model, posenc.Encoding(d_model, **convention)._values)()
-    for index, turn in enumerate(turns):
+    turns = turns_of_convention(d_model, posenc.Encoding(d_model, **convention)._values)()
+    for index in range(len(turns.limbs) - 1):
+        turn = turns.integer(index)
         assert turn.bit_length() >= 256
         wide = arithmetic(1000)
         exact_turn = wide.div(wide.mul(reference.frequency(index, 1000), reference.position_scale), wide.const_pi())
-        assert abs(wide.sub(wide.mul_2exp(exact_turn, point - 1), turn)) <= 2
+        assert abs(wide.sub(wide.mul_2exp(exact_turn, turns.fraction_bits - 1), turn)) <= 2
 
 
 @pytest.mark.parametrize("root", [2.0, 3.0, 1.5, 0.5, 2.5, 7.0])
@@ -213,7 +214,7 @@ def test_python_evaluates_every_value_correctly(convention, dtype):
     """Include values that the kernel would decide: large, small, subnormal and infinite."""
     encoding, reference = posenc.Encoding(4, **convention), Reference(4, **convention)
     convention = encoding._values
-    frequency, cosine = arrangement(4, convention, 2)
+    frequency, cosine = arrangement(4, convention)
     values = ExactColumns(turns_of_convention(4, convention), frequency, cosine, convention["scale"])
     for position in (1, -1, 7, 10**6 + 1, 2**63 - 1, -(2**63), 0.1, -2.75, 1e-5, 5e-324, -1e-300):
         numerator, denominator = position.as_integer_ratio()

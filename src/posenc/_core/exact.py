@@ -6,18 +6,15 @@ ends.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.arrays import DTYPES
 from posenc._core import kernel
-from posenc._core.frequencies import RationalTurns, pi
+from posenc._core.frequencies import ComputeTurns, RationalTurns, Turns, pi
 
 FIRST_BITS = 512
 FORMAT_OF_CODE = {row.code: row for row in DTYPES.values()}
@@ -25,19 +22,18 @@ FORMAT_OF_CODE = {row.code: row for row in DTYPES.values()}
 # 12 * phase: the sine, where it is rational (Niven's theorem)
 RATIONAL_SINES = {0: 0.0, 1: 0.5, 3: 1.0, 5: 0.5, 6: 0.0, 7: -0.5, 9: -1.0, 11: -0.5}
 
-# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and
-# `fraction_bits`
-Turns: TypeAlias = Callable[..., tuple[list[int], int]]
-
 
 class ExactColumns:
     """The values of an encoding.  Each column is the sine or the cosine of a frequency."""
 
-    __slots__ = ("_cosine", "_exact", "_frequency", "_scale", "_turns")
+    __slots__ = ("_compute_turns", "_cosine", "_exact", "_frequency", "_scale", "_turns")
 
-    def __init__(self, turns: Turns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], scale: float) -> None:
-        self._turns = functools.lru_cache(maxsize=4)(turns)
-        self._exact = turns.exact if isinstance(turns, RationalTurns) else ()
+    def __init__(
+        self, compute_turns: ComputeTurns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], scale: float
+    ) -> None:
+        self._compute_turns = compute_turns
+        self._turns: dict[int, Turns] = {}                              # {bits: turns}
+        self._exact = compute_turns.exact if isinstance(compute_turns, RationalTurns) else ()
         self._frequency = frequency
         self._cosine = cosine
         self._scale = scale
@@ -75,9 +71,11 @@ class ExactColumns:
             The exact result differs from `value` by less than `slack`.  `value` and `slack` are in units of
             2**-width.
         """
-        turns, point = self._turns(bits)
-        point -= exponent
-        phase = position * turns[self._frequency[terms[0][0]]]          # in units of 2**-point turns
+        if bits not in self._turns:
+            self._turns[bits] = self._compute_turns(bits)
+        turns = self._turns[bits]
+        point = turns.fraction_bits - exponent
+        phase = position * turns.integer(self._frequency[terms[0][0]])  # in units of 2**-point turns
         quarter_turns = (phase + (1 << point - 3)) >> point - 2
         remainder = phase - (quarter_turns << point - 2)
         error = 2 * abs(position)                                       # the error of the turns is below two units

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate, repeat
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from posenc._core import kernel
 
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
@@ -24,6 +25,7 @@ ERROR = decimal.Decimal("1e-50")        # relative, of products of up to 2**24 r
 MAX_BITS = 1 << 20     # of the powers by which a half-way point is recognised
 DIGITS = 60             # decimal digits of frequencies that are rounded to float64
 LIMB_BITS = 32
+LOG2_TWO_PI = math.log2(2 * math.pi)
 Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]      # (base, divisor): the factors base**(-i / divisor)
 MAX_EXTREME, WIDE_EXPONENT = 2**14, 128            # more frequencies must be within 2**-128 to 2**128 turns per position
 MIN_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
@@ -46,11 +48,8 @@ def pi(bits: int) -> int:
     return (16 * arccot(5) - 4 * arccot(239)) >> guard
 
 
-def _log2(x: float | Fraction) -> float:
-    if isinstance(x, Fraction):             # a fraction may exceed the range of float64
-        return math.log2(x.numerator) - math.log2(x.denominator)
-    mantissa, exponent = math.frexp(x)
-    return exponent + math.log2(mantissa)
+def _log2(x: Fraction) -> float:
+    return math.log2(x.numerator) - math.log2(x.denominator)     # a fraction may exceed the range of float64
 
 
 def _over_two_pi(numerator: int, bits: int) -> int:
@@ -74,8 +73,7 @@ def decimal_quotient(context: decimal.Context, x: float | Fraction) -> decimal.D
 def _slope(powers: Powers) -> float:
     """Return the difference between the base-2 logarithms of successive frequencies."""
     logarithms = (_log2(base) if isinstance(base, Fraction) else math.log2(base) for base, _ in powers)
-    # a divisor may exceed the range of float64
-    return -math.fsum(float(Fraction(logarithm) / divisor) for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
+    return -math.fsum(x * (divisor.denominator / divisor.numerator) for x, (_, divisor) in zip(logarithms, powers, strict=True))
 
 
 @lru_cache(maxsize=256)
@@ -88,84 +86,106 @@ def _ratio(digits: int, powers: Powers) -> decimal.Decimal:
     return context.exp(exponent)
 
 
-def _geometric(first: int, count: int, powers: Powers, bits: int) -> list[int]:
-    """Return ``first * base**(-i / divisor)`` for i = 0 ... count - 1, in the unit of `first`, which is 2**-bits turns.
-
-    Each product is the previous one times the ratio; `bits` includes `GUARD_BITS`, which absorb the errors.
-    """
-    if count <= 1 or all(base == 1 for base, _ in powers):
-        return [first] * count
-    digits = math.ceil((bits + math.ceil(abs(_slope(powers)))) * math.log10(2)) + 40
-    ratio = int(decimal_context(digits).multiply(_ratio(digits, tuple(powers)), decimal.Decimal(1 << bits)))
-    return list(accumulate(repeat(ratio, count - 1), lambda product, ratio: product * ratio >> bits, initial=first))
-
-
 def _check_range(lowest: float, highest: float, count: int) -> None:
-    if count > MAX_EXTREME and max(-lowest, highest) > WIDE_EXPONENT:
-        expected = f"2**-{WIDE_EXPONENT} to 2**{WIDE_EXPONENT} for more than {MAX_EXTREME} frequencies, to limit the memory"
-        raise ValueError(f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, expected {expected}")
-    if lowest < MIN_EXPONENT or highest > GREATEST_EXPONENT:
-        raise ValueError(
-            f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
-            f"expected 2**{MIN_EXPONENT} to 2**{GREATEST_EXPONENT}"
-        )
+    low, high, reason = MIN_EXPONENT, GREATEST_EXPONENT, ""
+    if count > MAX_EXTREME:
+        low, high, reason = -WIDE_EXPONENT, WIDE_EXPONENT, f" for more than {MAX_EXTREME} frequencies, to limit the memory"
+    if lowest < low or highest > high:
+        found = f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position"
+        raise ValueError(f"{found}, expected 2**{low} to 2**{high}{reason}")
 
 
 def _fraction_bits(lowest: float, significant: int) -> int:
     """Return the number of fraction bits, a multiple of LIMB_BITS, with which 2**lowest turns have `significant` bits."""
-    bits = significant + max(0, math.ceil(-lowest) + 1)
-    return -(-bits // LIMB_BITS) * LIMB_BITS
+    return _limbs(significant + max(0, math.ceil(-lowest) + 1)) * LIMB_BITS
+
+
+def _limbs(bits: float) -> int:
+    """Return the number of limbs that hold so many bits."""
+    return math.ceil(bits / LIMB_BITS)
+
+
+def _limbs_of(numbers: Sequence[int], count: int) -> NDArray[np.uint32]:
+    """Return numbers as rows of `count` limbs, lowest limb first."""
+    data = b"".join([number.to_bytes(4 * count, "little") for number in numbers])
+    return np.frombuffer(data, "<u4").reshape(len(numbers), count).astype(np.uint32, copy=False)
+
+
+class Turns(NamedTuple):
+    """Frequencies in turns per position and, after the last one, a frequency of 0.
+
+    Row i of `limbs`, lowest limb first, is the magnitude of frequency i in units of ``2**-fraction_bits``, with at
+    least the requested number of significant bits, and an error below two units.
+    """
+
+    limbs: NDArray[np.uint32]
+    is_negative: NDArray[np.bool_]
+    fraction_bits: int
+
+    def integer(self, i: int) -> int:
+        """Return frequency i in units of ``2**-fraction_bits``."""
+        magnitude = int.from_bytes(self.limbs[i].astype("<u4").tobytes(), "little")
+        return -magnitude if self.is_negative[i] else magnitude
+
+
+ComputeTurns: TypeAlias = Callable[..., Turns]          # takes the number of significant bits, by default SIGNIFICANT_BITS
 
 
 def spaced_turns(
     count: int, powers: Powers, scales: Sequence[float | Fraction], significant: int = SIGNIFICANT_BITS
-) -> tuple[list[int], int]:
-    """Return the turns per position of the frequencies ``prod(scales) * prod(base**(-i / divisor))``, and `fraction_bits`.
+) -> Turns:
+    """Return the frequencies ``prod(scales) * prod(base**(-i / divisor))``, i = 0 ... count - 1.
 
-    Each result is an integer in units of ``2**-fraction_bits``, with at least `significant` bits and the sign
-    of the frequency.
+    Each is the previous one times a ratio.  The guard bits absorb the errors of these products.
     """
-    if count == 0 or 0 in scales:
-        return [0] * count, significant
-    scale = math.prod((Fraction(s) for s in scales), start=Fraction(1))
-    first = _log2(abs(scale)) - _log2(2 * math.pi)
-    last_exponent = first + (count - 1) * _slope(powers) if count > 1 else first
-    _check_range(min(first, last_exponent), max(first, last_exponent), count)
-    fraction_bits = _fraction_bits(min(first, last_exponent), significant)
-    bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last_exponent))
-    turn, drop = _over_two_pi(abs(scale.numerator), bits) // scale.denominator, bits - fraction_bits
-    turns = [product >> drop for product in _geometric(turn, count, powers, bits)]
-    return turns if scale > 0 else [-t for t in turns], fraction_bits
+    numerator, denominator = (math.prod(factors) for factors in zip(*(s.as_integer_ratio() for s in scales), strict=True))
+    is_negative = np.zeros(count + 1, bool)
+    if count == 0 or not numerator:
+        return Turns(np.zeros((count + 1, significant // LIMB_BITS), np.uint32), is_negative, significant)
+    is_negative[:count] = numerator < 0
+    powers = tuple(powers) if count > 1 else ()
+    slope, first = _slope(powers), math.log2(abs(numerator)) - math.log2(denominator) - LOG2_TWO_PI
+    last = first + (count - 1) * slope
+    lowest, highest = sorted((first, last))
+    _check_range(lowest, highest, count)
+    fraction_bits = _fraction_bits(lowest, significant)
+    guard = _limbs(GUARD_BITS + abs(first) + abs(last))
+    bits = fraction_bits + guard * LIMB_BITS
+    turn = _over_two_pi(abs(numerator), bits) // denominator
+    digits = math.ceil((bits + math.ceil(abs(slope))) * math.log10(2)) + 40
+    ratio = int(decimal_context(digits).multiply(_ratio(digits, powers), decimal.Decimal(1 << bits)))
+    kept = _limbs(fraction_bits + max(0, highest + 1))
+    limbs = max(guard + kept, _limbs(ratio.bit_length()))
+    factors = _limbs_of([turn, ratio], limbs)
+    products = np.frombuffer(kernel.powers(factors.tobytes(), count, bits // LIMB_BITS), np.uint32)
+    return Turns(products.reshape(count + 1, limbs)[:, guard : guard + kept], is_negative, fraction_bits)
 
 
-def explicit_turns(
-    frequencies: Sequence[float], scale: float, significant: int = SIGNIFICANT_BITS
-) -> tuple[list[int], int]:
-    """Return the turns per position of frequencies times `scale`, and `fraction_bits`: see `spaced_turns`."""
-    products = [Fraction(w) * Fraction(scale) for w in frequencies]
-    sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, products, strict=True) if x]
-    if not sizes:
-        return [0] * len(products), significant
-    _check_range(min(sizes), max(sizes), len(products))
-    fraction_bits = _fraction_bits(min(sizes), significant)
-    precision = fraction_bits + max(0, math.ceil(max(sizes))) + GUARD_BITS
-    two_pi = 2 * pi(precision)
-    turns = [(abs(x.numerator) << fraction_bits + precision) // (two_pi * x.denominator) for x in products]
-    return [t if x >= 0 else -t for t, x in zip(turns, products, strict=True)], fraction_bits
+def _quotients(numbers: Sequence[Fraction], significant: int, divide: bool) -> Turns:
+    """Return the frequencies `numbers`, in radians if `divide`, else in turns, each rounded down."""
+    sizes = [_log2(abs(x)) - (LOG2_TWO_PI if divide else 0) for x in numbers if x] or [0.0]
+    _check_range(min(sizes), max(sizes), len(numbers))
+    fraction_bits, highest = _fraction_bits(min(sizes), significant), max(0, math.ceil(max(sizes)) + 1)
+    precision = fraction_bits + highest + GUARD_BITS
+    divisor = 2 * pi(precision) if divide else 1 << precision
+    turns = [(abs(x.numerator) << fraction_bits + precision) // (divisor * x.denominator) for x in numbers]
+    limbs = _limbs_of([*turns, 0], _limbs(fraction_bits + highest))
+    return Turns(limbs, np.array([*(x < 0 for x in numbers), False]), fraction_bits)
+
+
+def explicit_turns(frequencies: Sequence[float], scale: float, significant: int = SIGNIFICANT_BITS) -> Turns:
+    """Return frequencies times `scale`, both in radians per position."""
+    return _quotients([Fraction(w) * Fraction(scale) for w in frequencies], significant, divide=True)
 
 
 class RationalTurns:
-    """Computes the turns per position of frequencies that are rational numbers: see `spaced_turns`."""
+    """Computes frequencies that are rational numbers of turns per position."""
 
     def __init__(self, exact: Sequence[Fraction]) -> None:
         self.exact = exact
 
-    def __call__(self, significant: int = SIGNIFICANT_BITS) -> tuple[list[int], int]:
-        sizes = [_log2(abs(t)) for t in self.exact if t] or [0.0]
-        _check_range(min(sizes), max(sizes), len(sizes))
-        fraction_bits = _fraction_bits(min(sizes), significant)
-        turns = [(abs(t.numerator) << fraction_bits) // t.denominator for t in self.exact]
-        return [k if t >= 0 else -k for k, t in zip(turns, self.exact, strict=True)], fraction_bits
+    def __call__(self, significant: int = SIGNIFICANT_BITS) -> Turns:
+        return _quotients(self.exact, significant, divide=False)
 
     def phase_bits(self) -> int:
         """Return b: a product of an integer and a frequency is a multiple of a quarter turn, or 2**-b turns away from one."""
@@ -175,20 +195,6 @@ class RationalTurns:
         """Return the frequencies in radians per position, rounded to float64."""
         bits = SIGNIFICANT_BITS
         return [float(t * Fraction(2 * pi(bits), 1 << bits)) for t in self.exact]
-
-
-def limbs_of(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32], int]:
-    """Return the magnitudes of `turns` as 32-bit limbs, highest first, and the number of limbs that hold whole turns.
-
-    The limbs are an ndarray of uint32, shape (limbs, len(turns)).
-    """
-    magnitudes = list(map(abs, turns))
-    widest = max(magnitudes, default=0).bit_length()
-    integer_limbs = max(0, -(-(widest - fraction_bits) // LIMB_BITS))
-    count = integer_limbs + fraction_bits // LIMB_BITS
-    data = b"".join([t.to_bytes(4 * count, "big") for t in magnitudes])
-    matrix = np.frombuffer(data, ">u4").reshape(len(turns), count).T
-    return np.ascontiguousarray(matrix, np.uint32), integer_limbs
 
 
 def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ from cython.parallel cimport parallel
 from libc.math cimport floor, rint
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 
 def encode(Columns columns not None, object positions, object dtype, object out, object threads):

@@ -84,6 +84,38 @@ def pitched(ptrdiff_t d_model):
     return (d_model + TILE - 1) // TILE * TILE + TILE
 
 
+def powers(bytes factors, ptrdiff_t count, ptrdiff_t dropped):
+    """Return first * ratio**i for i = 0 ... count - 1, then 0, where `factors` are `first` and `ratio`.
+
+    All are integers of the same number of uint32 limbs, lowest first.  Each product drops its lowest `dropped` limbs,
+    of which only the upper two are computed: the error is below two units.
+    """
+    cdef ptrdiff_t limbs = len(factors) // 8, i, j, k
+    cdef bytes memory = PyBytes_FromStringAndSize(NULL, (count + 1) * limbs * 4)
+    cdef const uint32_t *ratio = <const uint32_t *><const char *>factors + limbs
+    cdef uint32_t *to = <uint32_t *><char *>memory
+    cdef const uint32_t *last
+    cdef uint64_t low, high, product
+    memcpy(to, <const char *>factors, limbs * 4)
+    with nogil:
+        for i in range(1, count):
+            last = to
+            to += limbs
+            high = 0
+            for k in range(max(0, dropped - 2), limbs + dropped):
+                low = <uint32_t>high
+                high >>= 32
+                for j in range(max(0, k - limbs + 1), min(k + 1, limbs)):
+                    product = <uint64_t>last[j] * ratio[k - j]
+                    low += <uint32_t>product
+                    high += product >> 32
+                high += low >> 32
+                if k >= dropped:
+                    to[k - dropped] = <uint32_t>low
+        memset(to + limbs, 0, limbs * 4)
+    return memory
+
+
 # ---- kept tables -------------------------------------------------------------------------------------------------------------
 
 cdef dict kept = {}                     # {key: (table, its bytes)}, the last used one at the end

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._arguments.checks import SECOND, shown
 from posenc._core import kernel
-from posenc._core.exact import ExactColumns, Turns
-from posenc._core.frequencies import RationalTurns, explicit_turns, limbs_of, spaced_float64, spaced_turns
+from posenc._core.exact import ExactColumns
+from posenc._core.frequencies import LIMB_BITS, ComputeTurns, RationalTurns, explicit_turns, spaced_float64, spaced_turns
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
 WIDEST = 2**24          # largest d_model; for each column, a new Encoding needs 200 bytes, and a call for a long table 1.3 kB
-SIGN_BIT = np.uint64(1 << 63)
+SIGN_BIT, ALL_BITS = np.uint64(1 << 63), ~np.uint64(0)
 
 
 def checked_width(name: str, value: Any) -> int:
@@ -67,7 +67,7 @@ def turns_of_periods(c: Keywords, scale: float, unit: int) -> RationalTurns:
     return RationalTurns([Fraction(scale) / length for length in lengths])
 
 
-def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> Turns:
+def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns:
     """Return a function that computes each frequency times position_scale, in turns per position; `unit`: see above."""
     count, divisor = spacing(d, c)
     for name in ("frequencies", "periods"):
@@ -92,42 +92,48 @@ def float64_frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
         return spaced_float64(count, ((c["base"], divisor),), c["frequency_scale"])
 
 
-def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return for each column the index of its frequency, or `count` if the column is zero, and whether it is a cosine."""
+def arrangement(d: int, c: Keywords) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return for each column the index of its frequency, or d if it is zero, and whether it is a cosine."""
     interleaved = np.arange(d)
     frequency = interleaved if c["exponents"] == "column" else interleaved // 2
     cosine = interleaved % 2 == (c["order"] == "sin")
     order = np.argsort(interleaved % 2, kind="stable") if c["layout"] == "halves" else interleaved
     if c["odd"] == "zero" and d % 2:
         order = np.append(order[order != d - 1], d - 1)
-        frequency[-1] = count                                   # the index of the zero that `kernel_columns` appends
+        frequency[-1] = d
         cosine[-1] = False
     return frequency[order], cosine[order]
 
 
-def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> kernel.Columns:
-    """Return the columns in their final order, for the kernel; `compute_turns` replaces the frequencies of the convention."""
-    compute_turns = compute_turns or turns_of_convention(d, c)
-    turns, fraction_bits = compute_turns()
-    frequency, cosine = arrangement(d, c, len(turns))
-    pitch = kernel.pitched(d)
-    repeated = np.arange(pitch) % d if d else np.empty(0, np.intp)
-    frequency, cosine = frequency[repeated], cosine[repeated]
-    quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
-    sign = np.array([t < 0 for t in turns] + [False])[frequency] * SIGN_BIT
-    limbs, integer_limbs = limbs_of([*turns, 0], fraction_bits)
-    is_nan = has_durations(c)
-    padding = checks.LOWEST if is_nan else c["padding_idx"]     # NaT is the lowest integer
-    phase_bits = compute_turns.phase_bits() if isinstance(compute_turns, RationalTurns) else None
-    return kernel.Columns(
-        d, limbs.take(frequency, 1).tobytes(), integer_limbs, len(limbs) - integer_limbs, sign.tobytes(),
-        quarter.tobytes(), _kernel_order(d, c), c["scale"], c["position_offset"], padding, is_nan,
-        phase_bits, ExactColumns(compute_turns, frequency, cosine, c["scale"]),
+def columns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> kernel.Columns:
+    """Return the columns of a convention for the kernel; `unit` is that of durations."""
+    compute_turns, is_nan = turns_of_convention(d, c, unit), has_durations(c)
+    if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
+        order = 0
+    else:
+        order = 1 if c["order"] == "sin" else 2
+    return kernel_columns(
+        compute_turns, *arrangement(d, c), order, c["scale"], c["position_offset"],
+        checks.LOWEST if is_nan else c["padding_idx"], is_nan,              # NaT is the lowest integer
     )
 
 
-def _kernel_order(d: int, c: Keywords) -> int:
-    """Return `order_t` of kernel.h: 1 if columns 2 i and 2 i + 1 are sin and cos of frequency i, 2 if cos and sin, else 0."""
-    if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
-        return 0
-    return 1 if c["order"] == "sin" else 2
+def kernel_columns(
+    compute_turns: ComputeTurns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], order: int, scale: float,
+    position_offset: float = 0.0, padding_idx: int | None = None, padding_is_nan: bool = False,
+) -> kernel.Columns:
+    """Return columns for the kernel.  Each is the cosine or the sine of a frequency that `compute_turns` returns.
+
+    The class `kernel.Columns` describes the other arguments.
+    """
+    turns, d = compute_turns(), len(frequency)
+    columns = np.arange(kernel.pitched(d) if d else 0)
+    repeated, quarter = frequency.take(columns, mode="wrap"), cosine.take(columns, mode="wrap") * ALL_BITS
+    limbs, is_negative = (x.take(repeated, 0, mode="clip") for x in (turns.limbs, turns.is_negative))
+    fraction_limbs = turns.fraction_bits // LIMB_BITS
+    return kernel.Columns(
+        d, limbs.T[::-1].tobytes(), limbs.shape[1] - fraction_limbs, fraction_limbs,
+        (is_negative * SIGN_BIT).tobytes(), quarter.tobytes(), order, scale, position_offset, padding_idx, padding_is_nan,
+        compute_turns.phase_bits() if isinstance(compute_turns, RationalTurns) else None,
+        ExactColumns(compute_turns, frequency, cosine, scale),
+    )

@@ -23,10 +23,9 @@ from posenc._core import kernel
 from posenc._encoding.chunks import Chunk, chunks_of
 from posenc._encoding.columns import (
     checked_width,
+    columns_of_convention,
     float64_frequencies,
     has_durations,
-    kernel_columns,
-    turns_of_convention,
     width_of,
 )
 
@@ -185,7 +184,7 @@ class Encoding(Specification):
 
     @functools.cached_property
     def _columns(self) -> kernel.Columns:
-        return kernel_columns(self.d_model, self._values)
+        return columns_of_convention(self.d_model, self._values)
 
     @functools.cached_property
     def _has_durations(self) -> bool:
@@ -241,8 +240,7 @@ class Encoding(Specification):
 def _columns_in(encoding: Encoding, unit: int) -> kernel.Columns:
     """Return the columns for datetimes or durations in a unit, which is given in attoseconds."""
     with kernel.default_environment():
-        d, values = encoding.d_model, encoding._values
-        return kernel_columns(d, values, turns_of_convention(d, values, unit))
+        return columns_of_convention(encoding.d_model, encoding._values, unit)
 
 
 KEYWORDS = Encoding._keywords

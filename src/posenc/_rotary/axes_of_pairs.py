@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,8 @@ from posenc._arguments.arrays import as_array
 from posenc._arguments.checks import shown
 from posenc._axes.axis_columns import AxisColumns, fill, slices_of
 from posenc._core import kernel
-from posenc._core.exact import Turns
+from posenc._core.frequencies import ComputeTurns
 from posenc._encoding.columns import kernel_columns
-from posenc._encoding.encoding import DEFAULTS
 
 # ---- the axis of positions of each pair -----------------------------------------------------------------------------------
 
@@ -57,7 +56,7 @@ def alternating(sections: Sequence[int]) -> tuple[int, ...]:
 
 
 def kernel_rotation(
-    turns: Turns, head_dim: int, pairs: int, *, scale: float = 1.0, interleaved: bool = False,
+    turns: ComputeTurns, head_dim: int, pairs: int, *, scale: float = 1.0, interleaved: bool = False,
     axes: Sequence[int] | None = None,
 ) -> kernel.Rotation:
     """Return a rotation of `pairs` pairs in a head of head_dim columns.
@@ -65,38 +64,31 @@ def kernel_rotation(
     `turns` computes the frequencies in turns per position.  `axes` gives the axis of positions of each pair;
     the axes are 0, 1, 2 ... without gaps.  None means that there is a single axis.
     """
-    # the kernel expects columns in the order cos, sin, cos, sin ...
-    convention = DEFAULTS | {"order": "cos", "scale": scale}
     columns_by_axis = [
-        (kernel_columns(2 * len(indices), convention, turns_of_axis),
-         None if axes is None else np.array(indices, np.intp).tobytes())
-        for indices, turns_of_axis in pairs_by_axis(turns, pairs, axes)
+        (kernel_columns(turns, np.repeat(of_axis, 2), np.arange(2 * len(of_axis)) % 2 == 0, order=2, scale=scale),
+         None if axes is None else of_axis.tobytes())
+        for of_axis in pairs_by_axis(pairs, axes)
     ]
     return kernel.Rotation(columns_by_axis, head_dim, pairs, interleaved)
 
 
-def pairs_by_axis(turns: Turns, pairs: int, axes: Sequence[int] | None) -> Iterator[tuple[list[int], Turns]]:
-    """Yield, for each axis of positions, the indices of its pairs and a function that computes their turns."""
+def pairs_by_axis(pairs: int, axes: Sequence[int] | None) -> list[NDArray[np.intp]]:
+    """Return the indices of the pairs of each axis of positions."""
     if axes is None:
-        yield list(range(pairs)), turns
-    for axis in range(max(axes or (), default=-1) + 1):
-        indices = [pair for pair, axis_of_pair in enumerate(axes or ()) if axis_of_pair == axis]
-        yield indices, functools.partial(_some_turns, turns, indices)
+        return [np.arange(pairs)]
+    return [np.flatnonzero(np.equal(axes, axis)) for axis in range(max(axes, default=-1) + 1)]
 
 
-def _some_turns(turns: Turns, indices: Sequence[int], *bits: int) -> tuple[list[int], int]:
-    integers, fraction_bits = turns(*bits)
-    return [integers[pair] for pair in indices], fraction_bits
-
-
-def columns_of_axes(turns: Turns, pairs: int, scale: float, axes: Sequence[int] | None) -> list[AxisColumns]:
+def columns_of_axes(turns: ComputeTurns, pairs: int, scale: float, axes: Sequence[int] | None) -> list[AxisColumns]:
     """Return the columns of each axis of positions, in a table with the cosines of all pairs, then their sines."""
-    convention = DEFAULTS | {"order": "cos", "layout": "halves", "scale": scale}
     columns = []
-    for axis, (indices, turns_of_axis) in enumerate(pairs_by_axis(turns, pairs, axes)):
-        encode = functools.partial(kernel.encode, kernel_columns(2 * len(indices), convention, turns_of_axis))
-        slices = slices_of([*indices, *(pairs + pair for pair in indices)])
-        columns.append(AxisColumns(axis, encode, 2 * len(indices), slices))
+    for axis, of_axis in enumerate(pairs_by_axis(pairs, axes)):
+        count = len(of_axis)
+        encode = functools.partial(
+            kernel.encode, kernel_columns(turns, np.tile(of_axis, 2), np.arange(2 * count) < count, order=0, scale=scale)
+        )
+        slices = slices_of(np.append(of_axis, pairs + of_axis).tolist())
+        columns.append(AxisColumns(axis, encode, 2 * count, slices))
     return columns
 
 

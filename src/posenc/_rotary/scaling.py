@@ -11,15 +11,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._core.exact import Turns
-from posenc._core.frequencies import DIGITS, decimal_context, decimal_quotient, explicit_turns, pi, spaced_float64, spaced_turns
+from posenc._core.frequencies import (
+    DIGITS,
+    ComputeTurns,
+    decimal_context,
+    decimal_quotient,
+    explicit_turns,
+    pi,
+    spaced_float64,
+    spaced_turns,
+)
 from posenc._rotary.axes_of_pairs import axis_of_each_pair, blocks, interleaved
 
 CONTEXT = decimal_context(DIGITS)
@@ -30,7 +38,7 @@ Scaling: TypeAlias = Mapping[str, Any]
 class Frequencies(NamedTuple):
     """The frequencies of the pairs of columns, and the attention factor, which multiplies cos and sin."""
 
-    turns: Turns
+    turns: ComputeTurns             # the frequencies after the last one are 0
     values: NDArray[np.float64]
     attention_factor: float
 
@@ -57,14 +65,9 @@ def _exact(
     if dim > 2 and growth != 1:
         powers.append((growth, Fraction(dim - 2, 2)))
     count = dim // 2 if rotated is None else rotated
-    zeros = dim // 2 - count
-
-    def turns(*significant: int) -> tuple[list[int], int]:
-        integers, fraction_bits = spaced_turns(count, powers, scales, *significant)
-        return integers + [0] * zeros, fraction_bits
-
     values = spaced_float64(count, powers, math.prod((Fraction(s) for s in scales), start=Fraction(1)))
-    return Frequencies(turns, np.append(values, np.zeros(zeros)), 1.0)
+    values = np.append(values, np.zeros(dim // 2 - count))
+    return Frequencies(partial(spaced_turns, count, powers, scales), values, 1.0)
 
 
 def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
@@ -307,8 +310,10 @@ def frequencies_of(rotary_dim: int, keywords: Mapping[str, Any]) -> Frequencies:
             frequencies = TYPES[scaling["rope_type"]].frequencies(
                 rotary_dim, keywords["base"], keywords["frequency_scale"], scaling
             )
-    frequencies.turns()                                             # refuses frequencies beyond the range of the kernel
+    turns = lru_cache(maxsize=4)(frequencies.turns)
+    turns()                                                         # refuses frequencies beyond the range of the kernel
     if not np.isfinite(keywords["scale"] * frequencies.attention_factor):
         limit = f"a number whose product with {frequencies.attention_factor} is finite"
         raise ValueError(f"scale is {keywords['scale']}, expected {limit}")
-    return frequencies._replace(values=np.frombuffer(frequencies.values.tobytes()))     # a view of bytes is always read-only
+    values = np.frombuffer(frequencies.values.tobytes())                    # a view of bytes is always read-only
+    return frequencies._replace(turns=turns, values=values)
