@@ -164,10 +164,33 @@ def python(code, *args):
     return [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
 
 
+def python_output(code, *args, **variables):
+    """Run Python code in a new process with these environment variables; return its output, stripped."""
+    environment = os.environ | variables
+    done = subprocess.run(python(code, *args), capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def main_without(package, *args):
     """Return a command that runs the posenc command line, where `package` cannot be imported."""
     code = f"import sys; sys.modules['{package}'] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))"
     return python(code, *args)
+
+
+def bytes_to_stdout_and_memory(*arguments):
+    """Run the command line; return the number of bytes that it writes to stdout, and its peak of memory in bytes.
+
+    The command has a parent of its own, because RUSAGE_CHILDREN is the maximum over all children.
+    """
+    size, peak = map(int, python_output("""
+        import resource, subprocess, sys
+        with subprocess.Popen([sys.executable, "-m", "posenc", *sys.argv[1:]], stdout=subprocess.PIPE) as process:
+            size = sum(len(part) for part in iter(lambda: process.stdout.read(1 << 20), b""))
+        assert process.returncode == 0
+        print(size, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        """, *arguments).split())
+    return size, peak
 
 
 def peak_of(call):

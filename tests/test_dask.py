@@ -1,7 +1,5 @@
 """Dask arrays have the same bits as direct calls, in threads and in processes."""
 
-import os
-import subprocess
 
 import dask
 import dask.array as da
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 
 import posenc.dask
-from conftest import DTYPES, assert_same_bits, python
+from conftest import DTYPES, assert_same_bits, python_output
 
 RNG = np.random.default_rng(0)
 PACKED = RNG.integers(0, 1000, (8, 1)) + np.arange(100)
@@ -87,8 +85,7 @@ NAMES = """
 
 
 def test_the_same_call_has_the_same_name_in_every_process():
-    seeds = [dict(os.environ, PYTHONHASHSEED=seed) for seed in ("1", "2")]
-    first, second = (subprocess.run(python(NAMES), env=env, capture_output=True, text=True, check=True).stdout for env in seeds)
+    first, second = (python_output(NAMES, PYTHONHASHSEED=seed) for seed in ("1", "2"))
     assert first == second and len(set(first.split())) == 3
     assert posenc.dask.table(10, 8).name in first
 

@@ -148,15 +148,9 @@ def test_add_to_rounds_x_scale_to_nearest(host, dtype):
 
 
 CONVENTIONS = [
-    {},
-    {"base": 1.7, "spacing": "endpoint"},
-    {"base": 5e-324},
-    {"exponents": "column", "shift": 1 / 3},
-    {"position_scale": 1 / 3, "position_offset": 0.1, "scale": 22.6},
-    {"position_offset": 5e-324},
-    {"position_scale": 5e-324},
-    {"frequency_scale": 5e-324},
-    {"scale": 5e-324},
+    {}, {"base": 1.7, "spacing": "endpoint"}, {"base": 5e-324}, {"exponents": "column", "shift": 1 / 3},
+    {"position_scale": 1 / 3, "position_offset": 0.1, "scale": 22.6}, {"position_offset": 5e-324},
+    {"position_scale": 5e-324}, {"frequency_scale": 5e-324}, {"scale": 5e-324},
     {"frequencies": [-1.5, 1e300, 5e-324, 0.0, 1 / 3, -1e-310]},
     {"frequencies": np.array([0.1, 1e-45, -1e-40, 1e38, 0, 3], np.float32)},
 ]

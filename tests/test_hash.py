@@ -36,48 +36,25 @@ def integers(count, seed):
 
 SCATTERED = integers(30, seed=1)
 # positions at which a value in some column is close to 0, for d_model 6 and 512
-NEAR_ZEROS = [
-    1108341089274117551,
-    7178985671544356912,
-    6293441367398768353,
-    385147166616854303,
-    2870424422792338166,
-    1970379210725671803,
-]
+NEAR_ZEROS = [1108341089274117551, 7178985671544356912, 6293441367398768353,
+              385147166616854303, 2870424422792338166, 1970379210725671803]
 FRACTIONAL = np.array(
     [0.1, -0.1, 1e-300, 5e-324, -5e-324, 2.0**51 + 0.5, 2.0**52 - 0.5, 1 / 3, 1e5 + 0.7, -1e15 - 0.3, 2.0**63 - 1024]
     + [0.0, -0.0, np.nan, np.inf, -np.inf]
     + [int(p >> 11) * 2.0**-e for p, e in zip(SCATTERED[:12], range(0, 60, 5), strict=True)]
 )
-SPACED = {
-    "longer than a block": range(530),
-    "across 0": range(-20, ROWS - 20),
-    "negative": range(-(10**12), -(10**12) + ROWS),
-    "2**62": range(2**62, 2**62 + ROWS),
-    "lowest": range(-(2**63), -(2**63) + ROWS),
-    "highest": range(2**63 - ROWS, 2**63),
-    "step -3": range(100, 100 - 3 * ROWS, -3),
-    "step 1000": range(7, 7 + 1000 * ROWS, 1000),
-    "step 2**40": range(-5, -5 + 2**40 * ROWS, 2**40),
-    "step 2**56": range(-(2**62), 2**62, 2**56),
-}
+ACROSS_0, HIGHEST = range(-20, ROWS - 20), range(2**63 - ROWS, 2**63)
+SPACED = [                      # the first is longer than a block
+    range(530), ACROSS_0, range(-(10**12), -(10**12) + ROWS), range(2**62, 2**62 + ROWS),
+    range(-(2**63), -(2**63) + ROWS), HIGHEST, range(100, 100 - 3 * ROWS, -3), range(7, 7 + 1000 * ROWS, 1000),
+    range(-5, -5 + 2**40 * ROWS, 2**40), range(-(2**62), 2**62, 2**56),
+]
 WIDTHS = [1, 2, 3, 6, 11, 64, 510, 512]
 
-CONVENTIONS = [
-    {"layout": "halves"},
-    {"order": "cos"},
-    {"odd": "zero"},
-    {"exponents": "column"},
-    {"spacing": "endpoint"},
-    {"shift": 1.0},
-    {"scale": 22.6},
-    {"scale": -1.0},
-    {"scale": 1e-40},           # subnormal in float32
-    {"scale": 1e-310},
-    {"base": 1e8},
-    {"base": 2.0},
-    {"position_offset": 0.1},
-    {"position_scale": 1 / 3},
+CONVENTIONS = [                 # 1e-40 is subnormal in float32
+    {"layout": "halves"}, {"order": "cos"}, {"odd": "zero"}, {"exponents": "column"}, {"spacing": "endpoint"},
+    {"shift": 1.0}, {"scale": 22.6}, {"scale": -1.0}, {"scale": 1e-40}, {"scale": 1e-310}, {"base": 1e8}, {"base": 2.0},
+    {"position_offset": 0.1}, {"position_scale": 1 / 3},
     {"frequency_scale": -100.0, "odd": "zero", "layout": "halves", "order": "cos", "exponents": "column"},
 ]
 FREQUENCIES = [-1.5, 1e300, 5e-324, 0.0, 1 / 3, -1e-300]
@@ -86,7 +63,7 @@ FREQUENCIES = [-1.5, 1e300, 5e-324, 0.0, 1 / 3, -1e-300]
 def cases():
     """Yield the positions, d_model and convention of each table."""
     for d_model in WIDTHS:
-        for positions in SPACED.values():
+        for positions in SPACED:
             yield positions, d_model, {}
         yield SCATTERED, d_model, {}
         yield FRACTIONAL, d_model, {}
@@ -96,10 +73,10 @@ def cases():
             yield range(p - 3, p - 3 + ROWS), d_model, {}
     for d_model in (11, 64):
         for convention in CONVENTIONS:
-            yield SPACED["across 0"], d_model, convention
+            yield ACROSS_0, d_model, convention
             yield SCATTERED[:10], d_model, convention
             yield FRACTIONAL, d_model, convention
-    for positions in (SPACED["across 0"], SPACED["highest"], SCATTERED[:10], FRACTIONAL):
+    for positions in (ACROSS_0, HIGHEST, SCATTERED[:10], FRACTIONAL):
         yield positions, 11, {"frequencies": FREQUENCIES}
         yield positions, 12, {"frequencies": FREQUENCIES, "position_scale": 1 / 3, "position_offset": 0.1, "scale": -22.6}
 

@@ -12,18 +12,11 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import HERE
+from conftest import HERE, python, python_output
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="mprotect is POSIX")
 GLIBC = pytest.mark.skipif(sys.platform != "linux", reason="mallinfo2 is glibc's")
 GUARDED = Path(__file__).with_name("guarded.py")
-
-
-def python(code, **environment):
-    """Run Python code that can import the test modules; return the completed process."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(GUARDED.parent), *sys.path])} | environment
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 # ---- guard pages ----------------------------------------------------------------------------------------------------
@@ -43,6 +36,8 @@ def test_calls_between_guard_pages(isa, every, least):
 def test_the_guard_pages_catch_an_extra_row(side, call):
     """as_strided adds a row that is outside of the buffer."""
     code = f"""
+        import sys
+        sys.path.insert(0, sys.argv[1])
         import guarded, numpy as np, posenc, resource
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         out = guarded.GuardedBuffer(4096).array((64, 16), np.float32, (64, 4), {side!r})
@@ -52,7 +47,7 @@ def test_the_guard_pages_catch_an_extra_row(side, call):
         {call}
         print("survived")
         """
-    done = python(code)
+    done = subprocess.run(python(code, GUARDED.parent), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "ready\n"), done.stderr
 
 
@@ -73,8 +68,7 @@ def test_undecided_values_are_evaluated_before_they_take_much_memory():
         except KeyboardInterrupt:
             print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         """
-    done = python(code)
-    assert done.returncode == 0 and int(done.stdout) < 100_000, done.stderr or done.stdout       # kB, except on macOS
+    assert int(python_output(code)) < 100_000           # kB, except on macOS
 
 
 # ---- leaks ----------------------------------------------------------------------------------------------------------
@@ -165,8 +159,7 @@ def test_calls_keep_no_memory():
             assert leaked < allowed, f"{{name}}: {{leaked}} bytes leaked by {{CALLS}} calls"
         """)
     # disable glibc's thread caches, because their chunks are counted as in use
-    done = python(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
-    assert done.returncode == 0, done.stderr
+    python_output(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
 
 
 def test_a_deleted_stream_releases_out():
@@ -199,6 +192,4 @@ def test_insufficient_memory_raises_memory_error():
         assert out.min() == out.max() == 7
         assert posenc.encode(100, 64).shape == (100, 64)
         """
-    done = python(code)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("for the offset table of d_model 131072") == 2
+    assert python_output(code).count("for the offset table of d_model 131072") == 2

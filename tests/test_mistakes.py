@@ -115,7 +115,8 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "x": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros(64, F4), np.broadcast_to(np.zeros(64, F4), SHAPE)]},
     "threads": {TypeError: [2.7, True, "2", Tensor("torch.bool", 1)], ValueError: [0, -1, -(2**70), -(10**5000)]},
     "chunk_rows": {TypeError: [2.0, True, "1", Tensor("torch.bool", 1)], ValueError: [0, -1]},
-    "x_scale": {TypeError: ["2", True, np.ones(2), np.complex64(2 + 1j)], ValueError: [np.nan, np.inf, 10**400, 2**53 + 1]},
+    "x_scale": {TypeError: ["2", True, Tensor("torch.bool", 1), np.ones(2), np.complex64(2 + 1j)],
+                ValueError: [np.nan, np.inf, 10**400, 2**53 + 1]},
     "coordinates": [3, "xy", np.zeros((5, 0)), [[True, False]], [[1j, 0]], [[0.0, 2.0**63]], [[2**70, 0]]],
     "shape": ["3x4", (), (7, 7.5), (-1, 2)], "head_dim": ["64", 63, -2, 2**25],
     "encoding": [64, "whisper", {}], "name": ["wisper", 64], "mask": [[2, 0], "10", [[1, 0], [1]]],
@@ -127,7 +128,7 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "widths": [(100, 30), 4, (4.0, 4.0)], "group": ["axes", None], "include_input": [True, "middle"],
     "extra_tokens": [True, -1], "channel_first": ["first", 1], "dimensions": [[64], [0.5]], "length": [-1, 0.5],
     "shard_rows": [0, 1.5, 10],
-    "dropout": [-0.1, 2.0, "0.1"], "max_len": [-1, 2.5], "config": ["meta-llama/Llama-3", {"head_dim": 64}, 3],
+    "dropout": [-0.1, 2.0, "0.1"], "max_len": [-1, 2.5, Tensor("torch.bool", 1)], "max_sequence_length": [2.5, Tensor("torch.bool", 1)], "config": ["meta-llama/Llama-3", {"head_dim": 64}, 3],
     "document": [64, {"d_model": 64}],
 } | INVALID
 ACCEPTED = {            # what a function accepts, or passes to another library that refuses it

@@ -91,17 +91,9 @@ def test_a_folder_without_a_suffix(tmp_path):
     assert posenc.verify(tmp_path / "table", 10, ENCODING) == 10
 
 
-def test_urls(dtype):
-    """fsspec's ``memory://`` stands for any storage; its option has no effect."""
-    url, options = f"memory://{dtype}/pe.zarr", {"use_listings_cache": False}
-    posenc.save(url, range(3, 40), ENCODING, dtype=dtype, chunk_rows=10, storage_options=options)
-    file = posenc.open(url, storage_options=options)
-    assert (file.encoding, file.positions, file.dtype) == (ENCODING, range(3, 40), dtype)
-    assert posenc.verify(url, storage_options=options) == 37
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        posenc.save(url, 5, ENCODING)
-    with pytest.raises(ValueError, match=r"storage_options is \{'use_listings_cache': False\}, expected None"):
-        posenc.save("pe.npy", 5, ENCODING, storage_options=options)
+def test_options_without_a_url_are_refused():
+    with pytest.raises(ValueError, match=r"storage_options is \{'token': 'a'\}, expected None"):
+        posenc.save("pe.npy", 5, ENCODING, storage_options={"token": "a"})
 
 
 # ---- packages -------------------------------------------------------------------------------------------------------
@@ -244,27 +236,6 @@ def test_tensors_of_every_dtype_next_to_the_table(tmp_path):
 
 
 # ---- paths that are not tables ---------------------------------------------------------------------------------------
-
-
-WRONG = {"attributes": {"posenc": [1]}}
-OTHER_PATHS = {         # how to make the path with the library zarr, and a fragment of the message
-    "integers": (lambda zarr, path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"),
-    "three axes": (lambda zarr, path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"),
-    "too wide": (lambda zarr, path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"),
-    "group": (lambda zarr, path: zarr.create_group(path), "not a Zarr array"),
-    "folder": (lambda zarr, path: path.mkdir(), "No Zarr array"),
-    "file": (lambda zarr, path: path.write_text("{}"), "No Zarr array"),
-    "absent": (lambda zarr, path: None, "No Zarr array"),
-    "damaged": (lambda zarr, path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"),
-    "attribute": (lambda zarr, path: zarr.create_array(path, shape=(3, 3), dtype="f4", **WRONG), "not a posenc specification"),
-}
-
-
-@pytest.mark.parametrize("make, message", OTHER_PATHS.values(), ids=OTHER_PATHS)
-def test_paths_without_a_table_are_refused(call, tmp_path, make, message):
-    make(pytest.importorskip("zarr"), tmp_path / "pe.zarr")
-    code, out, error = call("verify", tmp_path / "pe.zarr")
-    assert (code, out) == (1, "") and message in error and str(tmp_path / "pe.zarr") in error
 
 
 def test_absent_files_are_reported(path):

@@ -435,26 +435,6 @@ def test_rows_in_any_order_and_number(isa, dtype, interleaved):
     assert_same_bits(apply(turning, x[:, ::-1].copy(), range(149, -1, -1)), expected[:, ::-1])
 
 
-@pytest.mark.parametrize("columns", [72, 80])
-def test_strides_and_out(isa, dtype, interleaved, columns):
-    """Transposed, reversed and padded arrays, in place and into `out`; further columns are copied."""
-    x = normal(np.random.default_rng(9), (2, 3, 40, columns), dtype)
-    turning = rotation(36, columns - 72, interleaved=interleaved)
-    expected = apply(turning, x.copy())
-    assert_same_bits(expected[..., 72:], x[..., 72:])
-    transposed = np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2)
-    padded = np.full((2, 3, 40, columns + 5), 7, x.dtype)[..., 2 : columns + 2]
-    flipped = np.ascontiguousarray(x[:, ::-1])[:, ::-1]
-    for view in (transposed, padded, flipped):
-        view[...] = x
-        assert_same_bits(apply(turning, view), expected)
-        view[...] = x
-        for out in (np.zeros_like(x), np.zeros_like(transposed)):
-            assert_same_bits(apply(turning, view, out=out), expected)
-        assert_same_bits(view, x)
-    assert (padded.base[..., :2] == 7).all() and (padded.base[..., columns + 2 :] == 7).all()
-
-
 def test_no_rows_and_no_pairs(isa, dtype):
     for shape in ((0, 8), (3, 0, 8), (0, 3, 8)):
         assert apply(rotation(4), np.empty(shape, DTYPES[dtype])).shape == shape

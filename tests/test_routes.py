@@ -178,13 +178,9 @@ def test_dtype_defaults_to_that_of_out(dtype):
         for rotary, positions in (posenc.Rotary(6), 5), (posenc.Rotary(6, axes=[0, 1, 0]), [range(5), range(5)]):
             posenc.Rotary.tables(rotary, positions, out=out, **keywords)
             assert_same_bits(out, posenc.encode(5, 6, order="cos", layout="halves", dtype=dtype))
-        tables = [
-            posenc.encode(5, 6, **keywords),
-            next(posenc.stream(5, 6, **keywords)).values,
-            posenc.grid((5,), 6, **keywords),
-            posenc.points([[0.0]], 6, **keywords),
-            *posenc.Rotary(6).tables(5, **keywords),
-        ]
+        tables = [posenc.encode(5, 6, **keywords), next(posenc.stream(5, 6, **keywords)).values,
+                  posenc.grid((5,), 6, **keywords), posenc.points([[0.0]], 6, **keywords),
+                  *posenc.Rotary(6).tables(5, **keywords)]
         assert {table.dtype for table in tables} == {np.dtype(np.float32)}
 
 

@@ -11,13 +11,14 @@ import stat
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import posenc
-from conftest import ENCODING, POSITIONS, assert_same_bits, names, python
+from conftest import ENCODING, POSITIONS, assert_same_bits, bytes_to_stdout_and_memory, names, python
 from posenc import Encoding
 from posenc._files import atomic, table
 
@@ -406,47 +407,29 @@ def test_a_signal_leaves_the_old_file_or_none(path, number, code, rows):
 @pytest.mark.parametrize("number, times", [("SIGKILL", 200), ("SIGINT", 20), ("SIGTERM", 20)])
 def test_signals_at_any_moment_leave_no_partial_file(tmp_path, number, times):
     """The file is absent or complete; after a signal other than SIGKILL, no temporary file is left."""
-    number, path = getattr(signal, number), tmp_path / "pe.npy"
+    path, found = tmp_path / "pe.npy", Counter()
     command = [sys.executable, "-m", "posenc", "generate", "100_000", "512", "-o", str(path), "--force"]
     begin = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     duration, content = time.monotonic() - begin, path.read_bytes()
-    outcomes = {"no file": 0, "a temporary file": 0, "the complete file": 0}
     for _ in range(times):
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(random.uniform(0.1, 1.2) * duration)
-        process.send_signal(number)
+        process.send_signal(getattr(signal, number))
         process.wait(timeout=20)
         duration *= 0.9 if path.exists() else 1.1        # adapt to the load of the system
-        if path.exists():
-            outcomes["the complete file"] += 1
-            assert path.read_bytes() == content
-        else:
-            outcomes["a temporary file" if names(tmp_path) else "no file"] += 1
-        if number != signal.SIGKILL:
-            assert names(tmp_path) in ([], ["pe.npy"])
-    print(outcomes)
-    if number != signal.SIGKILL:
-        del outcomes["a temporary file"]
-    assert min(outcomes.values()) > times / 20      # the signals must be spread over the whole run
+        assert not path.exists() or path.read_bytes() == content
+        found[path.exists(), bool(names(tmp_path))] += 1
+    assert number == "SIGKILL" or not found[False, True]
+    # the signals must be spread over the whole run
+    assert min(found[True, True], found[False, False], found[False, True] if number == "SIGKILL" else times) > times / 20
 
 
 @POSIX
 @pytest.mark.long
 def test_two_gigabytes_take_bounded_memory(path):
-    """Run in a separate process, because RUSAGE_CHILDREN is the maximum over all children."""
-    code = """
-        import resource, subprocess, sys
-        subprocess.run([sys.executable, "-m", "posenc", *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)
-        print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-        """
-    try:
-        for command in (["generate", "1_000_000", "512", "-o", path], ["verify", path]):
-            done = subprocess.run(python(code, *command), capture_output=True, text=True, check=True)
-            unit = 1 if sys.platform == "darwin" else 1024
-            print(path.name, command[0], int(done.stdout) * unit / 1e6, "MB")
-            assert int(done.stdout) * unit < 150e6
-    finally:
-        shutil.rmtree(path.parent)
+    for command in (["generate", "1_000_000", "512", "-o", path], ["verify", path]):
+        assert bytes_to_stdout_and_memory(*command)[1] < 150e6
+    shutil.rmtree(path.parent)

@@ -12,20 +12,12 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import bits_of, compiled
+from conftest import bits_of, compiled, python_output
 from posenc._core import default_threads, kernel
 
 LARGE = "posenc.encode(8192, 512)"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
 openmp = pytest.mark.skipif(not kernel.OPENMP, reason="built without OpenMP")
-
-
-def python(code, **variables):
-    """Run code in a new interpreter and return its output."""
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=os.environ | variables)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 # ---- bits -----------------------------------------------------------------------------------------------------------
@@ -69,7 +61,7 @@ def test_concurrent_callers_share_encodings():
 def threads_after(code, **variables):
     """Return how many threads code starts in a new process."""
     count = "len(os.listdir('/proc/self/task'))"
-    return int(python(f"import os, numpy, posenc; before = {count}; {code}; print({count} - before)", **variables))
+    return int(python_output(f"import os, numpy, posenc; before = {count}; {code}; print({count} - before)", **variables))
 
 
 @linux
@@ -124,7 +116,7 @@ def test_concurrent_callers_share_the_thread_pool():
         call(4)
         print(started[-1])
     """
-    assert python(code).split() == ["0", "0", "1", "0"]
+    assert python_output(code).split() == ["0", "0", "1", "0"]
 
 
 @linux
@@ -152,14 +144,14 @@ def test_parallel_regions_of_the_host_get_one_thread(tmp_path):
         library.in_a_region(ctypes.CFUNCTYPE(None)(call))
         print(len(runtimes), *threads)
     """
-    runtimes, *threads = python(code).split()
+    runtimes, *threads = python_output(code).split()
     if runtimes != "1":
         pytest.skip("posenc and the compiled library have different OpenMP runtimes")
     assert threads == ["1", "0", "1", "0"]
 
 
 def runtime_threads(setup="pass", **variables):
-    return int(python(f"import os, posenc; {setup}; print(posenc.show_runtime()['threads'])", **variables))
+    return int(python_output(f"import os, posenc; {setup}; print(posenc.show_runtime()['threads'])", **variables))
 
 
 @openmp
@@ -175,7 +167,7 @@ def test_the_environment_limits_the_threads():
         assert runtime_threads("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})") == 1
     if find_spec("torch"):
         assert runtime_threads("import torch; torch.set_num_threads(1)", POSENC_NUM_THREADS="") == 1
-        assert int(python("import torch, posenc; torch.set_num_threads(1); print(posenc.show_runtime()['threads'])",
+        assert int(python_output("import torch, posenc; torch.set_num_threads(1); print(posenc.show_runtime()['threads'])",
                           POSENC_NUM_THREADS="")) == 1
 
 
@@ -326,7 +318,7 @@ def test_calls_succeed_at_a_limit(tmp_path, refuse, most):
     preload = os.environ.get("LD_PRELOAD", "")          # AddressSanitizer must be first
     if refuse is None:
         preload += f" {compiled(tmp_path, REFUSING)}"
-    assert int(python(ALONE.format(refuse=refuse or ""), LD_PRELOAD=preload, OPENBLAS_NUM_THREADS="1")) <= most
+    assert int(python_output(ALONE.format(refuse=refuse or ""), LD_PRELOAD=preload, OPENBLAS_NUM_THREADS="1")) <= most
 
 
 @linux
@@ -345,7 +337,7 @@ def test_calls_succeed_at_a_limit_reached_repeatedly():
             posenc.encode(65, 64, threads=2)
         print(most)
     """
-    assert python(code, OPENBLAS_NUM_THREADS="1") == "3"
+    assert python_output(code, OPENBLAS_NUM_THREADS="1") == "3"
 
 
 @linux
@@ -370,7 +362,7 @@ def test_callers_grow_their_teams_at_a_limit():
         for caller in callers:
             caller.join()
     """
-    python(code, OPENBLAS_NUM_THREADS="1")
+    python_output(code, OPENBLAS_NUM_THREADS="1")
 
 
 @linux
@@ -394,7 +386,7 @@ def test_a_caller_with_a_small_stack_is_refused():
         caller.start()
         caller.join()
     """
-    assert "threading.stack_size" in python(code)
+    assert "threading.stack_size" in python_output(code)
 
 
 @linux
@@ -413,14 +405,14 @@ def test_threads_start_after_a_limit_is_lifted():
         posenc.encode(8192, 512, threads=2)
         print(len(os.listdir("/proc/self/task")))
     """
-    assert python(code, OPENBLAS_NUM_THREADS="1").split() == ["1", "2"]
+    assert python_output(code, OPENBLAS_NUM_THREADS="1").split() == ["1", "2"]
 
 
 @linux
 @openmp
 def test_worker_threads_block_signals():
     """Run in a separate process, because the threads of other libraries may block every signal."""
-    masks = python(f"""
+    masks = python_output(f"""
 import pathlib, posenc
 {LARGE.replace(")", ", threads=2)")}
 for status in pathlib.Path("/proc/self/task").glob("*/status"):

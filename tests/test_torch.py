@@ -330,19 +330,9 @@ posenc.torch.add_to(torch.ones(()))                              ValueError  (..
 posenc.torch.add_to(torch.ones(1, 4).expand(3, 4))               ValueError  overlap
 posenc.torch.encode(torch.ones(2) * 1j, 4)                       TypeError   positions
 posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4)      TypeError   positions
-posenc.torch.encode([1], TRUE)                                   TypeError   d_model
-posenc.torch.encode(3, 4, padding_idx=TRUE)                      TypeError   padding_idx
-posenc.torch.add_to(torch.ones(3, 4), x_scale=TRUE)              TypeError   x_scale
 PositionalEncoding(6, 10)                                        ValueError  max_len=
-PositionalEncoding(6, x_scale=TRUE)                              TypeError   x_scale
-PositionalEncoding(TRUE)                                         TypeError   d_model
-PositionalEncoding(6, max_len=TRUE)                              TypeError   max_len
 PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3))  ValueError  positions
-PositionalEncoding(6)(torch.ones(1, 6), positions=TRUE)          TypeError   positions
-PositionalTable(6, TRUE)                                         TypeError   max_sequence_length
 PositionalTable(20, 11)(torch.zeros(2, 7, 11))                   ValueError  (..., n, 20)
-ChunkDataset(10, 4, chunk_rows=TRUE)                             TypeError   chunk_rows
-ChunkDataset(TRUE, 4)                                            TypeError   positions
 """
 
 
@@ -350,7 +340,7 @@ ChunkDataset(TRUE, 4)                                            TypeError   pos
 def test_mistakes(line):
     call, kind, fragment = re.split(r"  +", line)
     with pytest.raises((TypeError, ValueError)) as error:
-        eval(call, globals() | {"TRUE": torch.tensor(True)})
+        eval(call)
     assert error.type.__name__ == kind and fragment in str(error.value)
 
 

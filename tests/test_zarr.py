@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 
 import ml_dtypes
 import numpy as np
@@ -78,25 +79,37 @@ def test_an_array_that_is_written_in_part_has_no_specification(store):
     assert posenc.verify(store) == N
 
 
-def other_data():
-    yield "file", lambda path: path.write_text("precious"), "No Zarr array"
-    yield "folder", lambda path: (path.mkdir(), (path / "thesis.tex").write_text("precious")), "No Zarr array"
-    yield "group", lambda path: zarr.create_group(path).create_array("x", shape=(10,), dtype="f4"), "not a Zarr array"
-    yield "damaged", lambda path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"
-    yield "fifo", os.mkfifo, "No Zarr array"
-    yield "array and file", lambda path: (posenc.save(path, 3, ENCODING), (path / "thesis.tex").write_text("precious")), \
-        "File exists; overwrite=True replaces it|the folder also has thesis.tex"
+def array_and_file(path):
+    posenc.save(path, 3, ENCODING)
+    (path / "thesis.tex").write_text("precious")
+
+
+OTHER_DATA = {          # how to make a path, fragments of the messages of `verify` and `save`, or None if the call succeeds
+    "file": (lambda path: path.write_text("precious"), "No Zarr array", "No Zarr array"),
+    "folder": (lambda path: (path / "c").mkdir(parents=True), "No Zarr array", "No Zarr array"),
+    "fifo": (os.mkfifo, "No Zarr array", "No Zarr array"),
+    "group": (lambda path: zarr.create_group(path).create_array("x", shape=(1,), dtype="f4"), *["not a Zarr array"] * 2),
+    "array and file": (array_and_file, None, "File exists; overwrite=True replaces it|the folder also has thesis.tex"),
+    "absent": (lambda path: None, "No Zarr array", None),
+    "integers": (lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64", None),
+    "three axes": (lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), r"shape \(3, 3, 3\)", None),
+    "too wide": (lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns", None),
+}
 
 
 @POSIX
-@pytest.mark.parametrize("make, message", [pytest.param(*case, id=name) for name, *case in other_data()])
-def test_other_data_are_never_overwritten(tmp_path, call, make, message):
-    make(tmp_path / "pe.zarr")
+@pytest.mark.parametrize("make, refused, protected", OTHER_DATA.values(), ids=OTHER_DATA)
+def test_other_data_are_refused_and_never_overwritten(tmp_path, call, make, refused, protected):
+    path = tmp_path / "pe.zarr"
+    make(path)
+    if refused:
+        code, out, error = call("verify", path)
+        assert (code, out) == (1, "") and re.search(refused, error) and str(path) in error
     before = sorted(tmp_path.rglob("*"))
-    for overwrite in (False, True):
-        with pytest.raises((OSError, ValueError), match=message):
-            posenc.save(tmp_path / "pe.zarr", N, ENCODING, overwrite=overwrite)
-        assert call("generate", N, 6, "-o", tmp_path / "pe.zarr", *["--force"] * overwrite)[0] == 1
+    for overwrite in (False, True) if protected else ():
+        with pytest.raises((OSError, ValueError), match=protected):
+            posenc.save(path, N, ENCODING, overwrite=overwrite)
+        assert call("generate", N, 6, "-o", path, *["--force"] * overwrite)[0] == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 

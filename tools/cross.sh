@@ -88,7 +88,7 @@ exec $qemu -L "$root" -E PYTHONPATH="$work/site:$work/stub" -E LD_LIBRARY_PATH="
 END
     chmod +x "$work/python"
     run=("$work/python")
-    select=(-k "not bfloat16 and not argument_types_are_equivalent and not x_scale_is_rounded_once")
+    select=(-k "not bfloat16")
 }
 
 # compile_all TARGET FLAG...: compile every C file, and the header that only Cython's code includes
