@@ -7,7 +7,8 @@ from gmpy2 import mpq
 
 from reference import FORMATS, arithmetic
 
-EXPONENTS = 2300  # more than the number of bits in the integer part of any angle that float64 arguments can give
+# more than the number of bits in the integer part of any angle that float64 arguments can give
+EXPONENTS = 2300
 
 
 def best_fractions(x, limit):

@@ -42,4 +42,5 @@ def operate(operator, *arguments, **options):
 _setup_privateuseone_for_python_backend("fake")
 library = torch.library.Library("_", "IMPL")
 library.fallback(operate, "PrivateUse1")
-torch.fake.get_amp_supported_dtype = lambda: [torch.bfloat16]          # activation checkpointing asks every device
+# activation checkpointing asks every device
+torch.fake.get_amp_supported_dtype = lambda: [torch.bfloat16]

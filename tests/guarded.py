@@ -204,8 +204,8 @@ def sweep_rotations(every):
             expected = x.copy()
             kernel.rotate(turning, expected, range(START, START + length), False, None, 1)
             layouts = {
-                "plain": (length * row, row), "gaps": (length * (row + gap) + gap, row + gap), "inside": (row, 2 * row),
-                "backwards": (-length * (row + gap), -(row + gap)),
+                "plain": (length * row, row), "gaps": (length * (row + gap) + gap, row + gap),
+                "inside": (row, 2 * row), "backwards": (-length * (row + gap), -(row + gap)),
             }
             cases = itertools.product(layouts.items(), SIDES, (False, True), (False, True))
             for (layout, strides), side, scattered, has_out in cases:

@@ -147,7 +147,8 @@ def gptj(d_model):
 @peer("xlnet", positions=POSITIONS[::-1] - 20)
 def xlnet(d_model):
     torch = pytest.importorskip("torch")
-    inverse = 1 / torch.pow(10000, torch.arange(0, d_model, 2.0) / d_model)         # as in relative_positional_encoding
+    # as in relative_positional_encoding
+    inverse = 1 / torch.pow(10000, torch.arange(0, d_model, 2.0) / d_model)
     positions = torch.arange(43, -21, -1.0)
     return transformers("xlnet").XLNetModel.positional_embedding(positions, inverse)[:, 0].numpy()
 
@@ -191,8 +192,7 @@ def timestep(d_model, positions=TIMESTEPS, **parameters):
 
 
 for parameters in (
-    {},
-    {"flip_sin_to_cos": True, "downscale_freq_shift": 0},
+    {}, {"flip_sin_to_cos": True, "downscale_freq_shift": 0},
     {"scale": 0.25, "max_period": 500, "downscale_freq_shift": 0.5},
 ):
     peer("diffusers-timestep", d_models=FROM_4, positions=TIMESTEPS, changes=parameters)(
@@ -317,9 +317,7 @@ def timing_signal(d_model, smallest=1.0, largest=1e4, start=0):
 
 peer("tensor2tensor", d_models=ANY[1:], unit=FLOAT64)(timing_signal)
 peer(
-    "tensor2tensor",
-    d_models=ANY[1:],
-    unit=FLOAT64,
+    "tensor2tensor", d_models=ANY[1:], unit=FLOAT64,
     changes={"min_timescale": 0.5, "max_timescale": 99, "start_index": 7},
 )(functools.partial(timing_signal, smallest=0.5, largest=99.0, start=7))
 peer("opennmt-tf", d_models=EVEN_FROM_4, unit=FLOAT64)(functools.partial(timing_signal, start=1))

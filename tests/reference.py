@@ -14,9 +14,7 @@ from gmpy2 import mpq
 
 # dtype: (bits of precision, exponent of the smallest subnormal, unsigned type of the same size)
 FORMATS = {
-    "float64": (53, -1074, np.uint64),
-    "float32": (24, -149, np.uint32),
-    "float16": (11, -24, np.uint16),
+    "float64": (53, -1074, np.uint64), "float32": (24, -149, np.uint32), "float16": (11, -24, np.uint16),
     "bfloat16": (8, -133, np.uint16),
 }
 INFINITY = {"float64": 0x7FF << 52, "float32": 0xFF << 23, "float16": 0x1F << 10, "bfloat16": 0xFF << 7}

@@ -54,7 +54,8 @@ def test_add_to_batches(isa, dtype, shape):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [1, 65, 700])
 def test_every_batch_entry_is_added_to_once(threads, rows):
-    batch = 200                                             # a block of directly evaluated rows has 64 batch entries
+    # a block of directly evaluated rows has 64 batch entries
+    batch = 200
     table = posenc.encode(rows, 33)
     x = np.random.default_rng(2).standard_normal((batch, rows, 33), np.float32)
     expected = x + table

@@ -93,7 +93,8 @@ def test_neon_runs_on_arm64():
 
 
 def test_x_scale_is_rounded_once():
-    for x_scale, expected in ((1 + 2**-8 + 2**-40, 1 + 2**-7), (1 + 2**-8, 1)):     # above a tie, but not in float32; a tie
+    # above a tie, but not in float32; a tie
+    for x_scale, expected in ((1 + 2**-8 + 2**-40, 1 + 2**-7), (1 + 2**-8, 1)):
         x = np.ones((1, 2), ml_dtypes.bfloat16)
         posenc.add_to(x, x_scale=x_scale)
         assert x[0, 0] == expected

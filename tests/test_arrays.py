@@ -21,18 +21,14 @@ def arrays(rng, rows):
     mixed = rng.integers(0, 2**62, rows) >> bits
     irregular = np.where(rng.random(rows) < 0.3, mixed, np.arange(rows))
     return integers | {
-        "all magnitudes": mixed * rng.choice([-1, 1], rows),
-        "a span": 10**9 + rng.integers(0, 50, rows),
+        "all magnitudes": mixed * rng.choice([-1, 1], rows), "a span": 10**9 + rng.integers(0, 50, rows),
         "a span and others": np.where(rng.random(rows) < 0.1, mixed, rng.integers(0, 50, rows)),
         "runs": np.concatenate([np.arange(rows // 2) + 10**12, 500 - np.arange(rows - rows // 2)]),
-        "runs and others": irregular,
-        "repeated": np.repeat(mixed[: rows // 8], 8),
+        "runs and others": irregular, "repeated": np.repeat(mixed[: rows // 8], 8),
         "multiples of 64": 64 ** rng.integers(0, 10, rows) * rng.integers(-63, 64, rows),
-        "reals": rng.uniform(-1000, 1000, rows),
-        "reals below 1": rng.random(rows),
+        "reals": rng.uniform(-1000, 1000, rows), "reals below 1": rng.random(rows),
         "reals of all magnitudes": rng.choice([-1, 1], rows) * 2.0 ** rng.uniform(-60, 60, rows),
-        "halves": mixed % 2**40 / 2,
-        "64ths": rng.integers(-(2**20), 2**20, rows) / 64,
+        "halves": mixed % 2**40 / 2, "64ths": rng.integers(-(2**20), 2**20, rows) / 64,
         "NaN and others": np.where(rng.random(rows) < 0.2, np.nan, rng.normal(0, 100, rows)),
     }
 

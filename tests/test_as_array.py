@@ -41,8 +41,7 @@ COLUMNS = {
 REALS = {
     "pandas": lambda v: pd.Series(v, dtype="Float64"),
     "pandas, Arrow": lambda v: pd.Series(v, dtype="double[pyarrow]"),
-    "polars": lambda v: pl.Series(v, dtype=pl.Float64),
-    "Arrow": lambda v: pa.array(v, pa.float64()),
+    "polars": lambda v: pl.Series(v, dtype=pl.Float64), "Arrow": lambda v: pa.array(v, pa.float64()),
 }
 # two-dimensional positions
 TABLES = {
@@ -182,7 +181,8 @@ def test_arrays_from_dlpack_are_exact():
 # ---- dates and durations ----------------------------------------------------------------------------------------------
 
 TIMES = [dt.datetime(2021, 6, 1, 12, 0, 0, 250_000), dt.datetime(1969, 12, 31, 23, 59, 59)]
-SECONDS = [1_622_548_800.25, -1.0]                # from 1970 to TIMES in UTC; `date -u -d @1622548800` shows the first
+# from 1970 to TIMES in UTC; `date -u -d @1622548800` shows the first
+SECONDS = [1_622_548_800.25, -1.0]
 DAYS = [dt.date(2021, 6, 1), dt.date(1969, 12, 31)]
 DURATIONS = [dt.timedelta(days=2, milliseconds=250), dt.timedelta(seconds=-1)]
 DURATION_SECONDS = [172_800.25, -1.0]
@@ -217,8 +217,8 @@ def test_times_are_refused_with_a_conversion(container):
 
 
 @pytest.mark.parametrize("column", [
-    np.array([*TIMES, "NaT"], "M8[us]"), np.array(["NaT"], "m8[s]"), pd.Series([*TIMES, pd.NaT]), pl.Series([*DAYS, None]),
-    pa.array([None, *DURATIONS]),
+    np.array([*TIMES, "NaT"], "M8[us]"), np.array(["NaT"], "m8[s]"), pd.Series([*TIMES, pd.NaT]),
+    pl.Series([*DAYS, None]), pa.array([None, *DURATIONS]),
 ])
 def test_nat_is_counted(column):
     with pytest.raises(TypeError, match=r"positions has dtype .* with 1 NaT"):
@@ -238,21 +238,15 @@ def test_times_in_objects_and_tables_are_refused(column, dtype):
 # ---- positions of 16 bits ---------------------------------------------------------------------------------------------
 
 HALVES = {
-    "NumPy": np.asarray,
-    "NumPy, byte order": lambda v: v.astype(">f2"),
-    "list": list,
-    "pandas": pd.Series,
-    "pandas, Arrow": lambda v: pd.Series(pa.array(v), dtype=pd.ArrowDtype(pa.float16())),
-    "polars": pl.Series,
-    "Arrow": pa.array,
-    "Arrow, chunks": lambda v: pa.chunked_array([pa.array(v)]),
+    "NumPy": np.asarray, "NumPy, byte order": lambda v: v.astype(">f2"), "list": list, "pandas": pd.Series,
+    "pandas, Arrow": lambda v: pd.Series(pa.array(v), dtype=pd.ArrowDtype(pa.float16())), "polars": pl.Series,
+    "Arrow": pa.array, "Arrow, chunks": lambda v: pa.chunked_array([pa.array(v)]),
 }
 ROTARY = posenc.Rotary(4)
 ENTRIES = {
     "encode": lambda p: posenc.encode(p, 4),
     "add_to": lambda p: posenc.add_to(np.zeros((3, 4), np.float32), p),
-    "grid": lambda p: posenc.grid([p, 2], 8),
-    "tables": ROTARY.tables,
+    "grid": lambda p: posenc.grid([p, 2], 8), "tables": ROTARY.tables,
     "tables, axes": lambda p: posenc.Rotary(4, axes=[0, 1]).tables(np.stack([np.asarray(p)] * 2)),
     "rotate": lambda p: ROTARY.rotate(np.ones((3, 4), np.float32), p),
     "points": lambda p: posenc.points(np.asarray(p)[:, None], 4),

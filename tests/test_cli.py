@@ -92,7 +92,8 @@ def test_a_closed_pipe_gives_no_traceback():
     read, write = os.pipe()
     os.close(read)
     commands = (["info", "--json"], {141}), (["generate", 10**6, 64, "-o", "-"], {141}), (["--help"], {0, 141})
-    for arguments, codes in commands:                   # --help: argparse ignores a closed pipe if stdout is unbuffered
+    # --help: argparse ignores a closed pipe if stdout is unbuffered
+    for arguments, codes in commands:
         done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
         assert done.returncode in codes and done.stderr == ""
     os.close(write)
@@ -100,7 +101,8 @@ def test_a_closed_pipe_gives_no_traceback():
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
 @pytest.mark.parametrize("arguments, unbuffered", [
-    ("info", ""), ("generate 10 8 -o -", ""), ("generate 100_000 8 -o -", "1"), ("generate 10 8 -o {}/pe.npy", "1"),
+    ("info", ""), ("generate 10 8 -o -", ""), ("generate 100_000 8 -o -", "1"),
+    ("generate 10 8 -o {}/pe.npy", "1"),
 ])
 def test_a_full_device_at_stdout_is_an_error(tmp_path, arguments, unbuffered):
     with open("/dev/full", "w") as full:
@@ -175,8 +177,8 @@ def test_json_describes_the_file(call, tmp_path, dtype):
     stored = "uint16" if dtype == "bfloat16" else dtype
     assert document.pop("seconds") > 0
     assert document == {
-        "path": str(path), "shape": [100, 8], "dtype": dtype, "stored_dtype": stored, "start": 0, "step": 1, "convention": {},
-        "bytes": path.stat().st_size, "threads": 1, "version": posenc.__version__,
+        "path": str(path), "shape": [100, 8], "dtype": dtype, "stored_dtype": stored, "start": 0, "step": 1,
+        "convention": {}, "bytes": path.stat().st_size, "threads": 1, "version": posenc.__version__,
     }
     loaded = np.load(path)
     assert loaded.dtype == stored

@@ -66,7 +66,8 @@ def test_random_positions_are_correct(isa, dtype, d_model, base, rows):
 
 
 @pytest.mark.parametrize("start, step", [
-    (0, 1), (-137, 1), (10**12 + 7, 1), (LOWEST, 1), (BEYOND - 600, 1), (10**9, -3), (-(2**62), 2**53 + 1), (0, 1000),
+    (0, 1), (-137, 1), (10**12 + 7, 1), (LOWEST, 1), (BEYOND - 600, 1), (10**9, -3), (-(2**62), 2**53 + 1),
+    (0, 1000),
 ])
 def test_ranges_are_correct(isa, dtype, start, step):
     positions = range(start, start + 600 * step, step)
@@ -255,7 +256,8 @@ def test_positions_that_are_not_finite_give_nan(isa, dtype):
 
 # --- values next to half-way points ---------------------------------------------------------------
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])      # in float16, values this close to a zero are 0
+# in float16, values this close to a zero are 0
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_values_next_to_a_zero_are_correct(isa, dtype):
     for p, _ in zeros(990, Reference(4096, base=1e8), "sin", count=4):
         assert_correct(range(p - 37, p + 3), 4096, dtype, [1980], base=1e8)
@@ -264,7 +266,8 @@ def test_values_next_to_a_zero_are_correct(isa, dtype):
 @pytest.mark.parametrize("position, column", [(2307380, 176), (2855391, 90), (2903015, 102), (3848808, 341)])
 def test_values_next_to_a_boundary_are_correct(isa, position, column):
     """Of 2**31 float32 values, 11 differ with and without the rounding test; these are four of them."""
-    first = 10**6 + (position - 10**6) // 2**15 * 2**15         # the first row of the table in which the value differed
+    # the first row of the table in which the value differed
+    first = 10**6 + (position - 10**6) // 2**15 * 2**15
     correct = Reference(512).bits(position, column, "float32")
     assert bits_of(posenc.encode(range(first, first + 2**15), 512))[position - first, column] == correct
 
@@ -305,5 +308,6 @@ def test_the_slow_paths_are_rare(isa, dtype):
     posenc.encode(range(10**6, 10**6 + 8192), 512, dtype=dtype)
     counted = kernel.counters()
     rows_of_tiles = 8192 * 512 // 32
-    assert counted["uncertain"] < rows_of_tiles * (0.005 if dtype == "float16" else 0.0002)       # float16: subnormal numbers
+    # float16: subnormal numbers
+    assert counted["uncertain"] < rows_of_tiles * (0.005 if dtype == "float16" else 0.0002)
     assert counted["exact"] < 4

@@ -40,8 +40,7 @@ def test_a_dict_holds_every_keyword():
 
 
 @pytest.mark.parametrize("document, message", [
-    ([], "document is .* expected a dict"),
-    ({"d_model": 8}, "document lacks convention"),
+    ([], "document is .* expected a dict"), ({"d_model": 8}, "document lacks convention"),
     ({"d_model": 8, "convention": {}, "theta": 5}, "document has theta"),
     ({"d_model": 8, "convention": []}, "convention is .* expected a dict"),
     ({"d_model": 8, "convention": {"theta": 5}}, "theta.*base"),
@@ -118,8 +117,9 @@ def test_dask_accepts_an_encoding():
 
 
 @pytest.mark.parametrize("statement, name, package", [
-    ("posenc.{}", "torch", "torch"), ("import posenc.{}", "torch", "torch"), ("from posenc.{} import *", "torch", "torch"),
-    ("posenc.{}", "dask", "dask"), ("posenc.{}", "plot", "matplotlib"),
+    ("posenc.{}", "torch", "torch"), ("import posenc.{}", "torch", "torch"),
+    ("from posenc.{} import *", "torch", "torch"), ("posenc.{}", "dask", "dask"),
+    ("posenc.{}", "plot", "matplotlib"),
 ])
 def test_unknown_and_missing_optional_parts_are_reported(name, package, statement):
     with pytest.raises(AttributeError, match="module 'posenc' has no attribute 'jax'"):

@@ -164,7 +164,8 @@ def test_encodings_built_in_another_mode_have_the_same_bits(host, convention):
 
 
 def test_positions_and_presets(host):
-    for positions in (np.array([1e-40, 1e-45], np.float32), np.array([1e-7, 6e-8], np.float16)):     # subnormal numbers
+    # subnormal numbers
+    for positions in (np.array([1e-40, 1e-45], np.float32), np.array([1e-7, 6e-8], np.float16)):
         check_mode(host, lambda p=positions: posenc.encode(p, 4, dtype="float64"))
     for name, d_model in itertools.product(["pi0", "nemo-fixed", "mlx", "pyg", "notebook-slip"], (10, 64)):
         check_mode(host, lambda n=name, d=d_model: posenc.preset(n, d).encode(5, dtype="float64"))
@@ -173,7 +174,8 @@ def test_positions_and_presets(host):
 
 @contextlib.contextmanager
 def trapping(context):
-    before = context.copy()                     # a copy, because context.traps is a view that changes with the context
+    # a copy, because context.traps is a view that changes with the context
+    before = context.copy()
     context.traps, context.rounding = dict.fromkeys(context.traps, True), decimal.ROUND_UP
     try:
         yield

@@ -207,8 +207,9 @@ def bits_in(value, dtype):
 
 
 @pytest.mark.parametrize("convention", [
-    {}, {"order": "cos"}, {"scale": -22.6}, {"scale": 1e-310}, {"scale": 1e-42}, {"scale": 3e-8}, {"scale": 1e5},
-    {"scale": 1.7976931348623157e308}, {"frequencies": [1e300, -1e-300]}, {"position_scale": -1e-60}, {"base": 1e-30},
+    {}, {"order": "cos"}, {"scale": -22.6}, {"scale": 1e-310}, {"scale": 1e-42}, {"scale": 3e-8},
+    {"scale": 1e5}, {"scale": 1.7976931348623157e308}, {"frequencies": [1e300, -1e-300]},
+    {"position_scale": -1e-60}, {"base": 1e-30},
 ], ids=str)
 def test_python_evaluates_every_value_correctly(convention, dtype):
     """Include values that the kernel would decide: large, small, subnormal and infinite."""

@@ -141,7 +141,8 @@ if when_torch != "never":
 
 
 @pytest.mark.parametrize("when_torch, rounds", [
-    ("never", 1), ("before", 1), ("after", 1), pytest.param("never", 70, marks=pytest.mark.long),        # 1,000 forks
+    # 1,000 forks
+    ("never", 1), ("before", 1), ("after", 1), pytest.param("never", 70, marks=pytest.mark.long),
 ])
 def test_every_fork_in_every_state(when_torch, rounds):
     if when_torch != "never":

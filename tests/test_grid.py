@@ -59,10 +59,8 @@ def test_columns_equal_those_of_encode(group, layout, include_input, dtype, isa)
     coordinates = [range(4), np.linspace(-2.0, 3.0, 5), range(7, 1, -1)]
     inputs = 3 if include_input else 0
     for axes, widths, odd, extra in (
-        ((0, 1, 2), (8, 8, 8), "error", 0),
-        ((2, 0, 1), (2, 12, 6), "error", 0),
-        ((1, 2, 0), (6, 6, 6), "truncate", -3),
-        ((0, 2, 1), (6, 0, 4), "zero", 3),
+        ((0, 1, 2), (8, 8, 8), "error", 0), ((2, 0, 1), (2, 12, 6), "error", 0),
+        ((1, 2, 0), (6, 6, 6), "truncate", -3), ((0, 2, 1), (6, 0, 4), "zero", 3),
     ):
         d_model = sum(widths) + inputs + extra
         arguments = {"axes": axes, "group": group, "layout": layout, "include_input": include_input, "dtype": dtype}
@@ -89,8 +87,8 @@ def mantissa_and_exponent(x):
 
 def test_a_grid_matches_the_reference(dtype):
     table = posenc.grid(
-        (3, 4), 10, coordinates=(-1, 2), group="frequency", include_input="first", base=(50, 1e6), position_scale=math.pi,
-        dtype=dtype,
+        (3, 4), 10, coordinates=(-1, 2), group="frequency", include_input="first", base=(50, 1e6),
+        position_scale=math.pi, dtype=dtype,
     )
     coordinates = [[-1.0, 0.5, 2.0], [-1.0, 0.0, 1.0, 2.0]]
     references = [Reference(4, base=base, position_scale=math.pi) for base in (50, 1e6)]
@@ -133,10 +131,9 @@ def test_d_model_may_be_the_encoding_of_each_axis(name, include_input):
 
 
 FORMULAS = {
-    "index": lambda m, n, start: m,
-    "normalized": lambda m, n, start: m / (start + n - 1 + Fraction(1, 10**6)),
-    "centered": lambda m, n, start: (2 * m + 1) / Fraction(n) - 1,
-    (0, 1): lambda m, n, start: m / Fraction(max(n - 1, 1)),
+    "index": lambda m, n, start: m, "normalized": lambda m, n,
+    start: m / (start + n - 1 + Fraction(1, 10**6)), "centered": lambda m, n,
+    start: (2 * m + 1) / Fraction(n) - 1, (0, 1): lambda m, n, start: m / Fraction(max(n - 1, 1)),
     (-0.1, 7): lambda m, n, start: Fraction(-0.1) + m * (7 - Fraction(-0.1)) / max(n - 1, 1),
 }
 
@@ -210,7 +207,8 @@ def test_bfloat16_bits_are_written_to_uint16():
 
 
 def test_coordinates_may_overlap_out(monkeypatch):
-    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)  # one cell: it is written before the next is computed
+    # one cell: it is written before the next is computed
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)
     memory = np.arange(40.0)
     expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
     assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)), expected)
@@ -223,11 +221,9 @@ def test_nan_affects_only_the_columns_of_its_axis():
 
 
 @pytest.mark.parametrize("shape, d_model, arguments", [
-    ((256, 256), 256, {}),
-    ((256, 256), 256, {"channel_first": True}),
+    ((256, 256), 256, {}), ((256, 256), 256, {"channel_first": True}),
     ((16, 64, 64), 258, {"include_input": "last", "coordinates": "centered", "group": "frequency", "odd": "zero"}),
-    ((1, 65536), 256, {"coordinates": (-1, 1)}),
-    ((65536, 1), 256, {"extra_tokens": 1}),
+    ((1, 65536), 256, {"coordinates": (-1, 1)}), ((65536, 1), 256, {"extra_tokens": 1}),
 ], ids=str)
 def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
     out = posenc.grid(shape, d_model, **arguments)
@@ -250,7 +246,8 @@ def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
     ({"frequencies": [[1.0, 2.0], [1.0]]}, "frequencies"), ({"base": (1, 2, 3)}, "base"),
 ], ids=str)
 def test_nothing_is_written_if_an_argument_is_wrong(arguments, name, monkeypatch):
-    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)  # one cell: a late error would come after a write
+    # one cell: a late error would come after a write
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)
     out = np.full((2, 3, 8), 7, np.float32)
     with pytest.raises((TypeError, ValueError), match=name):
         posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)
@@ -367,7 +364,8 @@ LIBRARIES = {
     "DETR": (module(HUGGING_FACE + "detr.modeling_detr"), "float32"),
     "timm": (lambda: vars(timm_sincos()), "float32"),
     "diffusers 2-D": (module("diffusers.models.embeddings"), "float64"),
-    "diffusers 2-D, scaled": (module("diffusers.models.embeddings"), "float32"),     # scales positions in float32
+    # scales positions in float32
+    "diffusers 2-D, scaled": (module("diffusers.models.embeddings"), "float32"),
     "diffusers 3-D": (module("diffusers.models.embeddings"), "float64"),
     "SimpleViT": (here, "float64"),
     "tensor2tensor": (here, "float64"),

@@ -111,8 +111,9 @@ class Unconvertible:
 
 
 @pytest.mark.parametrize("name, call", [
-    ("positions", "encode(bad, 4)"), ("positions", "add_to(np.zeros((3, 4), 'f4'), bad)"), ("mask", "positions_from_mask(bad)"),
-    ("frequencies", "Encoding(4, frequencies=bad)"), ("lengths", "positions_from_lengths(bad)"),
+    ("positions", "encode(bad, 4)"), ("positions", "add_to(np.zeros((3, 4), 'f4'), bad)"),
+    ("mask", "positions_from_mask(bad)"), ("frequencies", "Encoding(4, frequencies=bad)"),
+    ("lengths", "positions_from_lengths(bad)"),
 ])
 def test_failed_conversions_to_an_array_are_reported(name, call):
     with pytest.raises(TypeError, match=f"{name} is of type Unconvertible"):
@@ -218,7 +219,8 @@ def position_arrays(draw, shape):
         with np.errstate(invalid="ignore"):
             magnitudes = np.abs(values.astype(np.float64))
             values[magnitudes >= 2.0**63] = 0.25                # rounding moved them out of the domain
-            if kind == "f2":                                    # larger ones are refused: they may be rounded integers
+            # larger ones are refused: they may be rounded integers
+            if kind == "f2":
                 values[np.isfinite(magnitudes) & (magnitudes > 2048)] = 0.25
     else:
         info = np.iinfo(kind)

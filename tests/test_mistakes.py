@@ -78,9 +78,10 @@ def strided(strides):
 F4, SHAPE = np.float32, (12, 64)
 ARRAYS = {
     TypeError: [
-        np.zeros(SHAPE, np.int32), np.zeros(SHAPE, np.uint32), np.zeros(SHAPE, bool), np.zeros(SHAPE, np.complex64),
-        np.zeros(SHAPE, object), np.zeros(SHAPE, "f4,f4"), [[0.0] * 64] * 12, memoryview(bytearray(4 * 12 * 64)), 0.0,
-        np.ma.zeros(SHAPE, F4), np.zeros(SHAPE, F4).view(type("Sub", (np.ndarray,), {})), np.zeros(SHAPE, F4).view(np.matrix),
+        np.zeros(SHAPE, np.int32), np.zeros(SHAPE, np.uint32), np.zeros(SHAPE, bool),
+        np.zeros(SHAPE, np.complex64), np.zeros(SHAPE, object), np.zeros(SHAPE, "f4,f4"), [[0.0] * 64] * 12,
+        memoryview(bytearray(4 * 12 * 64)), 0.0, np.ma.zeros(SHAPE, F4),
+        np.zeros(SHAPE, F4).view(type("Sub", (np.ndarray,), {})), np.zeros(SHAPE, F4).view(np.matrix),
     ],
     ValueError: [
         np.zeros((), F4), readonly(np.zeros(SHAPE, F4)), np.zeros(SHAPE, np.dtype(F4).newbyteorder()),
@@ -94,18 +95,20 @@ ARRAYS = {
 WRONG = {               # wrong values of each argument, some by the kind of the error
     "positions": {
         TypeError: [
-            3.0, "3", b"3", True, np.bool_(True), np.float64(3), 1j, {}, np.array([True, False]), np.array(["a"]),
-            np.array([b"a"]), np.array([1j]), np.array([object()]), np.array([1, 2], object), np.array(3, object), [0.5, 10**400],
-            np.array(["2020-01-01"], "M8[ns]"), np.array([1], "m8[s]"), np.array([(1, 2)], "i4,i4"), [1, 2**70], [10**5000],
-            np.ma.array([1, 2], mask=[True, False]), np.zeros(2, ml_dtypes.float8_e4m3fn), np.array([1.0], np.longdouble),
+            3.0, "3", b"3", True, np.bool_(True), np.float64(3), 1j, {}, np.array([True, False]),
+            np.array(["a"]), np.array([b"a"]), np.array([1j]), np.array([object()]), np.array([1, 2], object),
+            np.array(3, object), [0.5, 10**400], np.array(["2020-01-01"], "M8[ns]"), np.array([1], "m8[s]"),
+            np.array([(1, 2)], "i4,i4"), [1, 2**70], [10**5000], np.ma.array([1, 2], mask=[True, False]),
+            np.zeros(2, ml_dtypes.float8_e4m3fn), np.array([1.0], np.longdouble),
         ],
         ValueError: [
-            -1, np.int8(-1), 2**64, 2**70, np.array([None, 1]), [2**63], np.array([5, 2**63], np.uint64), [2**53 + 1, 0.5],
-            [[0.5, np.inf], [-1, np.int64(2**62 + 1)]], [np.uint64(2**62 + 1), np.int64(-1)], [np.array(2**53 + 1), np.array(0.5)],
-            [[np.array(2**62 + 1, np.uint64), np.array(-1)]], [0.0, 2.0**63], np.array([0.0, 2.0**63]), [0.0, -1e300],
-            range(2**63, 2**63 + 12), range(2**63 - 5, 2**63 + 5), range(2**64, 2**64 + 3), range(11, 11 + 2**70, 2**62),
-            range(-(2**63) + 1, -(2**63) - 3, -1), range(-(2**63) - 5, -(2**63) + 5), range(10**5000, 10**5000 + 2),
-            range(10**5000),
+            -1, np.int8(-1), 2**64, 2**70, np.array([None, 1]), [2**63], np.array([5, 2**63], np.uint64),
+            [2**53 + 1, 0.5], [[0.5, np.inf], [-1, np.int64(2**62 + 1)]],
+            [np.uint64(2**62 + 1), np.int64(-1)], [np.array(2**53 + 1), np.array(0.5)],
+            [[np.array(2**62 + 1, np.uint64), np.array(-1)]], [0.0, 2.0**63], np.array([0.0, 2.0**63]),
+            [0.0, -1e300], range(2**63, 2**63 + 12), range(2**63 - 5, 2**63 + 5), range(2**64, 2**64 + 3),
+            range(11, 11 + 2**70, 2**62), range(-(2**63) + 1, -(2**63) - 3, -1),
+            range(-(2**63) - 5, -(2**63) + 5), range(10**5000, 10**5000 + 2), range(10**5000),
         ],
     },
     "d_model": {TypeError: [4.0, True, "4", [4], Tensor("torch.bool", 1), Tensor("torch.int64", 4, ndim=1)],
@@ -221,11 +224,13 @@ def test_every_function_is_tried():
 
 @pytest.mark.parametrize("call, keyword", [
     ("encode(12, 64, theta=5)", "'base'"), ("encode(12, 64, inv_freq=[1])", "'frequencies'"),
-    ("grid((3, 4), 64, temperature=20)", "'base'"), ("points(np.zeros((5, 2)), 8, omega=0.3)", "'frequencies'"),
+    ("grid((3, 4), 64, temperature=20)", "'base'"),
+    ("points(np.zeros((5, 2)), 8, omega=0.3)", "'frequencies'"),
     ("preset('vaswani', 64, layuot='halves')", "'layout'"), ("add_to(x, padding=0)", "'padding_idx'"),
     ("Encoding(64).replace(theta=5)", "'base'"), ("Rotary.preset('pixtral', 64, rope_theta=5)", "'base'"),
-    ("encode(12, 64, flip_sin_to_cos=True)", "'order'"), ("Encoding(8, theta=5)", "'base'"), ("Rotary(8, rope_theta=5)", "'base'"),
-    ("Rotary(8, rope_scaling={})", "'scaling'"), ("add_to(x, xscale=2)", "'x_scale'"), ("encode(3, 8, thread=1)", "'threads'"),
+    ("encode(12, 64, flip_sin_to_cos=True)", "'order'"), ("Encoding(8, theta=5)", "'base'"),
+    ("Rotary(8, rope_theta=5)", "'base'"), ("Rotary(8, rope_scaling={})", "'scaling'"),
+    ("add_to(x, xscale=2)", "'x_scale'"), ("encode(3, 8, thread=1)", "'threads'"),
 ])
 def test_other_names_of_keywords_lead_to_the_right_one(call, keyword):
     with pytest.raises(TypeError, match=f"did you mean {keyword}"):

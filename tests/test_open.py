@@ -163,19 +163,15 @@ def damaged_safetensors():
         return json.dumps({"pe": tensor(**pe), "b": b}), length
 
     return {
-        "one byte missing": (first, 47),
-        "no header": ("", 0),
-        "deep": ("[" * 90_000, 48),
-        "a tensor without a shape": ('{"pe": {"dtype": "F32"}}', 48),
-        "a hole at the end": (first, 56),
+        "one byte missing": (first, 47), "no header": ("", 0), "deep": ("[" * 90_000, 48),
+        "a tensor without a shape": ('{"pe": {"dtype": "F32"}}', 48), "a hole at the end": (first, 56),
         "an overlap": two(88, tensor(data_offsets=(40, 88))),
         "an empty nested tensor": two(48, tensor(shape=(0, 3), data_offsets=(20, 20))),
         "another dtype": (json.dumps({"pe": tensor("F64")}), 48),
         "a negative length": (first.replace("[4, 3]", "[-4, -3]"), 48),
         "a duplicate field": (first.replace('"dtype"', '"dtype": "F32", "dtype"'), 48),
         "a list as metadata": (f'{{"__metadata__": [], "pe": {one}}}', 48),
-        "Latin-1": (first.replace("pe", "é").encode("latin-1"), 48),
-        "a header of 2**64 - 1 bytes": (b"", 48),
+        "Latin-1": (first.replace("pe", "é").encode("latin-1"), 48), "a header of 2**64 - 1 bytes": (b"", 48),
     }
 
 

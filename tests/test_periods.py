@@ -79,7 +79,8 @@ def test_d_model_may_be_left_out():
     ([24, 24.0, np.int32(24), np.float32(0.5), 2**64 + 1], (24, 24, 24, 0.5, 2**64 + 1)),
     (np.array([1, 7], "m8[D]"), ("1D", "7D")), (["3600s", "1W", "90 m"], ("1h", "7D", "90m")),
     ([dt.timedelta(hours=36), pd.Timedelta("1ns"), np.timedelta64(5, "25us")], ("36h", "1ns", "125us")),
-    (pd.to_timedelta(["1h", "1D"]), ("1h", "1D")), (pl.Series([dt.timedelta(1)]), ("1D",)), (pa.array([24, 168]), (24, 168)),
+    (pd.to_timedelta(["1h", "1D"]), ("1h", "1D")), (pl.Series([dt.timedelta(1)]), ("1D",)),
+    (pa.array([24, 168]), (24, 168)),
 ])
 def test_spellings_of_periods(spelled, kept):
     encoding = Encoding(periods=spelled)
@@ -104,9 +105,11 @@ def columns():
     arrow = pa.array(TIMES)
     return {
         "list": list(TIMES), "big-endian": TIMES.astype(">M8[us]"), "nanoseconds": TIMES.astype("M8[ns]"),
-        "strided": np.repeat(TIMES, 2)[::2], "pandas": series, "pandas zoned": zoned, "pandas index": pd.DatetimeIndex(zoned),
-        "pandas nanoseconds": series.astype("M8[ns]"), "pandas Arrow": series.astype("timestamp[us][pyarrow]"),
-        "pandas Arrow zoned": zoned.astype("timestamp[us, tz=Asia/Tokyo][pyarrow]"), "polars": pl.Series(TIMES),
+        "strided": np.repeat(TIMES, 2)[::2], "pandas": series, "pandas zoned": zoned,
+        "pandas index": pd.DatetimeIndex(zoned), "pandas nanoseconds": series.astype("M8[ns]"),
+        "pandas Arrow": series.astype("timestamp[us][pyarrow]"),
+        "pandas Arrow zoned": zoned.astype("timestamp[us, tz=Asia/Tokyo][pyarrow]"),
+        "polars": pl.Series(TIMES),
         "polars zoned": pl.Series(TIMES).dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo"),
         "Arrow": arrow, "Arrow chunks": pa.chunked_array([arrow[:1], arrow[1:]]),
         "Arrow zoned": arrow.cast(pa.timestamp("us", "Asia/Tokyo")),
@@ -136,9 +139,11 @@ def test_times_of_every_kind(isa, dtype):
 @pytest.mark.parametrize("positions, periods, message", [
     (5, ["1D"], "positions is 5, expected"), (range(10**12), ["1D"], "positions is range"),
     (np.arange(3), ["1D"], "positions is of dtype int64"), ([0.5], ["1D"], "positions is of dtype float64"),
-    (TIMES, [86400], "positions has dtype datetime64"), (np.array([1], "m8"), ["1D"], "expected one of the units"),
-    (np.array([1], "m8[M]"), ["1D"], "dtype timedelta64.*expected one of"), (np.ma.array(TIMES), ["1D"], "mask"),
-    (np.array([2**62], "M8[Y]"), ["1D"], "beyond the range of"), ([dt.time(3)], ["1D"], "positions is of dtype object"),
+    (TIMES, [86400], "positions has dtype datetime64"),
+    (np.array([1], "m8"), ["1D"], "expected one of the units"),
+    (np.array([1], "m8[M]"), ["1D"], "dtype timedelta64.*expected one of"),
+    (np.ma.array(TIMES), ["1D"], "mask"), (np.array([2**62], "M8[Y]"), ["1D"], "beyond the range of"),
+    ([dt.time(3)], ["1D"], "positions is of dtype object"),
 ])
 def test_ambiguous_positions_are_refused(positions, periods, message):
     out = np.full((3, 2), 7, np.float32)

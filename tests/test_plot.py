@@ -200,9 +200,11 @@ def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
 
 
 @pytest.mark.parametrize("arguments, code, message", [
-    ("-o a.gif", 1, "--output is 'a.gif'"), ("-o a.png --dimensions 3", 1, "--dimensions is given with --kind heatmap"),
-    ("-o a.png --kind waves --dimensions 3,128", 1, "dimensions has 128"), ("-o a.png --positions 1e30", 2, "'1e30'"),
-    ("-o a.png --width 0", 2, "--width: '0'"), ("-o a.png --base 0", 1, "base is 0"), ("-o nope/x.png", 1, "nope/x.png: "),
+    ("-o a.gif", 1, "--output is 'a.gif'"),
+    ("-o a.png --dimensions 3", 1, "--dimensions is given with --kind heatmap"),
+    ("-o a.png --kind waves --dimensions 3,128", 1, "dimensions has 128"),
+    ("-o a.png --positions 1e30", 2, "'1e30'"), ("-o a.png --width 0", 2, "--width: '0'"),
+    ("-o a.png --base 0", 1, "base is 0"), ("-o nope/x.png", 1, "nope/x.png: "),
 ])
 def test_invalid_plot_arguments_are_reported(tmp_path, monkeypatch, capsys, arguments, code, message):
     monkeypatch.chdir(tmp_path)

@@ -29,8 +29,8 @@ COORDINATES = {
 def test_points_match_the_reference(kind, group, layout, dtype):
     axes, widths, scales, bases = (2, 0, 1), (4, 2, 6), (1.5, math.pi, 1.0), (50, 1e4, 1e6)
     table = posenc.points(
-        COORDINATES[kind], 15, axes=axes, widths=widths, group=group, layout=layout, include_input="last", order="cos",
-        position_scale=scales, base=bases, dtype=dtype,
+        COORDINATES[kind], 15, axes=axes, widths=widths, group=group, layout=layout, include_input="last",
+        order="cos", position_scale=scales, base=bases, dtype=dtype,
     )
     references = [
         Reference(width, position_scale=scale, base=base, order="cos")

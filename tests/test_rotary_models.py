@@ -19,9 +19,7 @@ transformers.logging.set_verbosity_error()
 
 ORIGINAL = {"original_max_position_embeddings": 4096}
 SCALINGS = {
-    "default": {},
-    "linear": {"factor": 3.0},
-    "dynamic": {"factor": 2.5},
+    "default": {}, "linear": {"factor": 3.0}, "dynamic": {"factor": 2.5},
     "yarn": {"factor": 16.0, **ORIGINAL},
     "yarn with mscale": {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.5, "beta_fast": 24, "beta_slow": 2.0, **ORIGINAL},
     "yarn without truncation": {"factor": 32.0, "truncate": False, **ORIGINAL},
@@ -31,7 +29,8 @@ SCALINGS = {
     "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ORIGINAL},
     "proportional": {"partial_rotary_factor": 0.25},
 }
-SHAPES = [(64, 1e4, 1.0), (128, 5e5, 1.0), (96, 1e6, 0.5), (80, 1e4, 0.4)]         # head_dim, base, partial_rotary_factor
+# head_dim, base, partial_rotary_factor
+SHAPES = [(64, 1e4, 1.0), (128, 5e5, 1.0), (96, 1e6, 0.5), (80, 1e4, 0.4)]
 
 
 def parameters(name, head_dim, base, share):
@@ -217,4 +216,5 @@ def test_check_rotary_knows_every_scaling(kind, name, dtype):
     before = {key: value.clone() for key, value in model.named_buffers()}
     report = posenc.check.check_rotary(model)
     assert report.ok, report
-    assert all(torch.equal(value, before[key]) for key, value in model.named_buffers())     # dynamic: the frequencies, too
+    # dynamic: the frequencies, too
+    assert all(torch.equal(value, before[key]) for key, value in model.named_buffers())

@@ -184,10 +184,11 @@ def dinov3():
 # the preset, and head_dim
 MODELS = {
     flux: ("flux", 128), flux2: ("flux2", 128), qwen_image: ("qwen-image", 128), z_image: ("z-image", 128),
-    lumina2: ("lumina2", 96), hunyuan_image: ("hunyuan-image", 128), hunyuan_video: ("hunyuan-video", 128), wan: ("wan", 128),
-    cogvideox: ("cogvideox", 64), cogvideox_resized: ("cogvideox", 64), ltx_video: ("ltx-video", 2048),
-    stable_audio: ("stable-audio", 64), eva02: ("eva02", 64), qwen2_vl: ("qwen2-vl", 128), qwen3_vl: ("qwen3-vl", 128),
-    ernie_vl: ("ernie-vl", 128), qwen2_vl_vision: ("qwen2-vl-vision", 64), pixtral: ("pixtral", 64), sam2: ("sam2", 256),
+    lumina2: ("lumina2", 96), hunyuan_image: ("hunyuan-image", 128), hunyuan_video: ("hunyuan-video", 128),
+    wan: ("wan", 128), cogvideox: ("cogvideox", 64), cogvideox_resized: ("cogvideox", 64),
+    ltx_video: ("ltx-video", 2048), stable_audio: ("stable-audio", 64), eva02: ("eva02", 64),
+    qwen2_vl: ("qwen2-vl", 128), qwen3_vl: ("qwen3-vl", 128), ernie_vl: ("ernie-vl", 128),
+    qwen2_vl_vision: ("qwen2-vl-vision", 64), pixtral: ("pixtral", 64), sam2: ("sam2", 256),
     dinov3: ("dinov3", 64),
 }
 TRANSFORMERS = qwen2_vl, qwen3_vl, ernie_vl, qwen2_vl_vision, pixtral, sam2, dinov3
@@ -215,7 +216,8 @@ def tables_of(model):
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_presets_differ_from_the_models_by_float32_rounding(model):
     theirs, ours, angles = tables_of(model)
-    if model is ltx_video:          # frequencies are powers of rounded exponents, and positions 2 x - 1 cancel
+    # frequencies are powers of rounded exponents, and positions 2 x - 1 cancel
+    if model is ltx_video:
         tolerance = FLOAT32 + 16 * FLOAT32 * abs(angles).max(0)
     else:
         tolerance = FLOAT32 + 4 * FLOAT32 * abs(angles)

@@ -270,7 +270,8 @@ def test_subnormal_values_near_half_way_points_are_correct(isa, interleaved):
     a = rng.uniform(2.0**-12, 2.0**-11, 2**20).astype(np.float16).astype(float)
     b = ((rng.uniform(-(2.0**-15), 2.0**-15, a.size) - a * s) / c).astype(np.float16).astype(float)
     best = np.argpartition(np.abs(np.abs((b * c + a * s) * 2.0**24) % 1 - 0.5), 60)[:60]
-    for pair in ((a[best], b[best]), (b[best], -a[best])):          # the second value is subnormal, or the first one
+    # the second value is subnormal, or the first one
+    for pair in ((a[best], b[best]), (b[best], -a[best])):
         x = joined(*(v[:, None].astype(np.float16) for v in pair), interleaved)
         check(x, np.full(60, 12345), 1, interleaved=interleaved, frequencies=(1.0,))
 
@@ -319,7 +320,8 @@ def test_real_positions_are_correct(isa, dtype, interleaved, inverse):
     positions = np.concatenate([real_positions(rng, 44), [0.0, -0.0, 0.5, -1.5, 5e-324, 2.0**-149, 2.0**52 + 0.5]])
     x = normal(rng, (len(positions), 13), dtype)
     check(x, positions, 5, interleaved=interleaved, inverse=inverse, base=500000.0)
-    check(x, positions, 5, interleaved=interleaved, inverse=inverse, scale=2.0**-200)       # without a fast path
+    # without a fast path
+    check(x, positions, 5, interleaved=interleaved, inverse=inverse, scale=2.0**-200)
 
 
 def test_cancelling_pairs_at_real_positions_are_correct(isa, dtype):
@@ -366,7 +368,8 @@ def test_many_values_at_real_positions_are_correct(dtype, heads, rows):
     rng = np.random.default_rng(23)
     frequencies, pairs = (1.0, 1e3, 0.0316, 1e-4, 7.5, 2.0**-20, 3.3e-9, math.pi), 8
     positions = real_positions(rng, rows)
-    positions[::5] = rng.integers(1, 10**6, len(positions[::5])) * math.pi / 2          # near zeros for the frequency 1
+    # near zeros for the frequency 1
+    positions[::5] = rng.integers(1, 10**6, len(positions[::5])) * math.pi / 2
     x = normal(rng, (heads, rows, 2 * pairs), dtype)
     a, b = split(x, pairs, False)
     with np.errstate(all="ignore"):

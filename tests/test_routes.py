@@ -29,8 +29,8 @@ def framed(rows, row_bytes, stride, past, element):
 # d_model, start of the first row in a cache line in bytes (None: one element before its end), elements
 # between two rows
 @pytest.mark.parametrize("d_model, past, gap", [
-    (32, 0, 0), (32, None, 0), (48, 16, 0), (100, 0, 0), (100, None, 2), (512, 0, 64), (512, 16, 0), (1100, 0, 0),
-    (1100, 16, 2),
+    (32, 0, 0), (32, None, 0), (48, 16, 0), (100, 0, 0), (100, None, 2), (512, 0, 64), (512, 16, 0),
+    (1100, 0, 0), (1100, 16, 2),
 ])
 def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
     """Test rows with any alignment to cache lines, with and without elements between them; the signs of the columns differ."""
@@ -45,7 +45,8 @@ def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
     half = len(positions) // 2
     for part in (slice(0, 80), slice(half, half + 80), slice(rows - 80, rows)):
         np.testing.assert_array_equal(bits_of(out[part]), bits_of(by_few_rows(positions[part], encoding, dtype=dtype)))
-    assert (bits_of(out) == bits_of(posenc.encode(positions, encoding, dtype=dtype))).all()     # aligned to a cache line
+    # aligned to a cache line
+    assert (bits_of(out) == bits_of(posenc.encode(positions, encoding, dtype=dtype))).all()
     end = first + rows * stride
     for untouched in (memory[:first], memory[first:end].reshape(rows, stride)[:, row_bytes:], memory[end:]):
         assert (untouched == 0xFF).all()
@@ -56,7 +57,8 @@ def test_large_reversed_tables_with_padding(isa, dtype, d_model, past):
     element = np.dtype(np.uint16) if dtype == "bfloat16" else np.dtype(dtype)
     rows = LARGE // (d_model * element.itemsize) + 3
     _, out, _ = framed(rows, d_model * element.itemsize, d_model * element.itemsize, past, element)
-    keywords = {"dtype": dtype, "padding_idx": 100, "position_offset": -200}         # position 200 has the angle 0
+    # position 200 has the angle 0
+    keywords = {"dtype": dtype, "padding_idx": 100, "position_offset": -200}
     expected = posenc.encode(range(rows), d_model, **keywords)
     posenc.encode(range(rows - 1, -1, -1), d_model, out=out, **keywords)
     np.testing.assert_array_equal(bits_of(out[::-1]), bits_of(expected))
@@ -117,10 +119,12 @@ def walks(rows):
 def test_large_steps_up_and_down(exponent):
     """The distance between the first and the last position is, modulo 2**64, also that of positions that do not turn around."""
     def positions_of(numbers):
-        return (numbers.astype(np.uint64) * np.uint64(2**exponent) + np.uint64(2**63)).view(np.int64)       # from -2**63 on
+        # from -2**63 on
+        return (numbers.astype(np.uint64) * np.uint64(2**exponent) + np.uint64(2**63)).view(np.int64)
 
     def gaps(shape, fill=0.0):
-        return np.full((shape[0], shape[1] + 1, shape[2]), fill)[:, :-1]        # gaps cause a separate job for each array
+        # gaps cause a separate job for each array
+        return np.full((shape[0], shape[1] + 1, shape[2]), fill)[:, :-1]
 
     rotary = posenc.Rotary(2)
     single = np.concatenate([posenc.encode(positions_of(np.array([n])), 2, dtype="float64") for n in range(12)])
@@ -136,7 +140,8 @@ def test_large_steps_up_and_down(exponent):
         assert_same_bits(np.concatenate([sines, cosines], axis=-1), expected)
     for row, where in zip(positions, numbers, strict=True):
         assert_same_bits(rotary.rotate(x.copy(), row), rotated[where])
-    numbers = np.arange(max(2 ** (64 - exponent), 32) + 1) % 2          # real numbers become integers if there are 32 or more
+    # real numbers become integers if there are 32 or more
+    numbers = np.arange(max(2 ** (64 - exponent), 32) + 1) % 2
     for positions in (positions_of(numbers), positions_of(numbers).astype(np.float64)):
         assert_same_bits(posenc.encode(positions, 2, dtype="float64"), single[numbers])
 

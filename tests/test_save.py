@@ -364,7 +364,8 @@ def start_writing(path):
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     process = subprocess.Popen(python(WAITING_WRITER, "generate", 10_000, 512, "-o", path, "--force"), **pipes, text=True)
     deadline = time.monotonic() + 30
-    while not any(path.parent.glob(".*.tmp/*")):        # not earlier: the folder is removed once Python knows of it
+    # not earlier: the folder is removed once Python knows of it
+    while not any(path.parent.glob(".*.tmp/*")):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.01)
     return process

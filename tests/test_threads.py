@@ -243,8 +243,7 @@ def test_stack_sizes_are_parsed(monkeypatch, text, expected):
 
 
 SETTINGS = {
-    "none": ({}, "2000"),
-    "libgomp": ({"GOMP_SPINCOUNT": "77"}, "77"),
+    "none": ({}, "2000"), "libgomp": ({"GOMP_SPINCOUNT": "77"}, "77"),
     "any runtime": ({"OMP_WAIT_POLICY": "passive"}, "0"),
 }
 
@@ -420,4 +419,5 @@ for status in pathlib.Path("/proc/self/task").glob("*/status"):
 """)
     masks = [int(mask, 16) for mask in masks.split()]
     assert any(mask >> (2 - 1) & 1 for mask in masks)               # SIGINT
-    assert not any(mask >> (11 - 1) & 1 for mask in masks)          # SIGSEGV, which the thread itself can cause
+    # SIGSEGV, which the thread itself can cause
+    assert not any(mask >> (11 - 1) & 1 for mask in masks)

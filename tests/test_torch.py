@@ -26,7 +26,8 @@ from posenc.torch import ChunkDataset, PositionalEncoding, PositionalTable  # no
 from posenc.torch._tensor_arguments import DTYPES, array_of, text_of  # noqa: E402
 from workers import CountingThreads, use_two_threads  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")      # from torch itself
+# from torch itself
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 NAMES = {name: dtype for dtype, name in DTYPES.items()}
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 CPU = torch.device("cpu")
@@ -52,20 +53,12 @@ def embeddings(*shape, dtype=torch.float32):
 
 
 POSITIONS = {
-    "int": 37,
-    "range": range(10**12 + 5, 10**12 - 60, -7),
-    "integers": torch.tensor([[0, 3], [-5, 2**62]]),
+    "int": 37, "range": range(10**12 + 5, 10**12 - 60, -7), "integers": torch.tensor([[0, 3], [-5, 2**62]]),
     "reals": torch.tensor([0.5, -2.25, 1e9], dtype=torch.float64),
-    "bfloat16": torch.tensor([0.5, 256.0], dtype=torch.bfloat16),
-    "strided": torch.arange(20)[::2],
-    "up and down": torch.arange(9) % 2 * 2**62,
-    "array": np.arange(5)[::-1],
-    "list": [1.5, 2.5],
-    "one": range(5, 6, 2**100),
-    "one down": range(5, 4, -(2**100)),
-    "empty": range(2**100, 0),
-    "large steps": range(0, 2**63, 2**62),
-    "larger steps": range(-(2**63), 2**63, 2**63 + 5),
+    "bfloat16": torch.tensor([0.5, 256.0], dtype=torch.bfloat16), "strided": torch.arange(20)[::2],
+    "up and down": torch.arange(9) % 2 * 2**62, "array": np.arange(5)[::-1], "list": [1.5, 2.5],
+    "one": range(5, 6, 2**100), "one down": range(5, 4, -(2**100)), "empty": range(2**100, 0),
+    "large steps": range(0, 2**63, 2**62), "larger steps": range(-(2**63), 2**63, 2**63 + 5),
     "larger steps down": range(2**63 - 1, -(2**63) - 1, -(2**63) - 5),
     "big-endian": np.array([[1, -2]], ">i2"),
 }
@@ -150,7 +143,8 @@ def test_trainable_arguments_are_rejected(call):
     message = r"or has a tangent, expected a constant such as \w+\.detach\(\); PositionalEncoding\(learned_scale=\)"
     with pytest.raises(RuntimeError, match=message):
         call(nn.Parameter(torch.tensor(0.5)))
-    with torch.no_grad(), pytest.raises(RuntimeError, match=message):       # a module constructed here may be trained later
+    # a module constructed here may be trained later
+    with torch.no_grad(), pytest.raises(RuntimeError, match=message):
         call(nn.Parameter(torch.tensor(0.5)))
     for derivative in (torch.func.grad, torch.func.jacfwd):
         with pytest.raises(RuntimeError, match=message):
@@ -179,7 +173,8 @@ def test_add_to_has_the_same_bits_in_forward_mode_and_transforms(dtype):
 
 
 @pytest.mark.parametrize("wrong, message", [
-    ({"positions": torch.arange(2)}, "positions has shape"), ({"x_scale": 1e300}, "x_scale"), ({"base": -1}, "base is"),
+    ({"positions": torch.arange(2)}, "positions has shape"), ({"x_scale": 1e300}, "x_scale"),
+    ({"base": -1}, "base is"),
 ], ids=str)
 def test_add_to_writes_nothing_before_an_error_in_forward_mode(wrong, message):
     x = embeddings(3, 4)
@@ -199,8 +194,7 @@ def test_derivatives_of_add_to():
 
 
 @pytest.mark.parametrize("call", [
-    lambda p: posenc.torch.encode(p, 4),
-    lambda p: posenc.torch.add_to(torch.zeros(3, 4), p),
+    lambda p: posenc.torch.encode(p, 4), lambda p: posenc.torch.add_to(torch.zeros(3, 4), p),
     lambda p: posenc.torch.PositionalEncoding(4)(torch.zeros(3, 4), positions=p),
 ], ids=["encode", "add_to", "module"])
 def test_positions_with_a_tangent(call):
@@ -247,7 +241,8 @@ def test_fake_tensors():
             assert isinstance(fake, FakeTensor)
             assert fake.shape == (3, 4)
         positions = torch.arange(3)
-    assert isinstance(posenc.torch.encode(positions, 4), FakeTensor)        # the positions are fake outside the mode too
+    # the positions are fake outside the mode too
+    assert isinstance(posenc.torch.encode(positions, 4), FakeTensor)
     real = torch.ones(3, 4)
     with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
         posenc.torch.add_to(real, positions)
@@ -531,8 +526,8 @@ def test_out(dtype):
 
 
 @pytest.mark.parametrize("wrong", [
-    torch.ones(3, 4), torch.ones(2, 4, dtype=torch.float64), torch.ones(2, 4, device="meta"), np.ones((2, 4), np.float32),
-    torch.ones(1, 4).expand(2, 4),
+    torch.ones(3, 4), torch.ones(2, 4, dtype=torch.float64), torch.ones(2, 4, device="meta"),
+    np.ones((2, 4), np.float32), torch.ones(1, 4).expand(2, 4),
 ], ids=["shape", "dtype", "device", "array", "overlap"])
 def test_wrong_out(wrong):
     for call in (lambda: posenc.torch.encode(2, 4, out=wrong, dtype=torch.float32, device="cpu"),
@@ -613,7 +608,8 @@ def test_another_device():
 @pytest.mark.parametrize("shape", [(5000, 1, 64), (1, 5000, 64), (5000, 64)], ids=str)
 @pytest.mark.parametrize("key", ["pe", "pos_encoding", "pos_table"])
 def test_old_checkpoints(key, shape, dtype):
-    frequencies = torch.exp(torch.arange(0, 64, 2) * (-math.log(10000.0) / 64))         # as in PyTorch's tutorials
+    # as in PyTorch's tutorials
+    frequencies = torch.exp(torch.arange(0, 64, 2) * (-math.log(10000.0) / 64))
     angles = torch.arange(5000)[:, None] * frequencies
     table = torch.stack([angles.sin(), angles.cos()], -1).reshape(shape).to(dtype)
     module = PositionalEncoding(64, batch_first=shape[1] != 1)
@@ -680,7 +676,8 @@ def test_a_learned_factor_is_a_parameter():
     assert dict(module.named_parameters()) == {"alpha": module.alpha}
     assert "x_scale=2.0, learned_scale=0.5" in repr(module)
     assert torch.equal(module(), 0.5 * posenc.torch.encode(5, 6))
-    module.load_state_dict({"alpha": torch.tensor([0.25])})                # some checkpoints store alpha with this shape
+    # some checkpoints store alpha with this shape
+    module.load_state_dict({"alpha": torch.tensor([0.25])})
     assert torch.equal(copy.deepcopy(module)(), 0.25 * posenc.torch.encode(5, 6))
     with pytest.raises(RuntimeError, match=r'Missing key.* "alpha"'):
         module.load_state_dict({})
@@ -817,7 +814,8 @@ def test_positions_in_onnx_and_exported_programs(dynamo, tmp_path):
 def test_export(max_len, tmp_path):
     module = PositionalEncoding(6, max_len=max_len)
     length = torch.export.Dim("length", max=64)
-    module(torch.zeros(2, 64, 6))                               # earlier calls do not change the exported program
+    # earlier calls do not change the exported program
+    module(torch.zeros(2, 64, 6))
     program = torch.export.export(module, (torch.zeros(2, 5, 6),), dynamic_shapes={"x": {1: length}})
     operators = {str(node.target) for node in program.graph.nodes}
     assert ("posenc.encode.default" in operators) == (max_len is None)
@@ -847,7 +845,8 @@ def test_export_to_onnx(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")    # Python 3.12 or later, if other threads exist
+# Python 3.12 or later, if other threads exist
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_workers(start_method):
     """Chunks equal posenc.encode and are in the order of the positions; each takes one thread and at most 30 s."""
     if start_method not in multiprocessing.get_all_start_methods():
@@ -859,13 +858,15 @@ def test_workers(start_method):
 
     positions = range(10**9, 10**9 - 7 * 40_000, -7)
     dataset = CountingThreads(positions, 512, chunk_rows=1 << 13, dtype=torch.bfloat16, base=500.0)
-    start = None if start_method == "fork" else use_two_threads         # torch's threads hang in a forked child
+    # torch's threads hang in a forked child
+    start = None if start_method == "fork" else use_two_threads
     workers = {"num_workers": 2, "multiprocessing_context": start_method, "worker_init_fn": start, "timeout": 30}
     tensors, values, started = zip(*DataLoader(dataset, batch_size=None, **workers), strict=True)
     assert len(tensors) == len(dataset) == 5
     assert torch.cat(tensors).tolist() == list(positions)
     assert_bits(torch.cat(values), posenc.encode(positions, 512, dtype="bfloat16", base=500.0))
-    assert started[:2] == (0, 0)        # the first chunk of each worker; the worker's queue starts threads later
+    # the first chunk of each worker; the worker's queue starts threads later
+    assert started[:2] == (0, 0)
 
 
 @pytest.mark.parametrize("positions", [

@@ -72,8 +72,9 @@ def test_forms_of_positions_and_strides(positions):
 
 @torch._dynamo.config.patch(recompile_limit=99)
 @pytest.mark.parametrize("at", [
-    PLAIN.at(5), PLAIN.at(range(70, 75)), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True), AXES.at(POSITIONS_3),
-    PLAIN.at(range(9))[..., 2:7], PLAIN.at(5)[::-1], AXES.at(POSITIONS_3)[..., ::-1], PLAIN.at(range(13))[::-3],
+    PLAIN.at(5), PLAIN.at(range(70, 75)), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True),
+    AXES.at(POSITIONS_3), PLAIN.at(range(9))[..., 2:7], PLAIN.at(5)[::-1], AXES.at(POSITIONS_3)[..., ::-1],
+    PLAIN.at(range(13))[::-3],
 ], ids=repr)
 def test_prepared_positions_on_every_path(at):
     """With gradients, vmap, a default device and compilation, `at` has the bits of eager calls, even with negative strides."""
@@ -315,10 +316,11 @@ def test_tables_grow_on_another_device(monkeypatch):
 
 
 CHECKPOINTS = {
-    "inv_freq": lambda cos, sin, frequencies: frequencies.float(), "original_inv_freq": lambda cos, sin, f: f.bfloat16(),
-    "freqs": lambda cos, sin, frequencies: frequencies, "freqs_cis": lambda cos, sin, f: torch.complex(cos, sin),
-    "freqs_cos": lambda cos, sin, f: cos, "freqs_sin": lambda cos, sin, f: sin.half(),
-    "cos_cached": lambda cos, sin, f: torch.cat((cos, cos), -1)[None, None], "sin_cached": lambda cos, sin, f: sin[:, None],
+    "inv_freq": lambda cos, sin, frequencies: frequencies.float(), "original_inv_freq": lambda cos, sin,
+    f: f.bfloat16(), "freqs": lambda cos, sin, frequencies: frequencies, "freqs_cis": lambda cos, sin,
+    f: torch.complex(cos, sin), "freqs_cos": lambda cos, sin, f: cos, "freqs_sin": lambda cos, sin,
+    f: sin.half(), "cos_cached": lambda cos, sin, f: torch.cat((cos, cos), -1)[None, None],
+    "sin_cached": lambda cos, sin, f: sin[:, None],
 }
 
 
@@ -473,17 +475,14 @@ def autocast(module):
 
 # how to damage a module, and whether this changes the results of the model's own module
 DAMAGE = {
-    "to": (lambda make: make().to(torch.bfloat16), True),
-    "half": (lambda make: make().half(), True),
+    "to": (lambda make: make().to(torch.bfloat16), True), "half": (lambda make: make().half(), True),
     "double": (lambda make: make().double(), False),
     "to_empty": (lambda make: make().to_empty(device="cpu"), True),
     "meta": (lambda make: on_meta(make).to_empty(device="cpu"), True),
     "meta, to": (lambda make: make().to("meta").to_empty(device="cpu").half(), True),
-    "zero.Init": (with_new_tensors_of_bfloat16, True),
-    "FSDP": (lambda make: sharded(make()), True),
+    "zero.Init": (with_new_tensors_of_bfloat16, True), "FSDP": (lambda make: sharded(make()), True),
     "overwritten": (lambda make: overwritten(make()), True),
-    "replaced": (lambda make: replaced(make()), True),
-    "autocast": (lambda make: autocast(make()), False),
+    "replaced": (lambda make: replaced(make()), True), "autocast": (lambda make: autocast(make()), False),
     "deepcopy": (lambda make: copy.deepcopy(make()), False),
     "deepcopy of damaged": (lambda make: copy.deepcopy(overwritten(make())), True),
     "pickle": (lambda make: pickle.loads(pickle.dumps(make())), False),

@@ -17,8 +17,7 @@ from posenc import _cli
 from posenc._files.table import TableSpecification
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="requires /proc and sparse files"),
-    pytest.mark.memory,
+    pytest.mark.skipif(sys.platform != "linux", reason="requires /proc and sparse files"), pytest.mark.memory,
 ]
 
 # the commands that read a table
@@ -48,43 +47,32 @@ class Touch:
 
 
 HEADERS = {
-    "huge": header((2**62, 2**62)),
-    "number of rows beyond 64 bits": header((10**30, 4)),
-    "overflowing number of rows": header((2**63, 2)),
-    "negative": header((-1, 4)),
-    "three axes": header((2, 3, 4)) + bytes(96),
-    "columns first": header((3, 4), order="True") + bytes(48),
-    "dtype of integers": header((3, 4), "'<i8'") + bytes(96),
-    "very many axes": header((1,) * 30),
+    "huge": header((2**62, 2**62)), "number of rows beyond 64 bits": header((10**30, 4)),
+    "overflowing number of rows": header((2**63, 2)), "negative": header((-1, 4)),
+    "three axes": header((2, 3, 4)) + bytes(96), "columns first": header((3, 4), order="True") + bytes(48),
+    "dtype of integers": header((3, 4), "'<i8'") + bytes(96), "very many axes": header((1,) * 30),
     "a call": header("(__import__('os').system('touch ran'), 4)"),
     "digits": header("(" + "9" * 5000 + ", 4)"),
     "dtype of objects": header((3, 4), "'|O'") + pickle.dumps([None] * 12),
-    "dtype of a huge item": header((1, 1), "'|V2147483647'"),
-    "no header": b"",
-    "magic only": b"\x93NUMPY",
+    "dtype of a huge item": header((1, 1), "'|V2147483647'"), "no header": b"", "magic only": b"\x93NUMPY",
     "version 3": header((3, 4), version=3) + bytes(48),
     "header shorter than declared": header((3, 4), length=60_000),
-    "header longer than declared": header((3, 4), length=3) + bytes(48),
-    "no rows, wide": header((0, 2**24)),
+    "header longer than declared": header((3, 4), length=3) + bytes(48), "no rows, wide": header((0, 2**24)),
     "no rows, wider than any encoding": header((0, 2**62)),
     "missing header of 4 GB": header((3, 4), version=2, length=2**32 - 1),
-    "truncated": header((3, 4)) + bytes(47),
-    "one byte too many": header((3, 4)) + bytes(49),
-    "pickle": pickle.dumps([1.0]),
-    "zeros": bytes(1 << 20),
-    "deep": literal(b"(" * 5000),
+    "truncated": header((3, 4)) + bytes(47), "one byte too many": header((3, 4)) + bytes(49),
+    "pickle": pickle.dumps([1.0]), "zeros": bytes(1 << 20), "deep": literal(b"(" * 5000),
     "another key": header((3, 4)).replace(b"shape", b"Shape") + bytes(48),
 }
 SPARSE = {
-    "header of 500 MB": (header((3, 4), version=2, length=2**29), 2**30),       # NumPy would use twice as much
+    # NumPy would use twice as much
+    "header of 500 MB": (header((3, 4), version=2, length=2**29), 2**30),
     "header of 4 GB": (header((3, 4), version=2, length=2**32 - 100), 2**32),
     "zeros of 4 GB": (b"", 2**32),
     "a table of 1 TB, one byte missing": (header((2**38, 1)), 2**40 + 127),
 }
 VALID = {
-    "no rows": header((0, 512)),
-    "no columns, maximum length": header((2**62, 0)),
-    "neither": header((0, 0)),
+    "no rows": header((0, 512)), "no columns, maximum length": header((2**62, 0)), "neither": header((0, 0)),
 }
 SPARSE_VALID = {"a table of 1 TB": (header((2**38, 1)), 2**40 + 128)}
 
@@ -187,9 +175,7 @@ def test_a_wide_specification_takes_no_memory(tmp_path):
 SPECIFICATION = TableSpecification(range(3), posenc.Encoding(4), "float32").document()
 DEEP = "[" * 100_000 + "]" * 100_000
 INVALID_SPECIFICATIONS = {
-    "a number": 5,
-    "an empty object": {},
-    "a list": [],
+    "a number": 5, "an empty object": {}, "a list": [],
     "positions outside the domain": SPECIFICATION | {"positions": {"start": 2**63 - 1, "stop": 2**63 + 2, "step": 1}},
     "overflowing number of positions": SPECIFICATION | {"positions": {"start": 0, "stop": 10**30, "step": 1}},
     "an unknown convention": SPECIFICATION | {"convention": {"no_such": 1}},
@@ -207,8 +193,7 @@ def assert_refused(path, capsys):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [*map(json.dumps, INVALID_SPECIFICATIONS.values()), 5, None, DEEP, "{"],
+    "text", [*map(json.dumps, INVALID_SPECIFICATIONS.values()), 5, None, DEEP, "{"],
     ids=[*INVALID_SPECIFICATIONS, "not text", "null", "deep", "truncated"],
 )
 def test_invalid_specifications_in_safetensors_are_refused(tmp_path, capsys, text):

@@ -108,9 +108,7 @@ def test_stores_of_the_zarr_library(tmp_path, keywords):
 
 
 @pytest.mark.parametrize("keywords, key", [
-    ({"compressors": None}, "c/8/0"),
-    ({}, "c/8/0"),
-    ({"zarr_format": 2}, "8.0"),
+    ({"compressors": None}, "c/8/0"), ({}, "c/8/0"), ({"zarr_format": 2}, "8.0"),
     ({"chunks": (5, 10), "shards": (60, 10)}, "c/1/0"),
 ])
 @pytest.mark.parametrize("size", [0, 0.5])

@@ -84,7 +84,8 @@ def array_and_file(path):
     (path / "thesis.tex").write_text("precious")
 
 
-OTHER_DATA = {          # how to make a path, fragments of the messages of `verify` and `save`, or None if the call succeeds
+# how to make a path, fragments of the messages of `verify` and `save`, or None if the call succeeds
+OTHER_DATA = {
     "file": (lambda path: path.write_text("precious"), "No Zarr array", "No Zarr array"),
     "folder": (lambda path: (path / "c").mkdir(parents=True), "No Zarr array", "No Zarr array"),
     "fifo": (os.mkfifo, "No Zarr array", "No Zarr array"),
@@ -145,8 +146,8 @@ def test_no_name_in_an_array_is_used_as_a_path(tmp_path, name):
 
 @pytest.mark.parametrize("path, expected", [
     ("s3://bucket/pe.zarr", True), ("memory://pe.zarr", True), ("simplecache::s3://bucket/pe.zarr", True),
-    ("file:///a/pe.zarr", True), ("pe.zarr", False), ("/a/b:/pe.zarr", False), ("C:\\pe.zarr", False), (b"s3://b", False),
-    (None, False),
+    ("file:///a/pe.zarr", True), ("pe.zarr", False), ("/a/b:/pe.zarr", False), ("C:\\pe.zarr", False),
+    (b"s3://b", False), (None, False),
 ])
 def test_urls_are_recognized(path, expected):
     assert formats.is_url(path) is expected
