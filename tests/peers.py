@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-POSITIONS = np.arange(64)
+N = 64
+POSITIONS = np.arange(N)
 TIMES = np.linspace(0.0, 1.0, 64, dtype=np.float32)
 TIMESTEPS = np.linspace(0.0, 63.0, 101, dtype=np.float32)           # fractional
 EVEN = (2, 16, 512)
@@ -87,93 +88,35 @@ def timm_sincos():
 # ---- transformers ---------------------------------------------------------------------------------------------------
 
 
-@peer("marian", d_models=ANY, unit=FLOAT64)
-def marian(d_model):
-    module = transformers("marian").MarianSinusoidalPositionalEmbedding
-    return module(len(POSITIONS), d_model).create_weight().numpy()
+def of_model(preset, model, table, **fields):
+    """Add a table that the module of a model computes."""
+    peer(preset, **fields)(lambda d: table(transformers(model), d).numpy())
 
 
-@peer("roformer", d_models=ANY, unit=FLOAT64)
-def roformer(d_model):
-    module = transformers("roformer").RoFormerSinusoidalPositionalEmbedding
-    return module(len(POSITIONS), d_model).create_weight().numpy()
-
-
-@peer("xlm", d_models=ANY, unit=FLOAT64)
-def xlm(d_model):
-    torch = pytest.importorskip("torch")
-    out = torch.empty(len(POSITIONS), d_model)
-    return transformers("xlm").create_sinusoidal_embeddings(*out.shape, out).numpy()
-
-
-@peer("m2m100", d_models=FROM_4)
-def m2m100(d_model):
-    module = transformers("m2m_100").M2M100SinusoidalPositionalEmbedding
-    return module.get_embedding(len(POSITIONS), d_model, padding_idx=1).numpy()
-
-
-@peer("speech2text", d_models=FROM_4)
-def speech2text(d_model):
-    module = transformers("speech_to_text").Speech2TextSinusoidalPositionalEmbedding
-    return module.get_embedding(len(POSITIONS), d_model, padding_idx=1).numpy()
-
-
-@peer("musicgen", d_models=FROM_4)
-def musicgen(d_model):
-    return transformers("musicgen").MusicgenSinusoidalPositionalEmbedding.get_embedding(len(POSITIONS), d_model).numpy()
-
-
-@peer("whisper", d_models=EVEN_FROM_4)
-def whisper(d_model):
-    return transformers("whisper").sinusoids(len(POSITIONS), d_model).numpy()
-
-
-@peer("whisper", d_models=EVEN_FROM_4, changes={"max_timescale": 500})
-def whisper_500(d_model):
-    return transformers("whisper").sinusoids(len(POSITIONS), d_model, max_timescale=500).numpy()
-
-
-@peer("ctrl", d_models=ANY)
-def ctrl(d_model):
-    torch = pytest.importorskip("torch")
-    return transformers("ctrl").positional_encoding(len(POSITIONS), d_model, torch.float).numpy()
-
-
-@peer("gptj")
-def gptj(d_model):
-    return transformers("gptj").create_sinusoidal_positions(len(POSITIONS), d_model).numpy()
-
-
-@peer("xlnet", positions=POSITIONS[::-1] - 20)
-def xlnet(d_model):
-    torch = pytest.importorskip("torch")
-    # as in relative_positional_encoding
-    inverse = 1 / torch.pow(10000, torch.arange(0, d_model, 2.0) / d_model)
-    positions = torch.arange(43, -21, -1.0)
-    return transformers("xlnet").XLNetModel.positional_embedding(positions, inverse)[:, 0].numpy()
-
-
-@peer("pegasus-x", d_models=EVEN_FROM_4)
-def pegasus_x(d_model):
-    torch = pytest.importorskip("torch")
-    module = transformers("pegasus_x").PegasusXSinusoidalPositionalEmbedding(d_model)
-    return module(torch.zeros(1, len(POSITIONS), d_model))[0].numpy()
-
-
-@peer("speecht5")
-def speecht5(d_model):
-    return transformers("speecht5").SpeechT5ScaledPositionalEncoding(0.0, d_model, len(POSITIONS)).pe[0].numpy()
-
-
-def timesfm(d_model, **timescales):
-    config = pytest.importorskip("transformers").TimesFmConfig(hidden_size=d_model, **timescales)
-    return transformers("timesfm").TimesFmPositionalEmbedding(config)(len(POSITIONS))[0].numpy()
-
-
-peer("timesfm")(timesfm)
-peer("timesfm", changes={"min_timescale": 2, "max_timescale": 100})(
-    functools.partial(timesfm, min_timescale=2, max_timescale=100)
-)
+of_model("marian", "marian", lambda m, d: m.MarianSinusoidalPositionalEmbedding(N, d).create_weight(),
+         d_models=ANY, unit=FLOAT64)
+of_model("roformer", "roformer", lambda m, d: m.RoFormerSinusoidalPositionalEmbedding(N, d).create_weight(),
+         d_models=ANY, unit=FLOAT64)
+of_model("xlm", "xlm", lambda m, d: m.create_sinusoidal_embeddings(N, d, m.torch.empty(N, d)), d_models=ANY, unit=FLOAT64)
+of_model("m2m100", "m2m_100", lambda m, d: m.M2M100SinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1),
+         d_models=FROM_4)
+of_model("speech2text", "speech_to_text",
+         lambda m, d: m.Speech2TextSinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1), d_models=FROM_4)
+of_model("musicgen", "musicgen", lambda m, d: m.MusicgenSinusoidalPositionalEmbedding.get_embedding(N, d), d_models=FROM_4)
+of_model("whisper", "whisper", lambda m, d: m.sinusoids(N, d), d_models=EVEN_FROM_4)
+of_model("whisper", "whisper", lambda m, d: m.sinusoids(N, d, max_timescale=500),
+         d_models=EVEN_FROM_4, changes={"max_timescale": 500})
+of_model("ctrl", "ctrl", lambda m, d: m.positional_encoding(N, d, m.torch.float), d_models=ANY)
+of_model("gptj", "gptj", lambda m, d: m.create_sinusoidal_positions(N, d))
+# frequencies as in relative_positional_encoding
+of_model("xlnet", "xlnet", lambda m, d: m.XLNetModel.positional_embedding(
+    m.torch.arange(43, -21, -1.0), 1 / m.torch.pow(10000, m.torch.arange(0, d, 2.0) / d))[:, 0], positions=POSITIONS[::-1] - 20)
+of_model("pegasus-x", "pegasus_x", lambda m, d: m.PegasusXSinusoidalPositionalEmbedding(d)(m.torch.zeros(1, N, d))[0],
+         d_models=EVEN_FROM_4)
+of_model("speecht5", "speecht5", lambda m, d: m.SpeechT5ScaledPositionalEncoding(0.0, d, N).pe[0])
+for timescales in ({}, {"min_timescale": 2, "max_timescale": 100}):
+    of_model("timesfm", "timesfm", lambda m, d, timescales=timescales: m.TimesFmPositionalEmbedding(
+        m.TimesFmConfig(hidden_size=d, **timescales))(N)[0], changes=timescales)
 
 
 @peer("pi0", positions=TIMES, d_models=EVEN)
@@ -202,21 +145,21 @@ for parameters in (
 
 @peer("diffusers")
 def diffusers(d_model):
-    return diffusers_embeddings().SinusoidalPositionalEmbedding(d_model, len(POSITIONS)).pe[0].numpy()
+    return diffusers_embeddings().SinusoidalPositionalEmbedding(d_model, N).pe[0].numpy()
 
 
 @peer("positional-encodings", d_models=ANY)
 def positional_encodings(d_model):
     torch = pytest.importorskip("torch")
     module = pytest.importorskip("positional_encodings.torch_encodings").PositionalEncoding1D(d_model)
-    return module(torch.zeros(1, len(POSITIONS), d_model))[0].numpy()
+    return module(torch.zeros(1, N, d_model))[0].numpy()
 
 
 @peer("x-transformers")
 def x_transformers(d_model):
     torch = pytest.importorskip("torch")
     module = pytest.importorskip("x_transformers.x_transformers").ScaledSinusoidalEmbedding(d_model)
-    return module(torch.zeros(1, len(POSITIONS), d_model)).detach().numpy()
+    return module(torch.zeros(1, N, d_model)).detach().numpy()
 
 
 def keras_hub(d_model, **parameters):
@@ -224,7 +167,7 @@ def keras_hub(d_model, **parameters):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERAS_BACKEND", "torch")
         layer = pytest.importorskip("keras_hub").layers.SinePositionEncoding(**parameters)
-    return layer(torch.zeros(1, len(POSITIONS), d_model))[0].cpu().numpy()
+    return layer(torch.zeros(1, N, d_model))[0].cpu().numpy()
 
 
 peer("keras-hub", d_models=ANY)(keras_hub)
@@ -234,7 +177,7 @@ peer("keras-hub", d_models=ANY, changes={"max_wavelength": 700})(functools.parti
 def mlx(d_model, **parameters):
     mx = pytest.importorskip("mlx.core")
     module = pytest.importorskip("mlx.nn").SinusoidalPositionalEncoding(d_model, **parameters)
-    return np.array(module(mx.arange(len(POSITIONS))))
+    return np.array(module(mx.arange(N)))
 
 
 for parameters in ({}, {"cos_first": True, "scale": 1.0}, {"min_freq": 0.01, "max_freq": 0.5, "full_turns": True}):
@@ -256,14 +199,14 @@ peer("pyg", d_models=EVEN_FROM_4, changes={"base_freq": 0.01, "granularity": 4.0
 @peer("fairseq", d_models=FROM_4)
 def fairseq(d_model):
     module = installed_class("fairseq", "modules/sinusoidal_positional_embedding.py", "SinusoidalPositionalEmbedding")
-    return module.get_embedding(len(POSITIONS), d_model, padding_idx=1).numpy()
+    return module.get_embedding(N, d_model, padding_idx=1).numpy()
 
 
 @peer("espnet")
 def espnet(d_model):
     path = "nets/pytorch_backend/transformer/embedding.py"
     hook = installed_class("espnet", path, "_pre_hook")
-    return installed_class("espnet", path, "PositionalEncoding", _pre_hook=hook)(d_model, 0.0, len(POSITIONS)).pe[0].numpy()
+    return installed_class("espnet", path, "PositionalEncoding", _pre_hook=hook)(d_model, 0.0, N).pe[0].numpy()
 
 
 @peer("nemo")
@@ -271,19 +214,19 @@ def nemo(d_model):
     torch = pytest.importorskip("torch")
     path = "collections/asr/parts/submodules/multi_head_attention.py"
     module = installed_class("nemo", path, "PositionalEncoding", INF_VAL=10000.0)(d_model, 0.0)
-    module.extend_pe(len(POSITIONS), "cpu", torch.float32)
+    module.extend_pe(N, "cpu", torch.float32)
     return module.pe[0].numpy()
 
 
 @peer("nemo-fixed")
 def nemo_fixed(d_model):
     path = "collections/asr/modules/transformer/transformer_modules.py"
-    return installed_class("nemo", path, "FixedPositionalEncoding")(d_model, len(POSITIONS)).pos_enc.numpy()
+    return installed_class("nemo", path, "FixedPositionalEncoding")(d_model, N).pos_enc.numpy()
 
 
 def opennmt_py(d_model, kind):
     module = installed_class("onmt", "modules/embeddings.py", "PositionalEncoding")
-    return module(d_model, kind, len(POSITIONS)).pe[:, 0].numpy()
+    return module(d_model, kind, N).pe[:, 0].numpy()
 
 
 peer("opennmt-py")(functools.partial(opennmt_py, kind="SinusoidalInterleaved"))
@@ -294,7 +237,7 @@ peer("opennmt-py-concat", d_models=EVEN_FROM_4)(functools.partial(opennmt_py, ki
 def d2l(d_model):
     torch = pytest.importorskip("torch")
     module = installed_class("d2l", "torch.py", "PositionalEncoding", d2l=torch)
-    return module(d_model, 0.0, len(POSITIONS)).P[0].numpy()
+    return module(d_model, 0.0, N).P[0].numpy()
 
 
 # ---- formulas (in float64) from publications, and from libraries whose code is not run ------------------------------

@@ -208,17 +208,14 @@ def test_cached_encodings_take_bounded_memory():
     python_output(code)
 
 
-@pytest.mark.parametrize(
-    "convention, expected",
-    [
-        ({"base": 1e300, "shift": 1.75, "position_scale": 2.0**1000}, [1, 0]),
-        ({"base": 1e300, "shift": 1.75, "position_scale": 0}, [1, 0]),
-        ({"base": 1e300, "shift": 2 - 1e-15, "position_scale": 0, "frequency_scale": -3}, [-3, -0.0]),
-        ({"base": 1e200, "shift": 2.25, "position_scale": 1e-300}, [1, np.inf]),
-        ({"base": 1e-200, "shift": 1.75, "position_scale": 1e-300, "frequency_scale": -3}, [-3, -np.inf]),
-        ({"base": 2.0**-1000, "shift": 1.0, "frequency_scale": 2.0**-1074}, [2.0**-1074, 2.0**-74]),
-    ],
-)
+@pytest.mark.parametrize("convention, expected", [
+    ({"base": 1e300, "shift": 1.75, "position_scale": 2.0**1000}, [1, 0]),
+    ({"base": 1e300, "shift": 1.75, "position_scale": 0}, [1, 0]),
+    ({"base": 1e300, "shift": 2 - 1e-15, "position_scale": 0, "frequency_scale": -3}, [-3, -0.0]),
+    ({"base": 1e200, "shift": 2.25, "position_scale": 1e-300}, [1, np.inf]),
+    ({"base": 1e-200, "shift": 1.75, "position_scale": 1e-300, "frequency_scale": -3}, [-3, -np.inf]),
+    ({"base": 2.0**-1000, "shift": 1.0, "frequency_scale": 2.0**-1074}, [2.0**-1074, 2.0**-74]),
+])
 def test_frequencies_outside_the_range_of_float64(convention, expected):
     assert_same_bits(posenc.Encoding(4, **convention).frequencies, np.array(expected, np.float64))
 

@@ -9,7 +9,6 @@ import warnings
 from fractions import Fraction
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -33,40 +32,20 @@ SORTED_BY = {
 }
 
 
-def naive(coordinates, widths, d_model, *, axes, group, layout, include_input, dtype, conventions):
-    """Build the table column by column from its definition, with one call of encode for each axis."""
-    codes = [
-        posenc.encode(c, width, dtype=dtype, **convention)
-        for c, width, convention in zip(coordinates, widths, conventions, strict=True)
-    ]
-    keys = [(rank, j // 2, j % 2) for rank, k in enumerate(axes) for j in range(widths[k])]
-    keys.sort(key=lambda key: SORTED_BY[group, layout](*key))
-    columns = [(axes[rank], codes[axes[rank]][:, 2 * i + f]) for rank, i, f in keys]
-    inputs = [(k, np.asarray(coordinates[k]).astype(dtype)) for k in axes] if include_input else []
-    columns = columns[: d_model - len(inputs)]
-    zeros = [(0, np.zeros(len(coordinates[0]), dtype))] * (d_model - len(inputs) - len(columns))
-    columns = inputs + columns + zeros if include_input == "first" else columns + zeros + inputs
-    table = np.empty((*map(len, coordinates), d_model), dtype)
-    for j, (k, column) in enumerate(columns):
-        table[..., j] = column.reshape([-1 if axis == k else 1 for axis in range(len(coordinates))])
-    return table
-
-
 @pytest.mark.parametrize("group, layout", SORTED_BY)
 @pytest.mark.parametrize("include_input", [None, "first", "last"])
-def test_columns_equal_those_of_encode(group, layout, include_input, dtype, isa):
-    dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+def test_columns_are_those_of_points(group, layout, include_input, dtype, isa):
+    """test_points.py compares points with the reference."""
     coordinates = [range(4), np.linspace(-2.0, 3.0, 5), range(7, 1, -1)]
-    inputs = 3 if include_input else 0
+    cells = np.stack(np.meshgrid(*coordinates, indexing="ij"), axis=-1)
     for axes, widths, odd, extra in (
         ((0, 1, 2), (8, 8, 8), "error", 0), ((2, 0, 1), (2, 12, 6), "error", 0),
         ((1, 2, 0), (6, 6, 6), "truncate", -3), ((0, 2, 1), (6, 0, 4), "zero", 3),
     ):
-        d_model = sum(widths) + inputs + extra
-        arguments = {"axes": axes, "group": group, "layout": layout, "include_input": include_input, "dtype": dtype}
-        table = posenc.grid(coordinates, d_model, widths=widths, odd=odd, base=(100, 1000, 2), order="cos", **arguments)
-        conventions = [{"base": base, "order": "cos"} for base in (100, 1000, 2)]
-        assert_same_bits(table, naive(coordinates, widths, d_model, conventions=conventions, **arguments))
+        arguments = {"d_model": sum(widths) + (3 if include_input else 0) + extra, "axes": axes, "widths": widths,
+                     "odd": odd, "group": group, "layout": layout, "include_input": include_input, "dtype": dtype,
+                     "base": (100, 1000, 2), "order": "cos"}
+        assert_same_bits(posenc.grid(coordinates, **arguments), posenc.points(cells, **arguments))
 
 
 def test_column_orders_match_the_guide():
@@ -267,15 +246,6 @@ def imported(name):
 # Formulas, in float64, from libraries that these tests do not import.
 
 
-def get_2d_sincos_pos_embed(embed_dim, grid_size, cls_token):
-    """MAE, util/pos_embed.py; np.float there is float64."""
-    omega = 1 / 10000 ** (np.arange(embed_dim // 4, dtype=np.float64) / (embed_dim / 4))
-    w, h = np.meshgrid(np.arange(grid_size, dtype=np.float32), np.arange(grid_size, dtype=np.float32))
-    angles = [np.einsum("m,d->md", x.reshape(-1), omega) for x in (w, h)]
-    table = np.concatenate([f(a) for a in angles for f in (np.sin, np.cos)], axis=1)
-    return np.concatenate([np.zeros((1, embed_dim)), table]) if cls_token else table
-
-
 def posemb_sincos_2d(h, w, dim):
     """SimpleViT, vit_pytorch/simple_vit.py."""
     y, x = np.mgrid[:h, :w]
@@ -358,7 +328,6 @@ def module(name):
 # library: (function that returns the namespace for its calls, precision)
 HUGGING_FACE = "transformers.models."
 LIBRARIES = {
-    "MAE": (here, "float64"),
     "ViT-MAE": (module(HUGGING_FACE + "vit_mae.modeling_vit_mae"), "float64"),
     "RT-DETR": (module(HUGGING_FACE + "rt_detr.modeling_rt_detr"), "float64"),
     "DETR": (module(HUGGING_FACE + "detr.modeling_detr"), "float32"),

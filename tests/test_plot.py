@@ -98,16 +98,13 @@ def test_similarity_shows_dot_products():
     assert ticks(ax.xaxis) == ticks(ax.yaxis)
 
 
-@pytest.mark.parametrize(
-    "positions, label, expected",
-    [
-        (range(6), "position", {0: "0", 2: "2", 5: "5"}),
-        (range(30, 0, -5), "position", {0: "30", 5: "5"}),
-        (np.array([0.5, 1.25, 999]), "position", {0: "0.5", 1: "1.25", 2: "999"}),
-        (range(10**18, 10**18 + 18, 3), "position \N{MINUS SIGN} 1,000,000,000,000,000,000", {0: "0", 1: "3", 5: "15"}),
-        (np.array([1.7e9, np.inf, 1.7e9 + 0.5]), "position \N{MINUS SIGN} 1,700,000,000.0", {0: "0", 1: "inf", 2: "0.5"}),
-    ],
-)
+@pytest.mark.parametrize("positions, label, expected", [
+    (range(6), "position", {0: "0", 2: "2", 5: "5"}),
+    (range(30, 0, -5), "position", {0: "30", 5: "5"}),
+    (np.array([0.5, 1.25, 999]), "position", {0: "0.5", 1: "1.25", 2: "999"}),
+    (range(10**18, 10**18 + 18, 3), "position \N{MINUS SIGN} 1,000,000,000,000,000,000", {0: "0", 1: "3", 5: "15"}),
+    (np.array([1.7e9, np.inf, 1.7e9 + 0.5]), "position \N{MINUS SIGN} 1,700,000,000.0", {0: "0", 1: "inf", 2: "0.5"}),
+])
 def test_rows_are_labelled_by_position(positions, label, expected):
     ax = posenc.plot.heatmap(ENCODING, positions)
     assert all(at == round(at) for at in ticks(ax.yaxis))

@@ -26,8 +26,9 @@ COORDINATES = {
 
 @pytest.mark.parametrize("kind", COORDINATES)
 @pytest.mark.parametrize("group, layout", SORTED_BY)
-def test_points_match_the_reference(kind, group, layout, dtype):
-    axes, widths, scales, bases = (2, 0, 1), (4, 2, 6), (1.5, math.pi, 1.0), (50, 1e4, 1e6)
+@pytest.mark.parametrize("axes, widths", [((2, 0, 1), (4, 2, 6)), ((1, 2, 0), (4, 4, 4))], ids=["unequal", "equal"])
+def test_points_match_the_reference(kind, group, layout, axes, widths, dtype):
+    scales, bases = (1.5, math.pi, 1.0), (50, 1e4, 1e6)
     table = posenc.points(
         COORDINATES[kind], 15, axes=axes, widths=widths, group=group, layout=layout, include_input="last",
         order="cos", position_scale=scales, base=bases, dtype=dtype,

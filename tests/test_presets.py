@@ -119,41 +119,35 @@ def test_presets_of_the_paper_equal_the_default():
         assert posenc.preset(name, 512) == posenc.Encoding(512)
 
 
-@pytest.mark.parametrize(
-    "name, changes, convention",
-    [
-        ("fairseq", {"padding_idx": None}, {"layout": "halves", "spacing": "endpoint", "odd": "zero"}),
-        ("whisper", {"base": 500}, {"layout": "halves", "spacing": "endpoint", "odd": "error", "base": 500}),
-        ("whisper", {"shift": 0.5}, {"layout": "halves", "shift": 0.5, "odd": "error"}),
-        ("whisper", {"shift": 1, "spacing": "paper"}, {"layout": "halves", "shift": 1, "odd": "error"}),
-        ("diffusers-timestep", {"spacing": "endpoint"}, {"layout": "halves", "spacing": "endpoint", "odd": "zero"}),
-        ("diffusers-timestep", {"scale": 1000}, {"layout": "halves", "shift": 1, "odd": "zero", "position_scale": 1000}),
-        ("nemo-fixed", {"scale": 1}, {"odd": "error"}),
-        ("nerf", {"frequencies": [1, 3, 9]}, {"frequencies": [1, 3, 9], "odd": "error"}),
-        ("pyg", {"granularity": 4}, {"position_scale": 0.25, "layout": "halves", "spacing": "endpoint", "odd": "error"}),
-        ("whisper", {"max_timescale": 5, "base": 9}, {"layout": "halves", "spacing": "endpoint", "odd": "error", "base": 9}),
-        ("diffusers-timestep", {"flip_sin_to_cos": True, "order": "sin"}, {"layout": "halves", "shift": 1, "odd": "zero"}),
-        ("x-transformers", {"theta": 9, "scale": 3}, {"base": 9, "scale": 3, "layout": "halves", "odd": "error"}),
-    ],
-)
+@pytest.mark.parametrize("name, changes, convention", [
+    ("fairseq", {"padding_idx": None}, {"layout": "halves", "spacing": "endpoint", "odd": "zero"}),
+    ("whisper", {"base": 500}, {"layout": "halves", "spacing": "endpoint", "odd": "error", "base": 500}),
+    ("whisper", {"shift": 0.5}, {"layout": "halves", "shift": 0.5, "odd": "error"}),
+    ("whisper", {"shift": 1, "spacing": "paper"}, {"layout": "halves", "shift": 1, "odd": "error"}),
+    ("diffusers-timestep", {"spacing": "endpoint"}, {"layout": "halves", "spacing": "endpoint", "odd": "zero"}),
+    ("diffusers-timestep", {"scale": 1000}, {"layout": "halves", "shift": 1, "odd": "zero", "position_scale": 1000}),
+    ("nemo-fixed", {"scale": 1}, {"odd": "error"}),
+    ("nerf", {"frequencies": [1, 3, 9]}, {"frequencies": [1, 3, 9], "odd": "error"}),
+    ("pyg", {"granularity": 4}, {"position_scale": 0.25, "layout": "halves", "spacing": "endpoint", "odd": "error"}),
+    ("whisper", {"max_timescale": 5, "base": 9}, {"layout": "halves", "spacing": "endpoint", "odd": "error", "base": 9}),
+    ("diffusers-timestep", {"flip_sin_to_cos": True, "order": "sin"}, {"layout": "halves", "shift": 1, "odd": "zero"}),
+    ("x-transformers", {"theta": 9, "scale": 3}, {"base": 9, "scale": 3, "layout": "halves", "odd": "error"}),
+])
 def test_parameters_change_a_preset(name, changes, convention):
     assert posenc.preset(name, 6, **changes) == posenc.Encoding(6, **convention)
 
 
-@pytest.mark.parametrize(
-    "arguments, changes, error, message",
-    [
-        (("?", 4), {}, ValueError, r"expected one of posenc.presets\(\)$"),
-        (("x-transformers", -4), {}, ValueError, "d_model is -4, expected at least 0"),
-        (("whisper", 8), {"shift": 1, "spacing": "endpoint"}, ValueError, "spacing and shift are both given"),
-        (("diffusers-timestep", 8), {"flip_sin_to_cos": 1}, TypeError, "flip_sin_to_cos is 1 of type int, expected a bool"),
-        (("diffusers-timestep", 8), {"max_period": "1"}, TypeError, "max_period is '1' of type str"),
-        (("diffusers-timestep", 8), {"downscale_freq_shift": 4}, ValueError, "shift is 4.0, expected a number other than 4"),
-        (("mlx", 8), {"min_freq": -1}, ValueError, "mlx has {'min_freq': -1.0}: base is -1.0, expected a positive number"),
-        (("whisper", 8), {"max_timescale": 0}, ValueError, "whisper has {'max_timescale': 0.0}: base is 0.0, expected a pos"),
-        (("tensor2tensor", 2), {"start_index": 2**53 + 1}, ValueError, "start_index is 9007199254740993, expected a number"),
-    ],
-)
+@pytest.mark.parametrize("arguments, changes, error, message", [
+    (("?", 4), {}, ValueError, r"expected one of posenc.presets\(\)$"),
+    (("x-transformers", -4), {}, ValueError, "d_model is -4, expected at least 0"),
+    (("whisper", 8), {"shift": 1, "spacing": "endpoint"}, ValueError, "spacing and shift are both given"),
+    (("diffusers-timestep", 8), {"flip_sin_to_cos": 1}, TypeError, "flip_sin_to_cos is 1 of type int, expected a bool"),
+    (("diffusers-timestep", 8), {"max_period": "1"}, TypeError, "max_period is '1' of type str"),
+    (("diffusers-timestep", 8), {"downscale_freq_shift": 4}, ValueError, "shift is 4.0, expected a number other than 4"),
+    (("mlx", 8), {"min_freq": -1}, ValueError, "mlx has {'min_freq': -1.0}: base is -1.0, expected a positive number"),
+    (("whisper", 8), {"max_timescale": 0}, ValueError, "whisper has {'max_timescale': 0.0}: base is 0.0, expected a pos"),
+    (("tensor2tensor", 2), {"start_index": 2**53 + 1}, ValueError, "start_index is 9007199254740993, expected a number"),
+])
 def test_invalid_presets_are_refused(arguments, changes, error, message):
     with pytest.raises(error, match=message):
         posenc.preset(*arguments, **changes)
