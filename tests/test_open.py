@@ -130,6 +130,9 @@ def tensor(dtype="F32", shape=(4, 3), data_offsets=(0, 48)):
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(data_offsets)}
 
 
+HEADER = json.dumps({"pe": tensor()}).encode()
+
+
 def write_safetensors(path, text, data):
     text = text if isinstance(text, bytes) else text.encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
@@ -154,38 +157,15 @@ def test_random_damage_of_a_header_raises_no_other_error(tmp_path, suffix):
     assert readable < 200
 
 
-def damaged_safetensors():
-    """Return damaged headers, each with the number of data bytes that follow it."""
-    one = json.dumps(tensor())
-    first = json.dumps({"pe": tensor()})
-
-    def two(length, b, **pe):
-        return json.dumps({"pe": tensor(**pe), "b": b}), length
-
-    return {
-        "one byte missing": (first, 47), "no header": ("", 0), "deep": ("[" * 90_000, 48),
-        "a tensor without a shape": ('{"pe": {"dtype": "F32"}}', 48), "a hole at the end": (first, 56),
-        "an overlap": two(88, tensor(data_offsets=(40, 88))),
-        "an empty nested tensor": two(48, tensor(shape=(0, 3), data_offsets=(20, 20))),
-        "another dtype": (json.dumps({"pe": tensor("F64")}), 48),
-        "a negative length": (first.replace("[4, 3]", "[-4, -3]"), 48),
-        "a duplicate field": (first.replace('"dtype"', '"dtype": "F32", "dtype"'), 48),
-        "a list as metadata": (f'{{"__metadata__": [], "pe": {one}}}', 48),
-        "Latin-1": (first.replace("pe", "é").encode("latin-1"), 48), "a header of 2**64 - 1 bytes": (b"", 48),
-    }
-
-
-@pytest.mark.parametrize("text, size", damaged_safetensors().values(), ids=damaged_safetensors())
-def test_files_that_safetensors_refuses_are_refused(tmp_path, text, size):
-    safetensors, path = pytest.importorskip("safetensors"), tmp_path / "pe.safetensors"
-    write_safetensors(path, text, bytes(size))
-    if text == b"":
-        path.write_bytes(b"\xff" * 8 + bytes(size))
-    with pytest.raises(safetensors.SafetensorError):
-        safetensors.safe_open(path, "np")
-    for function in (posenc.open, posenc.verify):       # both fail before they read a value
-        with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: not a .safetensors file: "):
-            function(path, key="pe")
+@pytest.mark.parametrize("content", [
+    b"\xff" * 8 + bytes(48), bytes(8) + bytes(48), (90_000).to_bytes(8, "little") + b"[" * 90_000 + bytes(48),
+    len(HEADER).to_bytes(8, "little") + HEADER + bytes(47),
+], ids=["a header of 2**64 - 1 bytes", "no header", "deep", "a byte is missing"])
+def test_files_that_safetensors_refuses_are_refused(tmp_path, content):
+    (tmp_path / "pe.safetensors").write_bytes(content)
+    for function in (posenc.open, posenc.verify):
+        with pytest.raises(ValueError, match=r"pe.safetensors: not a .safetensors file: "):
+            function(tmp_path / "pe.safetensors")
 
 
 @pytest.mark.parametrize("text", [
@@ -206,29 +186,6 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused(tmp_path, monkeyp
     monkeypatch.setattr(safetensors, "safe_open", replace)
     with pytest.raises(ValueError, match="another file has replaced it"):
         posenc.open(path)
-
-
-def test_tensors_of_every_dtype_next_to_the_table(tmp_path):
-    """The tensors are not in the order of their data, and some are empty; every dtype of the library is accepted."""
-    import safetensors
-    by_bits = {
-        4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ",
-        16: "I16 U16 F16 BF16", 32: "I32 U32 F32", 64: "C64 F64 I64 U64",
-    }
-    tensors, end = {}, 0
-    for bits, code in [(bits, code) for bits, codes in by_bits.items() for code in codes.split()]:
-        tensors[f"of {code}"], end = tensor(code, (3, 8), (end, end + 3 * bits)), end + 3 * bits
-        tensors[f"empty of {code}"] = tensor(code, (0, 5), (end, end))
-    tensors = {"pe": tensor(data_offsets=(end, end + 48))} | tensors
-    path = tmp_path / "pe.safetensors"
-    write_safetensors(path, json.dumps(tensors), bytes(end) + posenc.encode(4, 3).tobytes())
-    with safetensors.safe_open(path, "np") as file:
-        assert len(file.keys()) == len(tensors)
-    assert posenc.verify(path, encoding=Encoding(3), key="pe") == 4
-    with pytest.raises(ValueError, match="no tensor 'x', expected key to be one of: 'empty of BF16', "):
-        posenc.open(path, key="x")
-    with pytest.raises(ValueError, match="dtype I8, expected F64, F32"):
-        posenc.open(path, key="of I8")
 
 
 # ---- paths that are not tables ---------------------------------------------------------------------------------------
