@@ -53,7 +53,7 @@ def largest_error(values, exact):
     return float(max(abs(EXACT.sub(gmpy2.mpfr(value), true)) for value, true in pairs))
 
 
-# ---- candidates: functions from positions to interleaved values ------------------------------------------------------
+# ---- candidates: functions from positions to interleaved values --------------------------------------------
 
 
 def ours(positions, dtype):
@@ -125,7 +125,7 @@ CANDIDATES = {
 }
 
 
-# ---- rotations: functions from x of shape (n, HEAD_DIM), and positions, to rotated rows ---------------------------------
+# ---- rotations: functions from x of shape (n, HEAD_DIM), and positions, to rotated rows --------------------
 
 
 def ours_rotated(x, positions):

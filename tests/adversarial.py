@@ -72,7 +72,10 @@ def circle(scale):
 
 
 def evaluate(phases, scale):
-    """Return ``scale * sin`` of the phases, as two float64 arrays; the error of their sum is about ``scale * 2**-66``."""
+    """Return ``scale * sin`` of the phases, as two float64 arrays.
+
+    The error of their sum is about ``scale * 2**-66``.
+    """
     spare = FRACTION - POINTS
     points = (phases + (1 << (spare - 1))) >> spare
     rest = (phases - (points << spare)).astype(float) * (2 * np.pi * 2.0**-FRACTION)

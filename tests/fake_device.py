@@ -1,4 +1,7 @@
-"""A device "fake" that computes with tensors on the CPU, for tests of other devices; `COPIES` counts copies to the CPU."""
+"""A device "fake" that computes with tensors on the CPU, for tests of other devices.
+
+`COPIES` counts copies to the CPU.
+"""
 
 import torch
 from torch.utils._pytree import tree_map

@@ -31,7 +31,10 @@ HARD = [(512, 0, 10000.0), (512, 88, 10000.0), (4096, 990, 1e8)]
 
 
 def tables():
-    """Yield tuples (d_model, dtype, position, column, convention); all generators in this file yield such tuples."""
+    """Yield tuples (d_model, dtype, position, column, convention).
+
+    All generators in this file yield such tuples.
+    """
     for dtype in FORMATS:
         for position in POSITIONS:
             for column in (0, 1, 254, 511):

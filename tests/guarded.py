@@ -48,7 +48,10 @@ class GuardedBuffer:
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def array(self, shape, dtype, strides, side, shift=0):
-        """Fill the buffer with FILLER; return an array that begins (side "low") or ends `shift` bytes from a guard page."""
+        """Fill the buffer with FILLER.
+
+        Return an array that begins (side "low") or ends `shift` bytes from a guard page.
+        """
         below = sum(min(0, s) * (n - 1) for s, n in zip(strides, shape, strict=True))
         above = sum(max(0, s) * (n - 1) for s, n in zip(strides, shape, strict=True)) + np.dtype(dtype).itemsize
         offset = shift - below if side == "low" else self.size - shift - above
@@ -76,7 +79,7 @@ def buffer_for(size, use="out"):
     return _cached_buffer(-(-size // mmap.PAGESIZE), use)
 
 
-# ---- calls ----------------------------------------------------------------------------------------------------------
+# ---- calls -------------------------------------------------------------------------------------------------
 
 
 def encode_range(encoding, out, name, threads):
@@ -121,7 +124,7 @@ def guarded(positions):
     return array
 
 
-# ---- cases ----------------------------------------------------------------------------------------------------------
+# ---- cases -------------------------------------------------------------------------------------------------
 
 
 def row_strides(width, itemsize):
@@ -142,7 +145,10 @@ def check(case, call, encoding, expected, buffer, array, name, threads):
 
 
 def sweep_matrices(every, lengths, widths, threads=None):
-    """Test each call with matrices of every dtype, length, width, row stride and side; return the number of tested cases."""
+    """Test each call with matrices of every dtype, length, width, row stride and side.
+
+    Return the number of tested cases.
+    """
     count = 0
     for (name, dtype), width in itertools.product(DTYPES.items(), widths):
         encoding = posenc.Encoding(width)
@@ -163,7 +169,10 @@ def sweep_matrices(every, lengths, widths, threads=None):
 
 
 def sweep_batches(every):
-    """Test add_to with strided arrays of three and four dimensions; the positions are a range or a batch of integers."""
+    """Test add_to with strided arrays of three and four dimensions.
+
+    The positions are a range or a batch of integers.
+    """
     count = 0
     for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512), (1, 5, 40, 70)):
         encoding = posenc.Encoding(width)
@@ -193,7 +202,10 @@ def rotation(pairs, rest, interleaved):
 
 
 def sweep_rotations(every):
-    """Test rotations in place and into another array, with rows and heads in several orders; positions: a range or an array."""
+    """Test rotations in place and into another array, with rows and heads in several orders.
+
+    Positions: a range or an array.
+    """
     count = 0
     dtypes = [(name, dtype) for name, dtype in DTYPES.items() if name != "float64"]
     for (_, dtype), pairs, rest, interleaved in itertools.product(dtypes, (1, 7, 16, 20, 32, 33), (0, 3), (False, True)):

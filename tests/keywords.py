@@ -73,7 +73,10 @@ def count_of_frequencies(d_model, convention):
 
 
 def drawn_convention(d_model, sample, share):
-    """Draw keywords that are valid together, each with a probability of `share`; sample(values) returns one of the values."""
+    """Draw keywords that are valid together, each with a probability of `share`.
+
+    sample(values) returns one of the values.
+    """
     while True:
         convention = {}
         for name in (name for name in KEYWORDS if sample(range(20)) < 20 * share):

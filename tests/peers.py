@@ -85,7 +85,7 @@ def timm_sincos():
     return importlib.import_module("timm_layers.pos_embed_sincos")
 
 
-# ---- transformers ---------------------------------------------------------------------------------------------------
+# ---- transformers ------------------------------------------------------------------------------------------
 
 
 def of_model(preset, model, table, **fields):
@@ -126,7 +126,7 @@ def pi0(d_model):
     return transformers("pi0").PI0TimestepEmbeddings(config)(torch.from_numpy(TIMES)).numpy()
 
 
-# ---- other installed libraries --------------------------------------------------------------------------------------
+# ---- other installed libraries -----------------------------------------------------------------------------
 
 
 def timestep(d_model, positions=TIMESTEPS, **parameters):
@@ -240,7 +240,7 @@ def d2l(d_model):
     return module(d_model, 0.0, N).P[0].numpy()
 
 
-# ---- formulas (in float64) from publications, and from libraries whose code is not run ------------------------------
+# ---- formulas (in float64) from publications, and from libraries whose code is not run ---------------------
 
 
 def halves(angles, d_model):

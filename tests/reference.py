@@ -37,7 +37,10 @@ def exact(x):
 
 @cache
 def arithmetic(precision):
-    """Return a context whose operations round to `precision` bits; its default exponent range of 2**30 is sufficient."""
+    """Return a context whose operations round to `precision` bits.
+
+    Its default exponent range of 2**30 is sufficient.
+    """
     return gmpy2.context(precision=precision)
 
 
@@ -229,7 +232,10 @@ class Reference:
 
 @cache
 def reference_of(d_model, convention=()):
-    """Return a reference; calls with equal arguments share its values.  `convention` is a tuple of keywords and values."""
+    """Return a reference; calls with equal arguments share its values.
+
+    `convention` is a tuple of keywords and values.
+    """
     return Reference(d_model, **dict(convention))
 
 

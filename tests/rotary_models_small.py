@@ -71,7 +71,7 @@ def partial(width, function=halves):
     return lambda x, a: torch.cat([function(x[..., :width], a), x[..., width:]], -1)
 
 
-# ---- parts of models: each has a default, and a model replaces some -------------------------------------------------
+# ---- parts of models: each has a default, and a model replaces some ----------------------------------------
 
 
 def sdpa(q, k, v):

@@ -178,7 +178,7 @@ def test_arrays_from_dlpack_are_exact():
     assert_same_bits(posenc.encode(DLPack(LARGE), 8, dtype="float64"), posenc.encode(np.array(LARGE), 8, dtype="float64"))
 
 
-# ---- dates and durations ----------------------------------------------------------------------------------------------
+# ---- dates and durations -----------------------------------------------------------------------------------
 
 TIMES = [dt.datetime(2021, 6, 1, 12, 0, 0, 250_000), dt.datetime(1969, 12, 31, 23, 59, 59)]
 # from 1970 to TIMES in UTC; `date -u -d @1622548800` shows the first
@@ -235,7 +235,7 @@ def test_times_in_objects_and_tables_are_refused(column, dtype):
         posenc.encode(column, 8)
 
 
-# ---- positions of 16 bits ---------------------------------------------------------------------------------------------
+# ---- positions of 16 bits ----------------------------------------------------------------------------------
 
 HALVES = {
     "NumPy": np.asarray, "NumPy, byte order": lambda v: v.astype(">f2"), "list": list, "pandas": pd.Series,

@@ -39,7 +39,7 @@ def model(tmp_path):
     return write
 
 
-# ---- the command --------------------------------------------------------------------------------------------------------
+# ---- the command -------------------------------------------------------------------------------------------
 
 
 def test_the_rotation_of_a_configuration(call, tmp_path):
@@ -189,7 +189,7 @@ def test_the_command_works_without_torch(model):
     assert (done.returncode, done.stderr) == (0, "") and "inv_freq" in done.stdout
 
 
-# ---- functions ----------------------------------------------------------------------------------------------------------
+# ---- functions ---------------------------------------------------------------------------------------------
 
 
 def rotated(base, layout="halves", cast=np.float32, last=None):

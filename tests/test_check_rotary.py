@@ -58,7 +58,7 @@ def test_the_page_explains_each_sentence():
     assert unseen == {"the result has"}             # test_identify_rotary has a function with this fault
 
 
-# ---- the report ---------------------------------------------------------------------------------------------------------
+# ---- the report --------------------------------------------------------------------------------------------
 
 
 def test_the_report_is_an_immutable_table():
@@ -117,7 +117,7 @@ def test_the_configuration_may_be_given():
     assert verdicts(check_rotary(model)) == ["wrong"]
 
 
-# ---- nothing is changed -------------------------------------------------------------------------------------------------
+# ---- nothing is changed ------------------------------------------------------------------------------------
 
 
 class Counting(nn.Module):
@@ -162,7 +162,7 @@ def test_a_table_must_have_the_positions_of_the_configuration():
     assert row.faults[0].endswith("the configuration has max_position_embeddings 4,096")
 
 
-# ---- inputs -------------------------------------------------------------------------------------------------------------
+# ---- inputs ------------------------------------------------------------------------------------------------
 
 
 class Static(nn.Module):

@@ -39,7 +39,7 @@ def pe(tmp_path):
     return path
 
 
-# ---- the program ----------------------------------------------------------------------------------------------------
+# ---- the program -------------------------------------------------------------------------------------------
 
 
 @POSIX
@@ -132,7 +132,7 @@ def test_errors_are_not_written_to_stdout(tmp_path, arguments, code):
     assert done.returncode == code and bool(done.stdout) == (code == 0)
 
 
-# ---- generate -------------------------------------------------------------------------------------------------------
+# ---- generate ----------------------------------------------------------------------------------------------
 
 CONVENTIONS = [
     *((options_of(convention), convention) for convention in single_keywords(most=1)),
@@ -245,7 +245,7 @@ def test_a_failed_allocation_is_reported(call, tmp_path, monkeypatch):
     assert call("generate", 10, 8, "-o", tmp_path / "pe.npy") == expected
 
 
-# ---- generate to a pipe ---------------------------------------------------------------------------------------------
+# ---- generate to a pipe ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", ["", "--dtype bfloat16 --start -5 --base 3"])
@@ -277,7 +277,7 @@ def test_tables_are_not_written_to_a_terminal():
     assert done.returncode == 1 and "stdout is closed" in done.stderr
 
 
-# ---- progress -------------------------------------------------------------------------------------------------------
+# ---- progress ----------------------------------------------------------------------------------------------
 
 
 def on_a_terminal(*command):
@@ -315,7 +315,7 @@ def test_progress_is_shown_only_on_a_terminal(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# ---- verify ---------------------------------------------------------------------------------------------------------
+# ---- verify ------------------------------------------------------------------------------------------------
 
 
 def test_verify_accepts_a_correct_file(call, pe):

@@ -1,4 +1,7 @@
-"""Arrays written by a cluster: a worker of Dask is killed; the long tests run the programs of docs/scale-out.md."""
+"""Arrays written by a cluster: a worker of Dask is killed.
+
+The long tests run the programs of docs/scale-out.md.
+"""
 
 import os
 import re
@@ -22,7 +25,10 @@ PAGE = (ROOT / "docs/scale-out.md").read_text()
 
 
 def test_a_killed_worker_loses_no_data(tmp_path):
-    """Two local processes write 150 chunks; a nanny restarts the one that dies, and Dask repeats its tasks."""
+    """Two local processes write 150 chunks.
+
+    A nanny restarts the one that dies, and Dask repeats its tasks.
+    """
     n, path = 150_000, tmp_path / "pe.zarr"
     keywords = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     with distributed.Client(n_workers=2, threads_per_worker=1, processes=True, **keywords) as client:

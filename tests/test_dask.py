@@ -21,7 +21,7 @@ def scheduler(request):
 
 
 
-# ---- tables ---------------------------------------------------------------------------------------------------------
+# ---- tables ------------------------------------------------------------------------------------------------
 
 
 def test_blocks_have_the_bits_of_a_direct_call(dtype):
@@ -127,7 +127,7 @@ def test_columns_have_the_same_outcome_as_in_encode(column_dtype, values):
         assert outcome(lambda: posenc.dask.table(positions, 4).compute()) == expected       # noqa: B023
 
 
-# ---- addition -------------------------------------------------------------------------------------------------------
+# ---- addition ----------------------------------------------------------------------------------------------
 
 
 POSITIONS = [100, range(-50, 250, 3), PACKED, da.from_array(PACKED, chunks=(4, 9))]
@@ -149,7 +149,7 @@ def test_the_sum_of_an_array_and_a_table_has_the_bits_of_add_to(positions, dtype
     assert_same_bits(y.compute(), posenc.add_to(array.copy(), plain, x_scale=3.3, base=50))
 
 
-# ---- Zarr -----------------------------------------------------------------------------------------------------------
+# ---- Zarr --------------------------------------------------------------------------------------------------
 
 
 def test_dask_writes_a_zarr_array(tmp_path, dtype):

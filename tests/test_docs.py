@@ -77,7 +77,7 @@ def test_every_preset_is_in_the_table_of_models():
     assert names == set(posenc.presets())
 
 
-# ---- Markdown -------------------------------------------------------------------------------------------------------
+# ---- Markdown ----------------------------------------------------------------------------------------------
 
 
 def prose(path):
@@ -88,13 +88,16 @@ def prose(path):
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_markdown_has_no_broken_powers_or_links(path):
-    """A power outside of code would make the following text bold; the target of a relative link must exist."""
+    """A power outside of code would make the following text bold.
+
+    The target of a relative link must exist.
+    """
     assert re.findall(r"\w+\*\*[-(\w]+", prose(path)) == []
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose(path))
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-# ---- measured figures ------------------------------------------------------------------------------------------------
+# ---- measured figures --------------------------------------------------------------------------------------
 
 
 def data(name):
@@ -118,7 +121,7 @@ def test_tables_and_signatures_are_up_to_date():
     assert sum(text.count("<!-- table: ") for text in texts.values()) >= 8
 
 
-# ---- docstrings -----------------------------------------------------------------------------------------------------
+# ---- docstrings --------------------------------------------------------------------------------------------
 
 
 def module(name):
@@ -184,12 +187,15 @@ def test_every_public_name_is_in_the_reference(name):
         assert sorted(names) == sorted(module(name).__all__)
 
 
-# ---- the command line -----------------------------------------------------------------------------------------------
+# ---- the command line --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def shell(tmp_path):
-    """Return a function that runs a bash command in a new folder; a plain call of posenc runs in this process."""
+    """Return a function that runs a bash command in a new folder.
+
+    A plain call of posenc runs in this process.
+    """
     folder = tmp_path / "here"
     folder.mkdir()
 

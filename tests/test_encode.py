@@ -94,7 +94,10 @@ def test_fractions_are_correct(isa, dtype):
 
 
 def test_tiny_angles_next_to_a_tie_are_correct(isa, dtype):
-    """3 * position is half-way between two values, of which the upper one is even; the lower one is correct, as sin x < x."""
+    """3 * position is half-way between two values, of which the upper one is even.
+
+    The lower one is correct, as sin x < x.
+    """
     precision, smallest, _ = FORMATS[dtype]
     odd = next(m for m in range(2**precision + 1, 2**precision + 20, 2) if m % 3 == 0 and m % 4 == 3)
     assert odd // 3 < 2**53
@@ -115,7 +118,10 @@ def test_smallest_subnormals_are_correct(isa, dtype, position_scale):
 @pytest.mark.parametrize("halves", [1, 515])
 @pytest.mark.parametrize("side", [0, np.inf])
 def test_subnormal_values_of_columns_without_a_frequency_are_correct(isa, dtype, halves, side):
-    """All values are `scale` or 0; `scale` is next to a half-way point, to which rounding to float32 would move it."""
+    """All values are `scale` or 0.
+
+    `scale` is next to a half-way point, to which rounding to float32 would move it.
+    """
     scale = float(np.ldexp(np.nextafter(halves / 2, side), FORMATS[dtype][1]))
     assert_correct(range(64), 2, dtype, scale=scale, frequencies=(0.0,))
 
@@ -286,7 +292,10 @@ def test_the_error_bound_covers_negative_sines_of_offsets(isa, dtype):
 
 
 def test_values_that_a_scale_brings_next_to_a_half_way_point(isa, dtype):
-    """Compute each value directly and by rotation; many float64 values are within 2**-105 (relative) of a half-way point."""
+    """Compute each value directly and by rotation.
+
+    Many float64 values are within 2**-105 (relative) of a half-way point.
+    """
     hard = cases("ordinary_values", dtype, 0, 100)
     correct = [Reference(2, **convention).bits(position, column, dtype) for position, column, convention in hard]
 

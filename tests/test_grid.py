@@ -19,7 +19,7 @@ from reference import Reference, round_to
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "grids.md").read_text()
 
-# ---- columns ----------------------------------------------------------------------------------------------------------
+# ---- columns -----------------------------------------------------------------------------------------------
 
 # sort key of a column for each of the six orders, also for unequal widths
 SORTED_BY = {
@@ -80,7 +80,7 @@ def test_a_grid_matches_the_reference(dtype):
         assert bits_of(table[i, j]).tolist() == row
 
 
-# ---- encodings --------------------------------------------------------------------------------------------------------
+# ---- encodings ---------------------------------------------------------------------------------------------
 
 BANDS = [posenc.Encoding(16, frequencies=np.linspace(1, end, 8), position_scale=math.pi, layout="halves") for end in (3, 4.5)]
 # name: (d_model, the encoding of each axis)
@@ -106,7 +106,7 @@ def test_d_model_may_be_the_encoding_of_each_axis(name, include_input):
     assert_same_bits(posenc.points(cells, d_model, include_input=include_input), expected)
 
 
-# ---- coordinates ------------------------------------------------------------------------------------------------------
+# ---- coordinates -------------------------------------------------------------------------------------------
 
 
 FORMULAS = {
@@ -138,7 +138,7 @@ def test_large_integers_are_exact():
     assert_same_bits(posenc.grid((range(-(2**63), -(2**63) + 3),), 4), posenc.encode(range(-(2**63), -(2**63) + 3), 4))
 
 
-# ---- shapes and out ---------------------------------------------------------------------------------------------------
+# ---- shapes and out ----------------------------------------------------------------------------------------
 
 
 def test_grids_have_the_expected_shapes():
@@ -210,7 +210,7 @@ def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
     assert peak_of(lambda: posenc.grid(shape, d_model, out=out, **arguments)) < 2**23
 
 
-# ---- errors -----------------------------------------------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments, name", [      # test_mistakes.py tries every argument
@@ -233,7 +233,7 @@ def test_nothing_is_written_if_an_argument_is_wrong(arguments, name, monkeypatch
     assert (out == 7).all()
 
 
-# ---- other libraries --------------------------------------------------------------------------------------------------
+# ---- other libraries ---------------------------------------------------------------------------------------
 
 
 def imported(name):

@@ -26,7 +26,10 @@ ROWS = 70                       # enough consecutive rows for an offset table
 
 
 def integers(count, seed):
-    """Return pseudo-random integers from the whole int64 range; they do not depend on the version of NumPy."""
+    """Return pseudo-random integers from the whole int64 range.
+
+    They do not depend on the version of NumPy.
+    """
     numbers = np.empty(count, np.int64)
     for i in range(count):
         seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64

@@ -202,7 +202,7 @@ def test_random_conventions_are_identified(d_model, base, scale, start, layout, 
     assert best.difference <= 1e-4 * scale
 
 
-# ---- tables without a convention ------------------------------------------------------------------------------------
+# ---- tables without a convention ---------------------------------------------------------------------------
 
 WITHOUT = {
     "normal": lambda: RNG(0).normal(size=(512, 64)),
@@ -291,7 +291,7 @@ def test_rows_that_do_not_determine_a_frequency_have_no_match():
     assert identify(table) == []
 
 
-# ---- tables of other libraries --------------------------------------------------------------------------------------
+# ---- tables of other libraries -----------------------------------------------------------------------------
 
 
 def recipe(rows, d_model, dtype):
@@ -338,7 +338,7 @@ def test_scaled_tables_are_identified():
     assert (best.encoding, best.reason) == (posenc.Encoding(8, scale=3.0), "rounding")
 
 
-# ---- shapes, dtypes, rows -------------------------------------------------------------------------------------------
+# ---- shapes, dtypes, rows ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(1, 300, 64), (300, 1, 64)])
@@ -452,7 +452,7 @@ def test_a_match_is_printed_on_one_line():
     )
 
 
-# ---- command line ---------------------------------------------------------------------------------------------------
+# ---- command line ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

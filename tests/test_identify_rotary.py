@@ -54,7 +54,7 @@ def float32_tables(rotary, positions, jitter=0):
     return np.cos(angles) * scale, np.sin(angles) * scale
 
 
-# ---- random rotations -----------------------------------------------------------------------------------------------
+# ---- random rotations --------------------------------------------------------------------------------------
 
 
 def random_scaling(rng, pairs):
@@ -161,7 +161,7 @@ def test_rotations_that_are_right_are_not_blamed(seeds):
         check_is_not_blamed(seed)
 
 
-# ---- faults ---------------------------------------------------------------------------------------------------------
+# ---- faults ------------------------------------------------------------------------------------------------
 
 
 def narrow_tables(positions, frequencies="", positions_in="", angles=""):
@@ -354,7 +354,7 @@ def test_several_axes(name, head_dim):
     assert same.faults == ()
 
 
-# ---- forms and errors -----------------------------------------------------------------------------------------------
+# ---- forms and errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", [
@@ -493,7 +493,7 @@ def test_pytorch_is_not_imported():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# ---- true verdicts --------------------------------------------------------------------------------------------------
+# ---- true verdicts -----------------------------------------------------------------------------------------
 
 
 def test_a_function_may_return_queries_and_keys():
@@ -536,7 +536,7 @@ def test_positions_without_a_correct_digit_are_refused():
         assert_rotary(function, ROTARY, largest_error=0)
 
 
-# ---- the package ----------------------------------------------------------------------------------------------------
+# ---- the package -------------------------------------------------------------------------------------------
 
 
 def test_the_package_is_a_leaf():

@@ -1,4 +1,7 @@
-"""Random calls return the correct results; conflicts, conversions and settings are refused.  See also test_mistakes.py."""
+"""Random calls return the correct results; conflicts, conversions and settings are refused.
+
+See also test_mistakes.py.
+"""
 
 import os
 import subprocess
@@ -20,7 +23,7 @@ from keywords import drawn_convention
 from posenc import Encoding
 from reference import NAN, Rotated, reference_of
 
-# ---- invalid arguments ----------------------------------------------------------------------------------------------
+# ---- invalid arguments -------------------------------------------------------------------------------------
 
 
 def readonly(a):
@@ -134,7 +137,7 @@ def test_out_may_be_a_memory_map(tmp_path):
     assert (out == posenc.encode(12, 64)).all()
 
 
-# ---- environment variables ------------------------------------------------------------------------------------------
+# ---- environment variables ---------------------------------------------------------------------------------
 
 INVALID_SETTINGS = {
     **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "two")},
@@ -167,7 +170,7 @@ def test_invalid_settings_are_reported(name, text):
         assert line.startswith(f"{name} is {text!r}, {INVALID_SETTINGS[name, text]}")
 
 
-# ---- random arguments -----------------------------------------------------------------------------------------------
+# ---- random arguments --------------------------------------------------------------------------------------
 
 LOWEST, BEYOND = -(2**63), 2**63
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -298,7 +301,10 @@ class Embedded(NamedTuple):
 
 @st.composite
 def embedded(draw, shape, dtype):
-    """Draw an array with a contiguous last dimension; its other strides are random, but its elements do not overlap."""
+    """Draw an array with a contiguous last dimension.
+
+    Its other strides are random, but its elements do not overlap.
+    """
     itemsize = np.dtype(dtype).itemsize
     axes = draw(st.permutations(range(len(shape) - 1))) if len(shape) > 1 else []
     strides, extent = [0] * len(shape), shape[-1] * itemsize if shape else itemsize

@@ -19,7 +19,7 @@ GLIBC = pytest.mark.skipif(sys.platform != "linux", reason="mallinfo2 is glibc's
 GUARDED = Path(__file__).with_name("guarded.py")
 
 
-# ---- guard pages ----------------------------------------------------------------------------------------------------
+# ---- guard pages -------------------------------------------------------------------------------------------
 
 
 @POSIX
@@ -71,7 +71,7 @@ def test_undecided_values_are_evaluated_before_they_take_much_memory():
     assert int(python_output(code)) < 100_000           # kB, except on macOS
 
 
-# ---- leaks ----------------------------------------------------------------------------------------------------------
+# ---- leaks -------------------------------------------------------------------------------------------------
 
 # glibc counts the bytes in use in all of its arenas; with PYTHONMALLOC=malloc, these include Python objects.
 # After many calls, even a leak of a few bytes per call is visible.

@@ -178,7 +178,10 @@ def refused(name, changes, named="", kind=REFUSALS):
 
 
 def cases_of(name, keyword, values):
-    """Yield wrong values and the kind of the error.  Functions that take only ranges refuse arrays by their type."""
+    """Yield wrong values and the kind of the error.
+
+    Functions that take only ranges refuse arrays by their type.
+    """
     loose = name.startswith(("torch", "dask", "check", "save", "verify")) or keyword == "positions" and "stream" in name
     for kind, group in values.items() if isinstance(values, dict) else [(REFUSALS, values)]:
         yield from ((value, REFUSALS if loose else kind) for value in group)

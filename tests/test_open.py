@@ -18,7 +18,7 @@ from posenc._files.formats import npy_header
 from posenc._files.functions import opened_table
 from posenc._files.table import TableSpecification, itemsize
 
-# ---- values ---------------------------------------------------------------------------------------------------------
+# ---- values ------------------------------------------------------------------------------------------------
 
 
 def test_the_values_and_the_specification(path, dtype):
@@ -50,7 +50,10 @@ def test_chunks_and_keys(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="requires sparse files")
 def test_values_are_mapped(tmp_path):
-    """The table has 1 TiB, too much to read into memory; everything after the header is a hole in a sparse file."""
+    """The table has 1 TiB, too much to read into memory.
+
+    Everything after the header is a hole in a sparse file.
+    """
     (tmp_path / "pe.npy").write_bytes(npy_header(TableSpecification(range(2**35), Encoding(4), "float64")))
     os.truncate(tmp_path / "pe.npy", 128 + 2**40)
     values = posenc.open(tmp_path / "pe.npy").values
@@ -96,7 +99,7 @@ def test_options_without_a_url_are_refused():
         posenc.save("pe.npy", 5, ENCODING, storage_options={"token": "a"})
 
 
-# ---- packages -------------------------------------------------------------------------------------------------------
+# ---- packages ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("package, suffix, message", [
@@ -123,7 +126,7 @@ def test_a_missing_package_is_reported(tmp_path, package, suffix, message):
     assert re.fullmatch(message, done.stdout), (done.stdout, done.stderr)
 
 
-# ---- damaged files --------------------------------------------------------------------------------------------------
+# ---- damaged files -----------------------------------------------------------------------------------------
 
 
 def tensor(dtype="F32", shape=(4, 3), data_offsets=(0, 48)):
@@ -188,7 +191,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused(tmp_path, monkeyp
         posenc.open(path)
 
 
-# ---- paths that are not tables ---------------------------------------------------------------------------------------
+# ---- paths that are not tables -----------------------------------------------------------------------------
 
 
 def test_absent_files_are_reported(path):

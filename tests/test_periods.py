@@ -47,7 +47,10 @@ def test_durations_are_exact_in_every_unit(isa, dtype, unit):
 
 @pytest.mark.parametrize("scale", [1.0, -1.0, 1 + 2.0**-24, 3 * 2.0**-149, 22.6])
 def test_multiples_of_a_twelfth_are_exact(isa, dtype, scale):
-    """Sine and cosine are 0, 1/2 and 1 there (Niven's theorem); products with the scale may be half-way points."""
+    """Sine and cosine are 0, 1/2 and 1 there (Niven's theorem).
+
+    Products with the scale may be half-way points.
+    """
     for period in (12, 24, 12 * 10**12, 1.5, 0.75):
         steps = np.arange(-30, 30) * (Fraction(period) / 12)
         reference = Reference(2, periods=[period], scale=scale)

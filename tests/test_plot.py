@@ -45,7 +45,7 @@ def png_size(path):
     return int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
 
 
-# ---- content --------------------------------------------------------------------------------------------------------
+# ---- content -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [1.0, -3.0])
@@ -129,7 +129,7 @@ def test_all_text_is_inside_the_image_and_legible(draw):
         assert text.get_fontsize() * ax.figure.dpi / 72 >= 10
 
 
-# ---- behaviour ------------------------------------------------------------------------------------------------------
+# ---- behaviour ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("draw", PLOTS)
@@ -157,7 +157,7 @@ def test_the_size_of_a_similarity_matrix_is_limited():
         posenc.plot.similarity(Encoding(2), 5000)
 
 
-# ---- the command line -----------------------------------------------------------------------------------------------
+# ---- the command line --------------------------------------------------------------------------------------
 
 
 def test_the_command_writes_an_image(tmp_path, capsys):

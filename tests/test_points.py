@@ -1,4 +1,7 @@
-"""Tests of posenc.points: its bits match the reference and posenc.encode; examples in docs/grids.md match other libraries."""
+"""Tests of posenc.points: its bits match the reference and posenc.encode.
+
+Examples in docs/grids.md match other libraries.
+"""
 
 import functools
 import math
@@ -15,7 +18,7 @@ from peers import transformers
 from reference import Reference, round_to
 from test_grid import GUIDE, SORTED_BY, HarmonicEmbedding, mantissa_and_exponent
 
-# ---- values -----------------------------------------------------------------------------------------------------------
+# ---- values ------------------------------------------------------------------------------------------------
 
 LARGE = 2**62 + 2**38 + 1
 COORDINATES = {
@@ -77,7 +80,7 @@ def test_the_input_column_of_nan_is_canonical(dtype):
     assert (table[:, 0] == table[0, 1]).all()
 
 
-# ---- shapes and arrays ------------------------------------------------------------------------------------------------
+# ---- shapes and arrays -------------------------------------------------------------------------------------
 
 
 def test_points_have_the_expected_shapes():
@@ -131,11 +134,14 @@ def test_points_needs_little_extra_memory(group):
     assert peak_of(lambda: call(out=out)) < 2 * coordinates.nbytes + 2**23
 
 
-# ---- errors -----------------------------------------------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_written_if_an_argument_is_wrong(monkeypatch):
-    """Only the last coordinate is out of range, and each block has one row; test_mistakes.py tests the messages."""
+    """Only the last coordinate is out of range, and each block has one row.
+
+    test_mistakes.py tests the messages.
+    """
     monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)
     out = np.full((9, 8), 7, np.float32)
     coordinates = np.zeros((9, 2))
@@ -147,7 +153,7 @@ def test_nothing_is_written_if_an_argument_is_wrong(monkeypatch):
     assert (out == 7).all()
 
 
-# ---- other libraries --------------------------------------------------------------------------------------------------
+# ---- other libraries ---------------------------------------------------------------------------------------
 
 
 def example(library):

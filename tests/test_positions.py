@@ -9,7 +9,7 @@ from reference import Reference
 
 LOWEST, BEYOND = -(2**63), 2**63
 
-# ---- padding_idx ----------------------------------------------------------------------------------------------------
+# ---- padding_idx -------------------------------------------------------------------------------------------
 
 # rows at the ends of blocks and inside them; 1,200 rows are more than two blocks
 INSIDE = [0, 1, 2, 31, 32, 69, 511, 512, 700, 1199]
@@ -77,7 +77,7 @@ def test_padding_idx_is_compared_before_the_offset(isa, dtype):
         assert_same_bits(posenc.encode(positions, 8, dtype=dtype, position_offset=3.5, padding_idx=40), expected)
 
 
-# ---- positions of batches ---------------------------------------------------------------------------------------------
+# ---- positions of batches ----------------------------------------------------------------------------------
 
 MASKS = {
     "full": np.ones((2, 5), bool),

@@ -89,7 +89,7 @@ def test_two_columns_are_finite_and_distinguishable(name):
     assert (values[1:] != values[0]).any(axis=1).all()
 
 
-# ---- names, changes, errors --------------------------------------------------------------------------------------------
+# ---- names, changes, errors --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -1,4 +1,7 @@
-"""Gappa and Sollya prove the scripts of proofs/; `tools/lint.sh` checks that their statements are in the sources."""
+"""Gappa and Sollya prove the scripts of proofs/.
+
+`tools/lint.sh` checks that their statements are in the sources.
+"""
 
 import shutil
 import subprocess

@@ -57,7 +57,10 @@ def rational(x):
 
 
 def number(bits, dtype):
-    """Return the number that a bit pattern represents; for infinity, return the next power of two after the finite numbers."""
+    """Return the number that a bit pattern represents.
+
+    For infinity, return the next power of two after the finite numbers.
+    """
     precision, _, unsigned = FORMATS[dtype]
     width = 8 * unsigned().itemsize
     sign, bits = -1 if bits >> (width - 1) else 1, bits & (2 ** (width - 1) - 1)

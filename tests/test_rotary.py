@@ -1,4 +1,7 @@
-"""Keywords, scaling, configurations, tables and rotations of Rotary.  test_rotate.py tests the bits of rotated values."""
+"""Keywords, scaling, configurations, tables and rotations of Rotary.
+
+test_rotate.py tests the bits of rotated values.
+"""
 
 import copy
 import functools
@@ -38,7 +41,7 @@ EXAMPLES = [
 ]
 
 
-# ---- the specification ------------------------------------------------------------------------------------------------
+# ---- the specification -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rotary", EXAMPLES, ids=repr)
@@ -93,7 +96,7 @@ def test_replace():
     assert Rotary(8, scaling=YARN).replace(scaling=None) == Rotary(8)
 
 
-# ---- scaling ----------------------------------------------------------------------------------------------------------
+# ---- scaling -----------------------------------------------------------------------------------------------
 
 
 def test_yarn_by_hand():
@@ -136,7 +139,10 @@ def test_attention_factor_of_yarn_by_hand(keys, expected):
 
 
 def test_longrope_by_hand():
-    """Frequencies 1, 0.1, 0.01, 0.001, divided by the list; the factor is sqrt(1 + ln 32 / ln 4096) = sqrt(1 + 5/12)."""
+    """Frequencies 1, 0.1, 0.01, 0.001, divided by the list.
+
+    The factor is sqrt(1 + ln 32 / ln 4096) = sqrt(1 + 5/12).
+    """
     short, long = (Rotary(8, scaling=LONGROPE | {"length": length}) for length in (4096, 4097))
     np.testing.assert_allclose(short.frequencies, [1, 0.1 / 1.5, 0.005, 0.00025], rtol=1e-15)
     np.testing.assert_allclose(long.frequencies, [0.5, 0.1 / 3, 0.0025, 0.000125], rtol=1e-15)
@@ -149,7 +155,10 @@ def test_longrope_by_hand():
 
 
 def test_llama3_by_hand():
-    """The pairs make 100, 10, 1, 0.1 rotations; for low 1 and high 19, pair 1 keeps (10 - 1) / 18 = 1/2 of its frequency."""
+    """The pairs make 100, 10, 1, 0.1 rotations.
+
+    For low 1 and high 19, pair 1 keeps (10 - 1) / 18 = 1/2 of its frequency.
+    """
     rotary = Rotary(8, frequency_scale=2 * math.pi * 100 / 628, scaling={
         "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 19.0,
         "original_max_position_embeddings": 628,
@@ -198,7 +207,7 @@ def test_sections_become_axes():
     assert interleaved.axes == (0, 1, 2, 0, 1, 2, 0, 0) and interleaved.scaling is None
 
 
-# ---- configurations of models -----------------------------------------------------------------------------------------
+# ---- configurations of models ------------------------------------------------------------------------------
 
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 500000.0}
@@ -289,7 +298,7 @@ def test_configurations_of_omegaconf():
     assert Rotary.from_config(omegaconf.OmegaConf.create(longrope)) == Rotary.from_config(longrope)
 
 
-# ---- tables -----------------------------------------------------------------------------------------------------------
+# ---- tables ------------------------------------------------------------------------------------------------
 
 
 def test_tables_are_views_of_one_encoding():
@@ -330,7 +339,7 @@ def test_tables_whose_memory_holds_the_positions():
     assert_same_bits(got[1], expected[1])
 
 
-# ---- rotation ---------------------------------------------------------------------------------------------------------
+# ---- rotation ----------------------------------------------------------------------------------------------
 
 
 def random(shape, dtype=np.float32):
@@ -362,7 +371,7 @@ def test_every_form_of_positions_and_out(rotary, dtype):
         assert_same_bits(mine, expected)
 
 
-# ---- rotations at given positions -------------------------------------------------------------------------------------
+# ---- rotations at given positions --------------------------------------------------------------------------
 
 
 @functools.cache
@@ -478,75 +487,75 @@ def test_threads_share_at():
                 assert_same_bits(result, expected)
 
 
-# ---- errors -----------------------------------------------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------------------------
 
 # A call, its error, and a fragment of the message that names the argument.  test_mistakes.py tries every
 # argument.
 MISTAKES = """
-Rotary(64, scaling=YARN | {"beta": 1})                                        ValueError  scaling has the key 'beta'
-Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})      ValueError  scaling has rope_type
-Rotary(64, base=0.5, scaling=YARN)                                            ValueError  base is 0.5
-Rotary(64, base=3.0, scaling=LLAMA3)                                          ValueError  base and scaling['rope_theta']
-Rotary(64, scaling={"mrope_interleaved": True})                               ValueError  mrope_section has length 0
-Rotary(64, scaling={"type": "dynamic", "alpha": 2, "factor": 2})              ValueError  scaling['alpha'] and scaling['factor']
-Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0})                        ValueError  scaling['low_freq_factor'] is 4
-Rotary(64, scaling=LONGROPE)                                                  ValueError  scaling['short_factor'] has length 4
-Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0})                           ValueError  lacks the key 'long_mscale'
-Rotary(8, scaling=LONGROPE | {"max_position_embeddings": None})               ValueError  lacks the key 'factor'
-Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})                  ValueError  scaling['long_factor'][3] is -4.0
-Rotary(8, scaling=YARN, frequencies=[1] * 4)                                  ValueError  frequencies and scaling
-Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})             ValueError  scale is 1e+308
-Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)                  ValueError  frequencies range from 2**
-Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})            ValueError  frequency -inf
-from_config(YARN)                                                             ValueError  only the parameters of a rotation
-from_config({"model_type": "llama", "rope_theta": 1e4})                       ValueError  config lacks head_dim
-from_config(LLAMA | {"model_type": "bert"})                                   ValueError  has no rotary embeddings
-from_config(LLAMA | {"model_type": "x"})                                      ValueError  pass layout='halves' or layout
-from_config({"head_dim": 64, "rope_theta": 1e4})                              ValueError  config has model_type None
-from_config(LLAMA | {"model_type": "x", "rope_scaling": MROPE}, layout="halves")                 ValueError  pass axes=
+Rotary(64, scaling=YARN | {"beta": 1})  ValueError  scaling has the key 'beta'
+Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})  ValueError  scaling has rope_type
+Rotary(64, base=0.5, scaling=YARN)  ValueError  base is 0.5
+Rotary(64, base=3.0, scaling=LLAMA3)  ValueError  base and scaling['rope_theta']
+Rotary(64, scaling={"mrope_interleaved": True})  ValueError  mrope_section has length 0
+Rotary(64, scaling={"type": "dynamic", "alpha": 2, "factor": 2})  ValueError  scaling['alpha'] and scaling['factor']
+Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0})  ValueError  scaling['low_freq_factor'] is 4
+Rotary(64, scaling=LONGROPE)  ValueError  scaling['short_factor'] has length 4
+Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0})  ValueError  lacks the key 'long_mscale'
+Rotary(8, scaling=LONGROPE | {"max_position_embeddings": None})  ValueError  lacks the key 'factor'
+Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})  ValueError  scaling['long_factor'][3] is -4.0
+Rotary(8, scaling=YARN, frequencies=[1] * 4)  ValueError  frequencies and scaling
+Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})  ValueError  scale is 1e+308
+Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)  ValueError  frequencies range from 2**
+Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})  ValueError  frequency -inf
+from_config(YARN)  ValueError  only the parameters of a rotation
+from_config({"model_type": "llama", "rope_theta": 1e4})  ValueError  config lacks head_dim
+from_config(LLAMA | {"model_type": "bert"})  ValueError  has no rotary embeddings
+from_config(LLAMA | {"model_type": "x"})  ValueError  pass layout='halves' or layout
+from_config({"head_dim": 64, "rope_theta": 1e4})  ValueError  config has model_type None
+from_config(LLAMA | {"model_type": "x", "rope_scaling": MROPE}, layout="halves")  ValueError  pass axes=
 from_config({"rope_theta": 1e4, "text_config": LLAMA | {"rope_theta": None}})  ValueError  config has rope_theta beside
-from_config(LLAMA | {"swa_rope_theta": 1e4})                                  ValueError  config has swa_rope_theta 10000.0
-from_config(LLAMA | {"rotary_emb_scale_base": 512})                           ValueError  config has rotary_emb_scale_base 512
-from_config(LLAMA | {"use_rope": False})                                      ValueError  config has use_rope False
-from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})    ValueError  with a dict for each type of layers
-from_config(LLAMA | {"model_type": "step3p5"})                                ValueError  with a dict for each type of layers
-from_config(LLAMA | {"model_type": "mamba"})                                  ValueError  config has model_type 'mamba'
-from_config(LLAMA | {"model_type": "pixtral"})                                ValueError  positions have several axes
-from_config(LLAMA | {"model_type": "falcon", "alibi": True})                  ValueError  config has alibi True, expected False
-from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})            ValueError  config has hidden_size 65
+from_config(LLAMA | {"swa_rope_theta": 1e4})  ValueError  config has swa_rope_theta 10000.0
+from_config(LLAMA | {"rotary_emb_scale_base": 512})  ValueError  config has rotary_emb_scale_base 512
+from_config(LLAMA | {"use_rope": False})  ValueError  config has use_rope False
+from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})  ValueError  with a dict for each type of layers
+from_config(LLAMA | {"model_type": "step3p5"})  ValueError  with a dict for each type of layers
+from_config(LLAMA | {"model_type": "mamba"})  ValueError  config has model_type 'mamba'
+from_config(LLAMA | {"model_type": "pixtral"})  ValueError  positions have several axes
+from_config(LLAMA | {"model_type": "falcon", "alibi": True})  ValueError  config has alibi True, expected False
+from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})  ValueError  config has hidden_size 65
 from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  ValueError  axes has length 32, expected 64
 from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  ValueError  config has layer_rope_theta with 10000.0
-from_config(LLAMA | {"rope_ratio": 50})                                       ValueError  config has rope_ratio 50
-from_config(LLAMA | {"rope_interleave": "no"})                                TypeError   rope_interleave is 'no'
-from_config(LLAMA | {"model_type": "zamba2"})                                 ValueError  config has use_mem_rope False
+from_config(LLAMA | {"rope_ratio": 50})  ValueError  config has rope_ratio 50
+from_config(LLAMA | {"rope_interleave": "no"})  TypeError  rope_interleave is 'no'
+from_config(LLAMA | {"model_type": "zamba2"})  ValueError  config has use_mem_rope False
 from_config(LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}})  ValueError  lacks the key 'max_position_embeddings'
-from_config(LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN})        ValueError  both rope_parameters and rope_scaling
-from_config(LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}})       ValueError  layer_type is None, expected 'main'
-from_config(LLAMA | {"rope_parameters": {"main": None, "x": {}}}, "main")     ValueError  layer_type is 'main', expected 'x'
-from_config(GEMMA3)                                                           ValueError  layer_type is None, expected 'full_
-from_config({"model_type": "gpt_oss", "head_dim": 64})                        ValueError  config lacks rope_parameters
-from_config(LLAMA, layer_type="full_attention")                               ValueError  layer_type is 'full_attention'
-from_config(LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}})             ValueError  layer_type is None
+from_config(LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN})  ValueError  both rope_parameters and rope_scaling
+from_config(LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}})  ValueError  layer_type is None, expected 'main'
+from_config(LLAMA | {"rope_parameters": {"main": None, "x": {}}}, "main")  ValueError  layer_type is 'main', expected 'x'
+from_config(GEMMA3)  ValueError  layer_type is None, expected 'full_
+from_config({"model_type": "gpt_oss", "head_dim": 64})  ValueError  config lacks rope_parameters
+from_config(LLAMA, layer_type="full_attention")  ValueError  layer_type is 'full_attention'
+from_config(LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}})  ValueError  layer_type is None
 from_config(LLAMA | {"layer_types": ["x", "x"], "per_layer_config": {"0": {"head_dim": 8}}}, "x")  ValueError  per_layer_config
-SEVERAL.tables(7, out=out)                                                    ValueError  positions is range(0, 7)
-SEVERAL.tables(np.zeros((2, 4), int), out=out)                                ValueError  positions is of shape (2, 4)
-SEVERAL.tables(np.array([[2**63] * 4, [0] * 4, [0] * 4], "u8"), out=out)      ValueError  positions has 9223372036854775808
-SEVERAL.tables(np.zeros((3, 5), int), out=out)                                ValueError  out has shape (4, 12)
-SEVERAL.rotate(out, None)                                                     ValueError  positions is None
-SEVERAL.rotate(out, np.arange(4))                                             ValueError  positions is of shape (4,)
-SEVERAL.rotate(out, np.zeros((3, 5), int))                                    ValueError  positions has shape (3, 5)
-Rotary(12).rotate(out, [[0, 1, 2, 3]])                                        ValueError  positions has shape (1, 4)
-Rotary(12).rotate(random((3, 12)), out=out)                                   ValueError  out has shape (4, 12)
-Rotary(12).rotate(out.astype("f2"), out=out)                                  ValueError  out has dtype float32
-Rotary(12).rotate(out[:3], out=out[1:])                                       ValueError  memory ranges of out and x overlap
-SEVERAL.at(5)                                                                 ValueError  positions is 5
-Rotary(12).at(3)[[0, 1]]                                                      IndexError  index of type list
-Rotary(12).at(3)[3]                                                           IndexError  index 3
-Rotary(12).at(3)[0, 0]                                                        IndexError  too many indices
-Rotary(12).at(3).rotate(out)                                                  ValueError  positions has shape (3,)
-Rotary(12).at(3)[:1].rotate(out)                                              ValueError  positions has shape (1,)
-Rotary(12).at(4).rotate(out[:, :6])                                           ValueError  x has shape (4, 6)
-Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])                     ValueError  out has shape (4, 11)
+SEVERAL.tables(7, out=out)  ValueError  positions is range(0, 7)
+SEVERAL.tables(np.zeros((2, 4), int), out=out)  ValueError  positions is of shape (2, 4)
+SEVERAL.tables(np.array([[2**63] * 4, [0] * 4, [0] * 4], "u8"), out=out)  ValueError  positions has 9223372036854775808
+SEVERAL.tables(np.zeros((3, 5), int), out=out)  ValueError  out has shape (4, 12)
+SEVERAL.rotate(out, None)  ValueError  positions is None
+SEVERAL.rotate(out, np.arange(4))  ValueError  positions is of shape (4,)
+SEVERAL.rotate(out, np.zeros((3, 5), int))  ValueError  positions has shape (3, 5)
+Rotary(12).rotate(out, [[0, 1, 2, 3]])  ValueError  positions has shape (1, 4)
+Rotary(12).rotate(random((3, 12)), out=out)  ValueError  out has shape (4, 12)
+Rotary(12).rotate(out.astype("f2"), out=out)  ValueError  out has dtype float32
+Rotary(12).rotate(out[:3], out=out[1:])  ValueError  memory ranges of out and x overlap
+SEVERAL.at(5)  ValueError  positions is 5
+Rotary(12).at(3)[[0, 1]]  IndexError  index of type list
+Rotary(12).at(3)[3]  IndexError  index 3
+Rotary(12).at(3)[0, 0]  IndexError  too many indices
+Rotary(12).at(3).rotate(out)  ValueError  positions has shape (3,)
+Rotary(12).at(3)[:1].rotate(out)  ValueError  positions has shape (1,)
+Rotary(12).at(4).rotate(out[:, :6])  ValueError  x has shape (4, 6)
+Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])  ValueError  out has shape (4, 11)
 """
 
 

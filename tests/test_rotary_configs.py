@@ -29,7 +29,10 @@ def tool(monkeypatch):
 
 @torch.no_grad()
 def compare(tool, config, theirs):
-    """Compare the rotations of a configuration with the rotary modules of a model of transformers; return their number."""
+    """Compare the rotations of a configuration with the rotary modules of a model of transformers.
+
+    Return their number.
+    """
     count = 0
     modules, classes = tool.rotary_modules(theirs)
     for kind, part in modules:

@@ -79,7 +79,7 @@ def test_frequencies_are_those_of_transformers(name, head_dim, base, share, leng
     assert_same_frequencies(Rotary.from_config(gemma, "full_attention", length), frequencies, factor)
 
 
-# ---- whole models -------------------------------------------------------------------------------------------------------
+# ---- whole models ------------------------------------------------------------------------------------------
 
 
 SIZES = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -107,7 +107,10 @@ def model_of(name):
 
 @pytest.mark.parametrize("model, n", [("Llama", 60), ("Gemma3", 60), ("Qwen3", 60), ("Phi3", 30), ("Phi3", 60)])
 def test_modules_of_models_can_be_replaced(model, n):
-    """Logits agree within float32 errors, and the largest is the same; the wrong pairing changes them visibly."""
+    """Logits agree within float32 errors, and the largest is the same.
+
+    The wrong pairing changes them visibly.
+    """
     kind, config = model_of(model)
     torch.manual_seed(0)
     network = kind(config).eval().requires_grad_(False)
@@ -139,7 +142,7 @@ def test_initialization_of_a_model_keeps_the_module():
     assert cos.dtype == torch.bfloat16
 
 
-# ---- check_rotary -------------------------------------------------------------------------------------------------------
+# ---- check_rotary ------------------------------------------------------------------------------------------
 
 
 def test_check_rotary_compares_the_axes_of_positions():

@@ -95,7 +95,10 @@ def cogvideox_resized():
 
 
 def ltx_video():
-    """Positions are seconds over 20, and pixels over 2048, from -1 to 1; the rotation is that of all heads."""
+    """Positions are seconds over 20, and pixels over 2048, from -1 to 1.
+
+    The rotation is that of all heads.
+    """
     scale = np.array([8 / 25, 32, 32]) / [20, 2048, 2048]
     module = transformer("ltx").LTXVideoRotaryPosEmbed(2048)
     tables = module(torch.zeros(1), *LATENTS, rope_interpolation_scale=(8 / 25, 32, 32))
@@ -114,7 +117,7 @@ def eva02():
     return module.get_embed().chunk(2, -1)[::-1], grid(height, width) * [[16 / height], [16 / width]]
 
 
-# ---- transformers: text models with several axes, and vision models -----------------------------------------------------
+# ---- transformers: text models with several axes, and vision models ----------------------------------------
 
 
 AXES_3 = np.random.default_rng(0).integers(0, 60, (3, 9))
@@ -179,7 +182,7 @@ def dinov3():
     return module(config).eval()(torch.zeros(1, 3, 16 * height, 16 * width)), positions
 
 
-# ---- comparison -----------------------------------------------------------------------------------------------------------
+# ---- comparison --------------------------------------------------------------------------------------------
 
 # the preset, and head_dim
 MODELS = {

@@ -69,7 +69,10 @@ def joined(a, b, interleaved):
 
 @functools.cache                        # shared by all instruction sets
 def expected_bits(dtype, positions, kind, a, b, axes, inverse, pairs, convention):
-    """Return the reference's bits of both values of each pair; `positions` (of dtype `kind`), `a` and `b` are bytes."""
+    """Return the reference's bits of both values of each pair.
+
+    `positions` (of dtype `kind`), `a` and `b` are bytes.
+    """
     correct = reference(pairs, **dict(convention))
     a, b = (np.frombuffer(part, DTYPES[dtype]).astype(float).reshape(-1, pairs) for part in (a, b))
     positions = np.frombuffer(positions, kind).reshape(-1, len(a)).tolist()
@@ -80,7 +83,10 @@ def expected_bits(dtype, positions, kind, a, b, axes, inverse, pairs, convention
 
 
 def assert_correct(x, result, positions, pairs, *, interleaved=False, inverse=False, axes=None, **convention):
-    """Assert that all pairs of `result` have the bits of the reference; `positions` broadcast to x.shape[:-1]."""
+    """Assert that all pairs of `result` have the bits of the reference.
+
+    `positions` broadcast to x.shape[:-1].
+    """
     __tracebackhide__ = True
     positions = np.array([np.broadcast_to(p, x.shape[:-1]) for p in (positions if axes else [positions])])
     given = [part.tobytes() for part in split(x, pairs, interleaved)]
@@ -109,7 +115,7 @@ def normal(rng, shape, dtype):
     return rng.standard_normal(shape).astype(DTYPES[dtype])
 
 
-# ---- values ---------------------------------------------------------------------------------------------------------
+# ---- values ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pairs", [1, 5, 16, 37])
@@ -254,7 +260,10 @@ def test_values_near_half_way_points_are_correct(isa, dtype, interleaved, invers
     *(pytest.param(*case, marks=pytest.mark.long) for case in [(1, 2.0**-24), (10**9 + 7, 1.25 * 2.0**-12)]),
 ])
 def test_cancelling_pairs_near_half_way_points_are_correct(isa, position, ratio):
-    """The ratio is near the limit of the fast test or far below; cosines and sines are from a table or evaluated directly."""
+    """The ratio is near the limit of the fast test or far below.
+
+    Cosines and sines are from a table or evaluated directly.
+    """
     pairs = halfway("float32", position, False, ratio).T
     x = np.ones((len(pairs), 70, 2), np.float32)
     x[:, 30] = pairs
@@ -289,7 +298,10 @@ def test_products_near_half_way_points_are_correct_at_zeros(isa):
 
 
 def test_values_at_the_limit_of_double_double_are_correct(isa):
-    """Some values are just far enough from half-way points for double-double to decide; others are just too close."""
+    """Some values are just far enough from half-way points for double-double to decide.
+
+    Others are just too close.
+    """
     frequencies = tuple(2.0**-k for k in range(60, 145))
     x = joined(*(np.array([[a], [b]], np.float32).repeat(85, 1) for a, b in ((1, 1), (1, -1))), False)
     check(x, [1, 5], 85, frequencies=frequencies, scale=1 + 2.0**-24)
@@ -305,7 +317,7 @@ def test_values_undecided_in_c_are_decided_in_python(isa, dtype, evaluations, po
     assert bool(evaluations) == (position != 0)
 
 
-# ---- real positions -------------------------------------------------------------------------------------------------
+# ---- real positions ----------------------------------------------------------------------------------------
 
 
 def real_positions(rng, count):
@@ -379,7 +391,7 @@ def test_many_values_at_real_positions_are_correct(dtype, heads, rows):
     check(x, positions, pairs, frequencies=frequencies)
 
 
-# ---- positions and shapes -------------------------------------------------------------------------------------------
+# ---- positions and shapes ----------------------------------------------------------------------------------
 
 
 def test_axes_of_positions(isa, dtype, interleaved):

@@ -23,7 +23,7 @@ def framed(rows, row_bytes, stride, past, element):
     return memory, np.ndarray(shape, element, memory, first, strides), first
 
 
-# ---- output modes --------------------------------------------------------------------------------------------------------
+# ---- output modes ------------------------------------------------------------------------------------------
 
 
 # d_model, start of the first row in a cache line in bytes (None: one element before its end), elements
@@ -33,7 +33,10 @@ def framed(rows, row_bytes, stride, past, element):
     (1100, 0, 0), (1100, 16, 2),
 ])
 def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
-    """Test rows with any alignment to cache lines, with and without elements between them; the signs of the columns differ."""
+    """Test rows with any alignment to cache lines, with and without elements between them.
+
+    The signs of the columns differ.
+    """
     frequencies = posenc.Encoding(d_model).frequencies
     encoding = posenc.Encoding(d_model, frequencies=np.where(np.arange(len(frequencies)) % 3, frequencies, -frequencies))
     element = np.dtype(np.uint16) if dtype == "bfloat16" else np.dtype(dtype)
@@ -75,7 +78,7 @@ def test_new_arrays_are_aligned_to_cache_lines(dtype, shape):
     assert table.shape == shape and table.flags.c_contiguous and table.flags.writeable and type(table) is np.ndarray
 
 
-# ---- positions as arrays --------------------------------------------------------------------------------------------------
+# ---- positions as arrays -----------------------------------------------------------------------------------
 
 
 RUNS = {
@@ -151,7 +154,7 @@ def test_runs_in_a_large_batch(isa):
     assert_same_bits(posenc.encode(positions, 384), np.stack([posenc.encode(700, 384)] * 16))
 
 
-# ---- rows of known values ---------------------------------------------------------------------------------------------------
+# ---- rows of known values ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,7 @@ def test_rows_through_angle_zero(isa, dtype, convention):
     assert (row[convention.get("order") == "cos" :: 2] == 0).all() and len(set(cosine)) == 1 and cosine[0] != 0
 
 
-# ---- dtypes ----------------------------------------------------------------------------------------------------------------
+# ---- dtypes ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -41,7 +41,7 @@ def read(path, key="pe"):
     return load_file(path)[key]
 
 
-# ---- content --------------------------------------------------------------------------------------------------------
+# ---- content -----------------------------------------------------------------------------------------------
 
 
 def test_the_library_of_the_format_reads_the_table(path, dtype):
@@ -101,7 +101,7 @@ def test_names_may_be_254_bytes_long(tmp_path):
     assert names(tmp_path) == [name]
 
 
-# ---- calls of the system --------------------------------------------------------------------------------------------
+# ---- calls of the system -----------------------------------------------------------------------------------
 
 
 def test_optional_system_calls_may_be_missing(npy, monkeypatch):
@@ -156,7 +156,7 @@ def test_the_file_is_synced_before_it_is_published(npy, monkeypatch, overwrite, 
     assert calls == ["sync file", "publish", "sync folder"]
 
 
-# ---- existing files -------------------------------------------------------------------------------------------------
+# ---- existing files ----------------------------------------------------------------------------------------
 
 
 def test_existing_files_are_kept_unless_overwrite_is_true(path, monkeypatch):
@@ -238,7 +238,7 @@ def test_a_failed_or_interrupted_rename_leaves_a_complete_store(tmp_path, monkey
     assert names(tmp_path) == ["pe.zarr"] and posenc.verify(store) in (10, 20)
 
 
-# ---- failures -------------------------------------------------------------------------------------------------------
+# ---- failures ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["__metadata__", os.fsdecode(b"\xff"), 5])
@@ -300,7 +300,10 @@ def test_a_limited_file_size_leaves_no_file(path, without):
 
 
 def on_a_small_disk(folder, options, code, *args):
-    """Mount a new file system on the folder and run code there; the last lines of stdout list the remaining files."""
+    """Mount a new file system on the folder and run code there.
+
+    The last lines of stdout list the remaining files.
+    """
     script = f'mount -t tmpfs -o {options} tmpfs "$1" && cd "$1" && shift && "$@"; code=$?; ls -A; exit $code'
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", folder, *python(code, *args)]
     try:
@@ -346,7 +349,7 @@ def test_read_only_files_and_folders_are_kept(npy):
         assert names(npy.parent) == ["pe.npy"] and npy.read_text() == "old"
 
 
-# ---- processes that are interrupted ----------------------------------------------------------------------------------
+# ---- processes that are interrupted ------------------------------------------------------------------------
 
 # Write a table of 20 MB; the write waits until the standard input is closed.
 WAITING_WRITER = """

@@ -20,7 +20,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /p
 openmp = pytest.mark.skipif(not kernel.OPENMP, reason="built without OpenMP")
 
 
-# ---- bits -----------------------------------------------------------------------------------------------------------
+# ---- bits --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
@@ -55,7 +55,7 @@ def test_concurrent_callers_share_encodings():
         assert all(pool.map(call, range(8)))
 
 
-# ---- number of threads ----------------------------------------------------------------------------------------------
+# ---- number of threads -------------------------------------------------------------------------------------
 
 
 def threads_after(code, **variables):
@@ -92,7 +92,10 @@ def test_one_thread_without_openmp():
 @linux
 @openmp
 def test_concurrent_callers_share_the_thread_pool():
-    """During a call with four threads, a signal handler starts other calls; the threads in use count toward their limits."""
+    """During a call with four threads, a signal handler starts other calls.
+
+    The threads in use count toward their limits.
+    """
     code = """if True:
         import os, signal, threading, numpy as np, posenc
         def tasks():
@@ -264,7 +267,7 @@ def test_openmp_settings_are_restored_after_import(variables, expected):
         assert f"GOMP_SPINCOUNT = '{expected}'" in done.stderr
 
 
-# ---- limits of the system -------------------------------------------------------------------------------------------
+# ---- limits of the system ----------------------------------------------------------------------------------
 
 REFUSING = """
 #include <errno.h>

@@ -1,4 +1,7 @@
-"""posenc.torch: tensors with the same bits as posenc's arrays; modules, compiled graphs, checkpoints and DataLoader workers."""
+"""posenc.torch: tensors with the same bits as posenc's arrays.
+
+Modules, compiled graphs, checkpoints and DataLoader workers.
+"""
 
 import copy
 import math
@@ -49,7 +52,7 @@ def embeddings(*shape, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
-# ---- functions and operators ------------------------------------------------------------------------------------------
+# ---- functions and operators -------------------------------------------------------------------------------
 
 
 POSITIONS = {
@@ -321,13 +324,13 @@ def test_errors_of_posenc_name_the_functions_for_tensors_and_print_no_values(cal
 # A call, its error, and a fragment of the message.  test_mistakes.py tries every argument with values that
 # are not tensors.
 MISTAKES = """
-posenc.torch.add_to(torch.ones(()))                              ValueError  (..., n, d_model)
-posenc.torch.add_to(torch.ones(1, 4).expand(3, 4))               ValueError  overlap
-posenc.torch.encode(torch.ones(2) * 1j, 4)                       TypeError   positions
-posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4)      TypeError   positions
-PositionalEncoding(6, 10)                                        ValueError  max_len=
+posenc.torch.add_to(torch.ones(()))  ValueError  (..., n, d_model)
+posenc.torch.add_to(torch.ones(1, 4).expand(3, 4))  ValueError  overlap
+posenc.torch.encode(torch.ones(2) * 1j, 4)  TypeError  positions
+posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4)  TypeError  positions
+PositionalEncoding(6, 10)  ValueError  max_len=
 PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3))  ValueError  positions
-PositionalTable(20, 11)(torch.zeros(2, 7, 11))                   ValueError  (..., n, 20)
+PositionalTable(20, 11)(torch.zeros(2, 7, 11))  ValueError  (..., n, 20)
 """
 
 
@@ -348,7 +351,7 @@ def test_operators_pass_opcheck(dtype):
     check(torch.ops.posenc.add.default, (embeddings(5, 6, dtype=dtype), torch.arange(5), 0, 1.0, TEXT))
 
 
-# ---- modules ------------------------------------------------------------------------------------------------------------
+# ---- modules -----------------------------------------------------------------------------------------------
 
 
 def test_table_and_sum(dtype):
@@ -505,7 +508,7 @@ def test_tables_of_the_notebooks():
     assert_prints(module(torch.zeros(10, 3, 8))[:, 2].numpy(), PER_COLUMN_8)
 
 
-# ---- outputs, nested tensors and other devices --------------------------------------------------------------------------
+# ---- outputs, nested tensors and other devices -------------------------------------------------------------
 
 
 def test_out(dtype):
@@ -601,7 +604,7 @@ def test_another_device():
         assert result.device.type == "fake" and result.cpu().tolist() == expected
 
 
-# ---- checkpoints and a trained model ------------------------------------------------------------------------------------
+# ---- checkpoints and a trained model -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -643,7 +646,7 @@ def test_checkpoints_of_another_convention_are_rejected(table, message, strict):
     PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 64, device="meta")}, strict=strict)
 
 
-# ---- a learned factor ---------------------------------------------------------------------------------------------------
+# ---- a learned factor --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("positions", [None, torch.tensor([[3, 1, 4], [1, 5, 9]])], ids=["rows", "positions"])
@@ -690,7 +693,7 @@ def test_a_learned_factor_is_a_parameter():
     assert torch.equal(module(), 0.5 * posenc.torch.encode(5, 6))
 
 
-# ---- compiled graphs ----------------------------------------------------------------------------------------------------
+# ---- compiled graphs ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -750,7 +753,10 @@ class Functional(nn.Module):
 
 @pytest.mark.parametrize("dynamic", [True, None])
 def test_conventions_from_attributes_in_a_graph(dynamic):
-    """torch.compile treats float attributes as variables; each new value in a convention must cause a recompilation."""
+    """torch.compile treats float attributes as variables.
+
+    Each new value in a convention must cause a recompilation.
+    """
     module = Functional(base=100.0, frequency_scale=2, layout="halves")
     compiled = torch.compile(module, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     for n, base in ((3, 100.0), (5, 100.0), (5, 250.5), (7, 1 / 3)):
@@ -777,7 +783,10 @@ def test_conventions_that_a_graph_cannot_contain():
 
 @pytest.mark.filterwarnings("ignore")
 def test_torchscript(tmp_path):
-    """A traced module has rows for each length, even if it had a shorter table; without a table, tracing is refused."""
+    """A traced module has rows for each length, even if it had a shorter table.
+
+    Without a table, tracing is refused.
+    """
     short, x = torch.zeros(2, 1, 16), embeddings(2, 50, 16)
     for module in (PositionalEncoding(16), nn.Sequential(PositionalEncoding(16)), PositionalTable(16)):
         module(short)
@@ -841,14 +850,17 @@ def test_export_to_onnx(dtype, tmp_path):
         assert_same_bits(bits_of(session.run(None, {"x": x})[0]), bits_of(posenc.add_to(x.copy(), layout="halves")))
 
 
-# ---- DataLoader ---------------------------------------------------------------------------------------------------------
+# ---- DataLoader --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
 # Python 3.12 or later, if other threads exist
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_workers(start_method):
-    """Chunks equal posenc.encode and are in the order of the positions; each takes one thread and at most 30 s."""
+    """Chunks equal posenc.encode and are in the order of the positions.
+
+    Each takes one thread and at most 30 s.
+    """
     if start_method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start_method}")
     # after these calls, starting threads in a forked child could hang

@@ -221,7 +221,7 @@ def test_leaves_and_positions_that_require_grad_are_refused():
         rotate(X, torch.arange(5.0).requires_grad_(), rotary=PLAIN)
 
 
-# ---- RotaryEmbedding --------------------------------------------------------------------------------------------------
+# ---- RotaryEmbedding ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, *DTYPES])
@@ -294,7 +294,10 @@ def test_nested_positions(rotary):
 
 
 def test_tables_grow_on_another_device(monkeypatch):
-    """The table has the largest power of two of positions that a call needed; a call copies nothing to the CPU."""
+    """The table has the largest power of two of positions that a call needed.
+
+    A call copies nothing to the CPU.
+    """
     fake_device = pytest.importorskip("fake_device")
     x, modules = torch.zeros(1), (RotaryEmbedding(PLAIN), RotaryEmbedding(AXES), RotaryEmbedding(PLAIN, dtype=torch.bfloat16))
     for module in modules:
@@ -344,7 +347,7 @@ def test_checkpoints_of_other_modules(name):
     nested.load_state_dict({"full_attention_inv_freq": torch.from_numpy(frequencies.copy()).float()})
 
 
-# ---- RotaryEmbedding with tables on a device ----------------------------------------------------------------------------
+# ---- RotaryEmbedding with tables on a device ---------------------------------------------------------------
 
 
 CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}

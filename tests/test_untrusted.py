@@ -97,7 +97,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=READERS)
 def outcomes(request, folder):
-    """Read all files in one process; return the command and, for each file, exit code, stdout, stderr and peak memory."""
+    """Read all files in one process.
+
+    Return the command and, for each file, exit code, stdout, stderr and peak memory.
+    """
     code = """
         import contextlib, io, json, os, resource, signal, sys
         from posenc import _cli

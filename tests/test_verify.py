@@ -86,7 +86,7 @@ def test_one_of_several_tensors(call, tmp_path):
         assert (code, out) == (1, "") and message in error and error.startswith(f"posenc: error: {path}")
 
 
-# ---- stores of the zarr library -------------------------------------------------------------------------------------
+# ---- stores of the zarr library ----------------------------------------------------------------------------
 
 
 def other_store(path, **keywords):

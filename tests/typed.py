@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 import posenc
 import posenc.check
 
-# ---- dtypes of values -------------------------------------------------------------------------------------------------
+# ---- dtypes of values --------------------------------------------------------------------------------------
 
 assert_type(posenc.encode(10, 8), NDArray[Any])
 assert_type(posenc.encode(10, 8, dtype="bfloat16"), NDArray[Any])
@@ -38,7 +38,7 @@ posenc.encode(10, 8, out=mapped)
 assert_type(posenc.add_to(bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])
 assert_type(posenc.add_to(mapped, range(10), x_scale=8**0.5), "np.memmap[Any, np.dtype[np.float32]]")
 
-# ---- positions --------------------------------------------------------------------------------------------------------
+# ---- positions ---------------------------------------------------------------------------------------------
 
 posenc.encode(np.int64(10), 8)
 posenc.encode(range(10**18, 0, -(10**17)), np.int32(8))
@@ -48,7 +48,7 @@ posenc.encode(None, 8)  # type: ignore[call-overload]
 posenc.encode(10, 8.0)  # type: ignore[call-overload]
 posenc.encode(10, "8")  # type: ignore[call-overload]
 
-# ---- keywords ---------------------------------------------------------------------------------------------------------
+# ---- keywords ----------------------------------------------------------------------------------------------
 
 posenc.encode(10, 8, base=1, layout="halves", odd="zero", shift=Fraction(1, 4), padding_idx=None)
 posenc.encode(10, 8, frequencies=np.ones(4), threads=2)
@@ -63,7 +63,7 @@ posenc.add_to([1.0])  # type: ignore[type-var]
 posenc.Encoding(8, bse=1)  # type: ignore[call-arg]
 posenc.Encoding(8, order="tan")  # type: ignore[arg-type]
 
-# ---- streams ----------------------------------------------------------------------------------------------------------
+# ---- streams -----------------------------------------------------------------------------------------------
 
 assert_type(posenc.stream(10, 8), Iterator[posenc.Chunk])
 for chunk in posenc.stream(None, 8, chunk_rows=4, dtype=np.float64):
@@ -73,7 +73,7 @@ for chunk in posenc.stream(None, 8, chunk_rows=4, dtype=np.float64):
     assert_type(values, NDArray[Any])
 posenc.stream([1, 2], 8)  # type: ignore[arg-type]
 
-# ---- Encoding ---------------------------------------------------------------------------------------------------------
+# ---- Encoding ----------------------------------------------------------------------------------------------
 
 encoding = posenc.Encoding(8, base=500.0)
 assert_type(encoding.d_model, int)
@@ -86,7 +86,7 @@ encoding.encode(10, base=1)  # type: ignore[call-overload]
 encoding.frequencies = np.ones(4)  # type: ignore[misc]
 hash(encoding)
 
-# ---- other functions --------------------------------------------------------------------------------------------------
+# ---- other functions ---------------------------------------------------------------------------------------
 
 assert_type(posenc.preset("fairseq", 8, scale=2.0), posenc.Encoding)
 assert_type(posenc.presets()["whisper"], posenc.Preset)

@@ -47,7 +47,7 @@ class NotMeasured(Exception):
     """The reason why a type has no measured rotation, as the end of a sentence about a configuration of this type."""
 
 
-# ---- models ---------------------------------------------------------------------------------------------------------------
+# ---- models ------------------------------------------------------------------------------------------------
 
 
 def configured(name, **options):
@@ -127,7 +127,7 @@ def is_rotary(kind):
     return bool(ROTARY.search(kind.__name__)) and "query" not in inspect.signature(kind.forward).parameters
 
 
-# ---- tables ---------------------------------------------------------------------------------------------------------------
+# ---- tables ------------------------------------------------------------------------------------------------
 
 
 class Tables:
@@ -201,7 +201,7 @@ def sections_of(kind, config, layer_type, axes, pairs):
     raise NotMeasured("whose mrope_section has an unknown order")
 
 
-# ---- layout ---------------------------------------------------------------------------------------------------------------
+# ---- layout ------------------------------------------------------------------------------------------------
 
 
 def functions_of(classes):
@@ -273,7 +273,7 @@ def layout_of(config, classes, tables, sections):
     return found.pop()
 
 
-# ---- properties ------------------------------------------------------------------------------------------------------------
+# ---- properties --------------------------------------------------------------------------------------------
 
 
 def base_of(tables, stated):
@@ -346,7 +346,7 @@ def properties_of_layer(kind, config, classes, layer_type, parameters):
     return row if share in (None, 1) else row | {"share": share}
 
 
-# ---- types ----------------------------------------------------------------------------------------------------------------
+# ---- types -------------------------------------------------------------------------------------------------
 
 
 def survey(names):
