@@ -47,3 +47,4 @@ library = torch.library.Library("_", "IMPL")
 library.fallback(operate, "PrivateUse1")
 # activation checkpointing asks every device
 torch.fake.get_amp_supported_dtype = lambda: [torch.bfloat16]
+torch.fake.get_rng_state, torch.fake.set_rng_state = torch.get_rng_state, torch.set_rng_state

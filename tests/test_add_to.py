@@ -27,30 +27,6 @@ def test_add_to_is_multiply_and_add(isa, dtype, x_scale):
     assert_same_bits(y, expected[0, 0])
 
 
-@in_threads
-def test_add_to_adds_the_rows_of_the_positions(isa, dtype):
-    starts = np.array([0, 40, 7])
-    positions = starts[:, None] + np.arange(50)
-    expected_rows = posenc.encode(positions, 20, dtype=dtype)
-    x = np.ones((3, 50, 20), expected_rows.dtype)
-    assert_same_bits(posenc.add_to(x.copy(), positions), x + expected_rows)
-    assert_same_bits(posenc.add_to(x.copy(), starts[:, None]), x + posenc.encode(starts[:, None], 20, dtype=dtype))
-    assert_same_bits(posenc.add_to(x.copy(), np.arange(50)), x + posenc.encode(50, 20, dtype=dtype))
-    assert_same_bits(posenc.add_to(x.copy(), range(9, 59)), x + posenc.encode(range(9, 59), 20, dtype=dtype))
-    assert_same_bits(posenc.add_to(x[0, 0].copy(), np.array(3)), x[0, 0] + posenc.encode(np.array(3), 20, dtype=dtype))
-
-
-@pytest.mark.parametrize("shape", [(32, 70, 48), (5, 130, 1100), (3, 2, 66, 33)])
-def test_add_to_batches(isa, dtype, shape):
-    element = posenc.encode(1, 2, dtype=dtype).dtype
-    x = np.random.default_rng(0).standard_normal(shape).astype(element)
-    expected = np.stack([posenc.add_to(part.copy(), x_scale=1.5) for part in x.reshape(-1, *shape[-2:])]).reshape(shape)
-    assert_same_bits(posenc.add_to(x.copy(), x_scale=1.5), expected)
-    with_gaps = np.zeros((*shape[:-1], shape[-1] + 5), element)[..., 2:-3]
-    with_gaps[...] = x
-    assert_same_bits(np.ascontiguousarray(posenc.add_to(with_gaps, x_scale=1.5)), expected)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [1, 65, 700])
 def test_every_batch_entry_is_added_to_once(threads, rows):

@@ -214,13 +214,12 @@ def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
 
 
 @pytest.mark.parametrize("arguments, name", [      # test_mistakes.py tries every argument
-    ({"shape": (2, [0.0, 1.0, 2.0**63])}, "shape"), ({"shape": (2, 2**64)}, "shape"), ({"shape": (2, [[1, 2, 3]])}, "shape"),
+    ({"shape": (2, [0.0, 1.0, 2.0**63])}, "shape"), ({"shape": (2, [[1, 2, 3]])}, "shape"),
     ({"shape": (2, [0, 1, 2**62]), "position_offset": 2.0**62}, "position_offset"),
     ({"shape": (2, [0, 1, 2]), "start": 1}, "start"), ({"start": 2.0**63}, "start"), ({"start": (0, 0, 0)}, "start"),
-    ({"start": 1e300, "coordinates": "centered"}, "start"), ({"shape": (2, [0, 1, 2]), "coordinates": "centered"}, "shape has"),
+    ({"shape": (2, [0, 1, 2]), "coordinates": "centered"}, "shape has"), ({"axes": (0, 2)}, "axes"),
     ({"start": 2.0**62, "position_offset": (0, 2.0**62)}, "position_offset"),
-    ({"coordinates": (0, math.inf)}, "coordinates"), ({"axes": (0,)}, "axes"), ({"axes": (0, 2)}, "axes"),
-    ({"widths": (3, 5)}, "widths"), ({"widths": (4, 2)}, "widths"), ({"d_model": 6}, "d_model"),
+    ({"coordinates": (0, math.inf)}, "coordinates"), ({"widths": (4, 2)}, "widths"), ({"d_model": 6}, "d_model"),
     ({"d_model": [posenc.Encoding(4), 4]}, "d_model"), ({"d_model": posenc.Encoding(4), "base": 7}, "base"),
     ({"frequencies": [[1.0, 2.0], [1.0]]}, "frequencies"), ({"base": (1, 2, 3)}, "base"),
 ], ids=str)

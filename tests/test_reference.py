@@ -12,7 +12,6 @@ LARGEST = 2**63 - 1
 
 # convention, position, column; then the function and the frequency of that column, for mpmath
 CASES = [
-    (dict(d_model=512), 1, 0, mp.sin, lambda: mpf(1)),
     (dict(d_model=512), 12345, 11, mp.cos, lambda: mpf(10000) ** (mpf(-10) / 512)),
     (dict(d_model=512), LARGEST, 1, mp.cos, lambda: mpf(1)),
     (dict(d_model=512), -(2**63), 2, mp.sin, lambda: mpf(10000) ** (mpf(-2) / 512)),
@@ -24,21 +23,16 @@ CASES = [
     (dict(d_model=12, spacing="endpoint", exponents="column"), 7, 11, mp.cos, lambda: mpf("0.0001")),
     (dict(d_model=11, spacing="endpoint"), 7, 2, mp.sin, lambda: mpf(10000) ** (mpf(-1) / 5)),
     (dict(d_model=2, spacing="endpoint", frequency_scale=3.5), 7, 0, mp.sin, lambda: mpf(3.5)),
-    (dict(d_model=12, shift=1.0), 7, 3, mp.cos, lambda: mpf(10000) ** (mpf(-1) / 5)),
     (dict(d_model=12, shift=0.25, exponents="column"), 7, 3, mp.cos, lambda: mpf(10000) ** (mpf(-3) / mpf(11.5))),
     (dict(d_model=8, exponents="column"), 5, 3, mp.cos, lambda: mpf(10000) ** (mpf(-3) / 8)),
     (dict(d_model=8, layout="halves"), 5, 6, mp.cos, lambda: mpf("0.01")),
-    (dict(d_model=7, layout="halves"), 5, 3, mp.sin, lambda: mpf(10000) ** (mpf(-6) / 7)),
     (dict(d_model=7, layout="halves", odd="zero"), 5, 3, mp.cos, lambda: mpf(1)),
     (dict(d_model=8, order="cos"), 5, 2, mp.cos, lambda: mpf(10000) ** (mpf(-1) / 4)),
-    (dict(d_model=7, order="cos"), 5, 6, mp.cos, lambda: mpf(10000) ** (mpf(-6) / 7)),
-    (dict(d_model=2, frequencies=[1e300]), LARGEST, 0, mp.sin, lambda: mpf(1e300)),
     (dict(d_model=2, frequencies=[-1e300], position_scale=1e300), -LARGEST, 1, mp.cos, lambda: mpf(-1e300)),
     (dict(d_model=2, frequencies=[5e-324], position_scale=5e-324), -5e-324, 0, mp.sin, lambda: mpf(5e-324)),
     (dict(d_model=2, frequencies=[1e-300]), 1e-300, 1, mp.cos, lambda: mpf(1e-300)),
     (dict(d_model=2), 1e-310, 0, mp.sin, lambda: mpf(1)),
     (dict(d_model=2), -1.7e-45, 0, mp.sin, lambda: mpf(1)),
-    (dict(d_model=2), 1e-41, 0, mp.sin, lambda: mpf(1)),
     (dict(d_model=2), 3.3e-8, 0, mp.sin, lambda: mpf(1)),
     (dict(d_model=2), Fraction(355, 113), 0, mp.sin, lambda: mpf(1)),
     (dict(d_model=2, position_offset=0.1), 3, 0, mp.sin, lambda: mpf(1)),
@@ -46,7 +40,6 @@ CASES = [
     (dict(d_model=2, position_scale=1 / 3), LARGEST, 1, mp.cos, lambda: mpf(1)),
     (dict(d_model=2, scale=22.6), 5, 0, mp.sin, lambda: mpf(1)),
     (dict(d_model=2, scale=-1e-40), 5, 1, mp.cos, lambda: mpf(1)),
-    (dict(d_model=2, scale=1e300), 5, 0, mp.sin, lambda: mpf(1)),
     (dict(d_model=2, scale=1 + 2.0**-24), 1e-300, 1, mp.cos, lambda: mpf(1)),
 ]
 
