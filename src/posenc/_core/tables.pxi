@@ -154,7 +154,7 @@ cdef struct tables_run_t:
     int index, parts                    # of the level
 
 
-cdef list arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
+cdef tuple arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
     """Choose how the rows of a job are computed; return the tables, which the caller must keep alive.
 
     Evenly spaced rows have an offset table.  In other arrays, integers have a span (its table is not computed
@@ -172,7 +172,7 @@ cdef list arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_r
     job.span = NULL
     job.span_rows = 0
     if rows < ROWS_WITH_TABLE:
-        return []
+        return ()
     if job.integers == NULL:
         step = even_step(job, rows)
     else:
@@ -180,21 +180,21 @@ cdef list arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_r
             step = even_step(job, rows)
     # the limit keeps step times the longest offset inside the int64 range
     if 0 < step < <uint64_t>1 << 50:
-        return [offsets_of(job, rows, columns, step, least_rows, threads)]
+        return (offsets_of(job, rows, columns, step, least_rows, threads),)
     if job.integers == NULL and job.reals == NULL:
-        return []
+        return ()
     memset(with_digits, 0, sizeof(with_digits))
     fractions = columns.fractions if job.reals != NULL or columns.spec.offset_rest != 0 else 0
     if fractions >= WHOLE:
-        return []
+        return ()
     with nogil:
         if job.integers != NULL and job.out != NULL and columns.spec.columns > TILE:
             choose_span(&columns.spec, job, rows)
         in_runs = count_digits(&columns.spec, job, rows, fractions, with_digits)
     if job.out == NULL:                 # a rotation, which evaluates rows directly unless most are in runs
-        return [offsets_of(job, rows, columns, 1, least_rows, threads) if 2 * in_runs >= rows - 1 else None]
-    return [offsets_of(job, rows, columns, 1, least_rows, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
-            digits_of(job, columns, fractions, with_digits, threads)]
+        return (offsets_of(job, rows, columns, 1, least_rows, threads) if 2 * in_runs >= rows - 1 else None,)
+    return (offsets_of(job, rows, columns, 1, least_rows, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
+            digits_of(job, columns, fractions, with_digits, threads))
 
 
 cdef Offsets offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, ptrdiff_t least_rows, int threads):
@@ -421,9 +421,8 @@ cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1
     """Plan a job and run it in blocks of rows and of batch entries."""
     cdef job_t *job = &call.job
     cdef ptrdiff_t least_rows = ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE
-    cdef list tables = arrange(job, call.all_rows, columns, least_rows, threads)
-    if job.span_rows:
-        tables.append(new_span(call, columns, threads))
+    cdef tuple tables = arrange(job, call.all_rows, columns, least_rows, threads)
+    cdef bytes span = new_span(call, columns, threads) if job.span_rows else None
     call.run.plan = plan_table(job, call.spec, call.all_rows, allowed_for(
         threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))
     call.run.bytes = job.panel

@@ -217,14 +217,15 @@ class Encoding(Specification):
         threads: SupportsIndex | None = None,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
-        return kernel.encode(*self._located(positions), dtype, out, threads)
+        columns, positions = self._located(positions) if self._has_durations else (self._columns, positions)
+        return kernel.encode(columns, positions, dtype, out, threads)
 
     def add_to(
         self, x: ArrayT, positions: Positions | None = None, *, x_scale: SupportsFloat = 1.0,
         threads: SupportsIndex | None = None,
     ) -> ArrayT:
         """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
-        columns, positions = self._located(positions)
+        columns, positions = self._located(positions) if self._has_durations else (self._columns, positions)
         kernel.add_to(columns, x, positions, x_scale, threads)
         return x
 
