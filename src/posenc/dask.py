@@ -5,8 +5,6 @@ convention, because `posenc.encode` caches the Encoding of these keywords.  A pi
 rebuilt in every task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, SupportsIndex, Unpack

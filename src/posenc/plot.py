@@ -5,8 +5,6 @@ with pyplot, so you need not close it.  To show the figure in a notebook, run ``
 end a cell with ``ax.figure``; to save it, call ``ax.figure.savefig("pe.png")``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any, SupportsIndex

@@ -1,7 +1,5 @@
 """Arrays: their dtypes, the exact conversion of lists, tensors and columns to arrays, and errors for output arrays."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Specification, the base class of Encoding and Rotary; Keyword, the type of their fields; and the types of keywords."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence

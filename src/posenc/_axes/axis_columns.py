@@ -1,7 +1,5 @@
 """The order of columns that encode positions on several axes, and the functions that fill a table with them."""
 
-from __future__ import annotations
-
 import functools
 import math
 import operator

@@ -1,7 +1,5 @@
 """grid and points: encodings in separate columns for each axis, and the checks of their options."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The command ``posenc bench``."""
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import math

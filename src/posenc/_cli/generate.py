@@ -1,7 +1,5 @@
 """The command ``posenc generate``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -5,8 +5,6 @@ an error, 2 if argparse refuses the command line, and 128 plus the signal's numb
 Ctrl-C, 141 if the reader of stdout closes the pipe.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import os

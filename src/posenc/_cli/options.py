@@ -1,7 +1,5 @@
 """Options, values and output that the commands share."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The command ``posenc plot``."""
 
-from __future__ import annotations
-
 import argparse
 import io
 

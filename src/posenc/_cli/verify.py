@@ -1,7 +1,5 @@
 """The command ``posenc verify``."""
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -1,7 +1,5 @@
 """The chunks of a stream."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple

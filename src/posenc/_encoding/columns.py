@@ -1,7 +1,5 @@
 """The columns of a table, computed from the checked keywords of a convention, for the kernel."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from fractions import Fraction

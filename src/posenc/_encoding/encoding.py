@@ -4,8 +4,6 @@ The functions encode, add_to and stream call the methods of the same names on an
 possible.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass

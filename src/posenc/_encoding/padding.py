@@ -1,7 +1,5 @@
 """Functions that compute the positions of padded and packed batches, for `encode` and `add_to`."""
 
-from __future__ import annotations
-
 from typing import Any, SupportsIndex
 
 import numpy as np

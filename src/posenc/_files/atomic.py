@@ -5,8 +5,6 @@ never has the final name, even after a crash or on a full disk.  Files are not w
 because on a full disk, storing to a mapping ends the process with SIGBUS, whereas a write raises OSError.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The formats of table files, by suffix: their options, and the headers of .npy and .safetensors files."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The functions save, open and verify, for tables in files of any format."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

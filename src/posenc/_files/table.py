@@ -4,8 +4,6 @@ Writing through a buffer is faster than mapping the file, because the buffer sta
 and no page of the file is read.
 """
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os

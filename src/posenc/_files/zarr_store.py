@@ -4,8 +4,6 @@ The attribute "posenc" holds the specification of a table.  It is written after 
 is written only in part has no specification.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The pairs of columns of a rotation: the axis of positions of each, and rotations and tables for the kernel."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The keywords of `Rotary` for known models of images, video and audio."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction

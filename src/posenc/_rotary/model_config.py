@@ -4,8 +4,6 @@ Configurations do not state all properties of a rotation.  The others follow fro
 `model_types.json`, which tools/model_types.py measures, has a line for each type of transformers.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """Rotary, the checked specification of a rotation of queries and keys by their positions."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass

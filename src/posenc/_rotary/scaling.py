@@ -4,8 +4,6 @@ With the types default, linear, dynamic, ntk_alpha and proportional, frequencies
 With yarn, llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
 """
 
-from __future__ import annotations
-
 import decimal
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The class ChunkDataset, which yields the chunks of a table to a DataLoader."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import SupportsIndex, Unpack
 

@@ -3,8 +3,6 @@
 The operators take an `Encoding` as text, so that an exported graph is complete.  Eager calls do not use them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat, SupportsIndex, Unpack

@@ -1,7 +1,5 @@
 """The modules PositionalTable and PositionalEncoding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, Self, SupportsFloat, SupportsIndex, Unpack

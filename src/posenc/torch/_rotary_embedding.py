@@ -1,7 +1,5 @@
 """The module RotaryEmbedding, and the operator posenc::tables, which computes cosines and sines in compiled code."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, SupportsIndex
 

@@ -3,8 +3,6 @@
 The operator takes a `Rotary` as text, so that an exported graph is complete.  Eager calls do not use it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

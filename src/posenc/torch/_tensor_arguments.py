@@ -1,7 +1,5 @@
 """Checks and conversions of arguments: tensors, positions, and specifications as text."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Collection
