@@ -4,6 +4,7 @@
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 
 import posenc.dask
@@ -53,6 +54,17 @@ def test_positions_may_be_a_dask_array():
     assert pe.chunks == (*positions.chunks, (16,))
     assert_same_bits(pe.compute(), posenc.encode(SCATTERED, 16))
     assert posenc.dask.table(positions, 16, chunks=(5, -1)).chunks == ((5,), (40,), (16,))
+
+
+def test_times():
+    times = np.datetime64("2026-01-01T06") + np.array([*range(19), "NaT"], "m8[h]")
+    expected = posenc.encode(times, periods=["1D", "7D"])
+    for positions in (times, da.from_array(times, chunks=7), pd.Series(times.astype("M8[ns]")).dt.tz_localize("UTC")):
+        assert_same_bits(posenc.dask.table(positions, periods=["1D", "7D"]).compute(), expected)
+    with pytest.raises(TypeError, match="positions is 5, expected datetime64"):
+        posenc.dask.table(5, periods=["1D"])
+    with pytest.raises(TypeError, match=r"positions has dtype datetime64\[h\], expected numbers"):
+        posenc.dask.table(da.from_array(times), periods=[24])
 
 
 def test_automatic_chunks_have_the_configured_size():

@@ -346,6 +346,28 @@ def test_operators_pass_opcheck(dtype):
     check(torch.ops.posenc.add.default, (embeddings(5, 6, dtype=dtype), torch.arange(5), 0, 1.0, TEXT))
 
 
+def test_periods():
+    """Numbers are accepted everywhere; times only by functions, because there are no tensors of them."""
+    rows = posenc.torch.encode(5, periods=[24, 7.5])
+    assert_bits(rows, posenc.encode(5, periods=[24, 7.5]))
+    functions = {
+        "encode": lambda x: posenc.torch.encode(torch.arange(5), periods=(24, 7.5)) + 0 * x,
+        "add_to": lambda x: posenc.torch.add_to(x * 1, periods=[24, 7.5]), "module": PositionalEncoding(4, periods=[24, 7.5]),
+    }
+    for function in functions.values():
+        for run in (function, torch.compile(function, fullgraph=True, backend="aot_eager")):
+            assert torch.equal(run(torch.zeros(5, 4)), rows)
+    times = np.datetime64("2026-01-01T05", "h") + np.arange(5)
+    expected = posenc.torch.encode(times, periods=["1D", "7D"])
+    assert_bits(expected, posenc.encode(times, periods=["1D", "7D"]))
+    for requires_grad in (False, True):
+        x = torch.zeros(5, 4, requires_grad=requires_grad) * 1
+        assert torch.equal(posenc.torch.add_to(x, times, periods=["1D", "7D"]), expected)
+    for call in (PositionalEncoding, PositionalTable, partial(ChunkDataset, 5)):
+        with pytest.raises(TypeError, match=r"periods are durations, but .* takes no times"):
+            call(4, periods=["1D", "7D"])
+
+
 # ---- modules -----------------------------------------------------------------------------------------------
 
 

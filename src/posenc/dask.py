@@ -16,7 +16,7 @@ import posenc
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, Positions
 from posenc._arguments.specification import Convention, changes_of
-from posenc._encoding.encoding import Encoding, cached_encoding
+from posenc._encoding.encoding import Encoding, cached_encoding, checked_positions
 
 try:
     import dask.array as da
@@ -28,8 +28,8 @@ __all__ = ["table"]
 
 
 def table(
-    positions: Positions | da.Array, d_model: SupportsIndex | Encoding, *, chunks: Any = "auto", dtype: AnyDType = "float32",
-    **convention: Unpack[Convention],
+    positions: Positions | da.Array, d_model: SupportsIndex | Encoding | None = None, *, chunks: Any = "auto",
+    dtype: AnyDType = "float32", **convention: Unpack[Convention],
 ) -> da.Array:
     """Return sinusoidal positional encodings as a lazy Dask array.
 
@@ -38,8 +38,8 @@ def table(
     positions : int, range, array_like or dask.array.Array
         Positions of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is
         computed immediately.
-    d_model : int or posenc.Encoding
-        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
+    d_model : int or posenc.Encoding, optional
+        As in `posenc.encode`.
     chunks : int, tuple, str, optional
         Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array;
         for other positions it uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
@@ -74,17 +74,17 @@ def table(
     True
     """
     encoding = cached_encoding(d_model, convention)
-    meta = encoding.encode(0, dtype=dtype)
     if isinstance(positions, da.Array):
-        checks.positions_of(np.empty(0, positions.dtype))
+        checked_positions(encoding, np.empty(0, positions.dtype))
         shape = positions.shape
         if np.isnan(shape).any():
             raise ValueError(f"positions has shape {shape}, expected known sizes; call compute_chunk_sizes() first")
         chunks = positions.chunks if chunks == "auto" else chunks
     else:
         column = compute(positions, traverse=False)[0]              # of a Dask dataframe
-        positions = checks.positions_of(column, encoding.position_offset)
+        positions = checked_positions(encoding, column)
         shape = checks.shape_of(positions)
+    meta = encoding.encode(np.empty(0, getattr(positions, "dtype", int)), dtype=dtype)
     # Dask computes chunk sizes from the size of an element; here, an element is a whole row
     row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
     try:

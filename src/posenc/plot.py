@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
-from posenc._encoding.encoding import Encoding, check_encoding
+from posenc._encoding.encoding import Encoding, check_encoding, without_durations
 
 try:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ NAMED = 10                  # largest number of curves with a legend; matplotlib
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
     """Return the encodings in float64, the positions relative to an origin, and the label of the position axis."""
     check_encoding(encoding)
-    rows = checks.positions_of(positions, encoding.position_offset)
+    rows = checks.positions_of(positions, without_durations(encoding, "a plot").position_offset)
     if not isinstance(rows, range) and rows.ndim != 1:
         raise ValueError(f"positions has shape {rows.shape}, expected one dimension")
     _check_size(len(rows), encoding.d_model)

@@ -103,10 +103,10 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     if array.dtype.kind in "mM":
         if times:
             return array
-        code = f'numpy.asarray({name}).astype("{array.dtype}").astype("int64")'
         nat = np.count_nonzero(np.isnat(array))
-        raise TypeError(f"{name} has dtype {array.dtype} with {nat} NaT, expected numbers such as {code}; "
-                        'or give periods= of durations such as "1D"')
+        hint = '; or give periods= of durations such as "1D"' if name == "positions" else ", with any periods in their unit"
+        raise TypeError(f"{name} has dtype {array.dtype}{f' with {nat} NaT' if nat else ''}, expected numbers such as "
+                        f'numpy.asarray({name}).astype("int64"){hint}')
     if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())

@@ -241,8 +241,8 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         return np.require(array, np.float64 if kind == "f" else np.int64, ("C", "A"))
 
 
-def times(name: str, value: Any) -> tuple[int, NDArray[np.int64]]:
-    """Return the unit of datetimes or durations in attoseconds, and their numbers of units; NaT is -2**63."""
+def times_of(name: str, value: Any) -> NDArray[Any]:
+    """Return datetimes or durations as an array in native byte order, with a unit of fixed length."""
     dtype: Any = getattr(value, "dtype", None)
     dtype = getattr(dtype, "pyarrow_dtype", dtype)
     if getattr(dtype, "tz", None):              # pandas
@@ -257,10 +257,15 @@ def times(name: str, value: Any) -> tuple[int, NDArray[np.int64]]:
         months, array = array, array.astype("datetime64[D]")
         if (array.astype(months.dtype) != months)[~np.isnat(months)].any():
             raise ValueError(f"{name} has a {months.dtype} beyond the range of datetime64[D]")
-    unit, multiple = np.datetime_data(array.dtype)
-    if unit not in UNITS:
+    if np.datetime_data(array.dtype)[0] not in UNITS:
         raise ValueError(f"{name} has dtype {array.dtype}, expected one of the units {', '.join(UNITS)}")
-    return multiple * UNITS[unit], array.view(np.int64) if array.dtype.isnative else array.astype(np.int64)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def attoseconds_of(dtype: np.dtype[Any]) -> int:
+    """Return the unit of datetimes or durations."""
+    unit, multiple = np.datetime_data(dtype)
+    return int(multiple * UNITS[unit])
 
 
 def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:

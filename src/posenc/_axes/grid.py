@@ -15,7 +15,7 @@ from posenc._arguments.specification import Layout, Odd
 from posenc._axes.axis_columns import AxisColumns, fill, fill_grid, nesting_of, round_positions, slices_of, slices_of_axes
 from posenc._core import kernel
 from posenc._encoding.columns import WIDEST
-from posenc._encoding.encoding import KEYWORDS, Encoding, cached_encoding
+from posenc._encoding.encoding import KEYWORDS, Encoding, cached_encoding, without_durations
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
@@ -259,6 +259,8 @@ def lay_out(
             cached_encoding(width, {name: values[k] for name, values in by_axis.items()} | {"layout": inner_layout})
             for k, width in enumerate(_widths(widths, ndim, d_model, inputs, odd))
         ]
+    for encoding in encodings:
+        without_durations(encoding, "a table with several axes")
     first = inputs if include_input == "first" else 0
     stop = d_model - inputs + first
     slices = slices_of_axes(tuple(encodings[k].d_model for k in order), nesting, first, stop)

@@ -192,8 +192,8 @@ class Encoding(Specification):
         """Return the columns, and positions as numbers; datetimes become integers."""
         if not self._has_durations:
             return self._columns, positions
-        unit, numbers = checks.times("positions", positions)
-        return _columns_in(self, unit), numbers
+        times = checks.times_of("positions", positions)
+        return _columns_in(self, checks.attoseconds_of(times.dtype)), times.view(np.int64)
 
     @functools.cached_property
     def _frequencies(self) -> NDArray[np.float64]:
@@ -232,7 +232,7 @@ class Encoding(Specification):
         dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
     ) -> Iterator[Chunk]:
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
-        return chunks_of(self, self._located(positions)[1], chunk_rows, dtype, out, threads)
+        return chunks_of(without_durations(self, "stream"), positions, chunk_rows, dtype, out, threads)
 
 
 @functools.lru_cache(maxsize=8)
@@ -254,6 +254,20 @@ def check_encoding(encoding: Any) -> None:
     calls = {int: f"Encoding({value})", str: f"preset({value}, d_model)", dict: "Encoding.from_dict(encoding)"}
     such_as = f" such as posenc.{calls[type(encoding)]}" if type(encoding) in calls else ""
     raise checks.wrong_type("encoding", encoding, f"a posenc.Encoding{such_as}")
+
+
+def without_durations(encoding: Encoding, user: str) -> Encoding:
+    """Return the encoding; raise a TypeError if it takes datetimes, because `user` has only numbers as positions."""
+    if encoding._has_durations:
+        raise TypeError(f"periods are durations, but {user} takes no times, expected numbers in the unit of the positions")
+    return encoding
+
+
+def checked_positions(encoding: Encoding, positions: Any) -> range | NDArray[Any]:
+    """Return positions for an encoding as a range or an array, after checks."""
+    if encoding._has_durations:
+        return checks.times_of("positions", positions)
+    return checks.positions_of(positions, encoding.position_offset)
 
 
 WIDE, WIDEST_CACHED = 2**12, 2**16      # columns; an Encoding of 2**16 takes 5 MB, or more with an extreme base
@@ -279,16 +293,16 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     return Encoding(d_model, **convention)
 
 
-def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Encoding:
-    """Return `encoding` if it fits x.  If `encoding` is None, return one with as many columns as x."""
+def width_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Any:
+    """Return the number of columns of x, or `encoding`, unless it is None; check that x has as many columns."""
     if "d_model" in convention:
         raise TypeError("unexpected keyword argument 'd_model'; the last axis of x has this length")
     if encoding is None:
-        return cached_encoding(x.shape[-1], convention)
+        return x.shape[-1]
     check_encoding(encoding)
     if vars(encoding)["d_model"] != x.shape[-1]:        # faster than the attribute
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    return cached_encoding(encoding, convention)
+    return encoding
 
 
 def _is_cacheable(value: Any) -> bool:
@@ -432,7 +446,8 @@ def add_to(
         raise checks.wrong_type("x", x, "a numpy.ndarray")
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    return encoding_for(x, encoding, convention).add_to(x, positions, x_scale=x_scale, threads=threads)
+    specification = cached_encoding(width_for(x, encoding, convention), convention)
+    return specification.add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
 def stream(

@@ -12,7 +12,7 @@ import numpy as np
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, values_of
-from posenc._encoding.encoding import Encoding, check_encoding
+from posenc._encoding.encoding import Encoding, check_encoding, without_durations
 from posenc._files import atomic, formats
 from posenc._files.table import Table, blocks, buffer_rows, callback, checked_specification, open_table_file, row_buffer
 
@@ -341,7 +341,7 @@ def first_mismatch(
     progress: Callable[[int], object],
 ) -> Mismatch | None:
     """Compare every row of the table, or `samples` rows, with the encodings, and return the first difference, or None."""
-    checks.range_of(positions, encoding.position_offset)
+    checks.range_of(positions, without_durations(encoding, "a file").position_offset)
     rows, block_rows, d_model = len(positions), table.block_rows, encoding.d_model
     buffer = row_buffer(buffer_rows(block_rows, d_model, table.dtype), d_model, table.dtype)
     compared_rows: Iterable[int] = range(0, rows, max(1, block_rows))

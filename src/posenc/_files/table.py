@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import DTYPES
 from posenc._encoding.columns import WIDEST
-from posenc._encoding.encoding import Encoding, check_encoding
+from posenc._encoding.encoding import Encoding, check_encoding, without_durations
 from posenc._files.atomic import naming
 
 # On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are half as fast (measured for 2
@@ -66,7 +66,7 @@ def itemsize(dtype: str) -> int:
 def checked_specification(positions: Any, encoding: Any, dtype: Any) -> TableSpecification:
     """Return the specification of a table to write; raise every error that `encode` would raise."""
     check_encoding(encoding)
-    positions = checks.range_of(positions, encoding.position_offset)
+    positions = checks.range_of(positions, without_durations(encoding, "a file").position_offset)
     return TableSpecification(positions, encoding, arrays.dtype(dtype)[0])
 
 

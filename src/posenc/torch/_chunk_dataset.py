@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention
 from posenc._encoding.chunks import STREAM_CHUNK_BYTES
-from posenc._encoding.encoding import Encoding
+from posenc._encoding.encoding import Encoding, without_durations
 from posenc.torch._encode import encoding_of, encodings_on_cpu
 from posenc.torch._tensor_arguments import check_dtype, constant, integer, positions_tensor
 
@@ -62,7 +62,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         dtype: torch.dtype = torch.float32, **convention: Unpack[Convention],
     ) -> None:
         check_dtype("dtype is", dtype)
-        self.encoding = encoding_of(d_model, convention)
+        self.encoding = without_durations(encoding_of(d_model, convention), "ChunkDataset")
         self.positions = checks.range_of(constant("positions", positions), self.encoding.position_offset)
         self.dtype = dtype
         if chunk_rows is None:

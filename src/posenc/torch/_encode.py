@@ -18,12 +18,12 @@ from posenc._arguments.arrays import Positions
 from posenc._arguments.specification import Convention
 from posenc._axes.grid import Shape, Width
 from posenc._core import kernel
-from posenc._encoding.encoding import Encoding, cached_encoding, check_encoding
+from posenc._encoding.encoding import Encoding, cached_encoding, width_for
 from posenc.torch import _tensor_arguments as tensors
 
 
 def encode(
-    positions: Positions | Tensor, d_model: SupportsIndex | Encoding, *, dtype: torch.dtype | None = None,
+    positions: Positions | Tensor, d_model: SupportsIndex | Encoding | None = None, *, dtype: torch.dtype | None = None,
     out: Tensor | None = None, device: torch.device | str | int | None = None, **convention: Unpack[Convention],
 ) -> Tensor:
     """Return sinusoidal positional encodings as a tensor, with the same bits as `posenc.encode`.
@@ -32,8 +32,8 @@ def encode(
     ----------
     positions : int, range, Tensor or array_like
         As for `posenc.encode`, or a tensor of any shape and any real dtype.
-    d_model : int or posenc.Encoding
-        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
+    d_model : int or posenc.Encoding, optional
+        As in `posenc.encode`.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16; by default that of `out`, else float32.
     out : Tensor, shape ``positions.shape + (d_model,)``, optional
@@ -71,13 +71,12 @@ def encode(
     >>> posenc.torch.encode(torch.tensor([[0.5, 1e9]]), 64).shape
     torch.Size([1, 2, 64])
     """
-    if dtype is not None:
-        tensors.check_dtype("dtype is", dtype)
-    if device is None:
-        owner = positions if out is None else out
-        device = owner.device if isinstance(owner, Tensor) else torch.empty(0).device
-    dtype = dtype or (out.dtype if isinstance(out, Tensor) else torch.float32)
-    return encodings_at(positions, encoding_of(d_model, convention), dtype, torch.device(device), out)
+    device = device_of(positions if out is None else out) if device is None else torch.device(device)
+    subject = "dtype is"
+    if dtype is None:
+        subject, dtype = ("out has dtype", out.dtype) if isinstance(out, Tensor) else (subject, torch.float32)
+    tensors.check_dtype(subject, dtype)
+    return encodings_at(positions, encoding_of(d_model, convention), dtype, device, out)
 
 
 def add_to(
@@ -99,8 +98,8 @@ def add_to(
     x_scale : float, optional
         The factor by which x is multiplied, as in `posenc.add_to`.
     out : Tensor, optional
-        The tensor to write to instead of x, with the shape, dtype and device of x.  A table of the encodings
-        is computed first.
+        The tensor to write to instead of x, with the shape, dtype and device of x; for a nested x, a nested
+        tensor with the same sequences.  A table of the encodings is computed first.
     **convention
         See `posenc.Encoding`.
 
@@ -142,34 +141,26 @@ def add_to(
     tensors.check_on_cpu(x, "PositionalEncoding")
     if out is not None:
         tensors.check_out(out, x.dtype, x.device, x.shape)
-    n, d_model = x.shape[-2:]
-    if encoding is not None:
-        check_encoding(encoding)
-        if encoding.d_model != d_model:
-            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    specification = encoding_of(d_model if encoding is None else encoding, convention)
+    specification = encoding_of(width_for(x, encoding, convention), convention)
     # torch.compile cannot trace `real`; the kernels check an int or a float
     compiling = torch.compiler.is_compiling()
-    if type(x_scale) not in ((int, float) if compiling else (float,)):
-        x_scale = tensors.real("x_scale", x_scale)
-    assert isinstance(x_scale, (int, float))
+    is_number = compiling and type(x_scale) in (int, float)
+    factor: Any = x_scale if is_number else tensors.real("x_scale", x_scale)
     if out is None and tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
-        specification.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=x_scale)
+        specification.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=factor)
         torch.autograd.graph.increment_version(x)
         return x
-    tensor, start, _ = tensors.tensor_or_rows(positions, x.device, n)
     # a compiler would replace the two roundings of PyTorch's operators by one
     if compiling or tensors.is_tracing():
-        total = torch.ops.posenc.add(x, tensor, start, x_scale, tensors.text_of(specification))
+        tensor, start, _ = tensors.tensor_or_rows(positions, x.device, x.shape[-2])
+        total = torch.ops.posenc.add(x, tensor, start, factor, tensors.text_of(specification))
         return (x if out is None else out).copy_(total)
-    scale = kernel.rounded(tensors.DTYPES[x.dtype], x_scale)
+    scale = kernel.rounded(tensors.DTYPES[x.dtype], factor)
     if not math.isfinite(scale):
-        raise tensors.scale_error(x_scale, x.dtype)
-    if tensor is None:
-        values = encodings_of_rows(start, n, specification, x.dtype, x.device)
-    else:
-        checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]))
-        values = encodings_at(tensor, specification, x.dtype, x.device)
+        raise tensors.scale_error(factor, x.dtype)
+    rows = range(x.shape[-2]) if positions is None else positions
+    values = encodings_at(rows, specification, x.dtype, x.device)
+    checks.check_broadcast(tuple(values.shape[:-1]), tuple(x.shape[:-1]))
     result = x if out is None else out.copy_(x)
     return (result if scale == 1 else result.mul_(scale)).add_(values)
 
@@ -208,7 +199,7 @@ def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
     tensor([[ 0,  1,  2],
             [-1,  0,  1]])
     """
-    return _on_device_of(mask, posenc.positions_from_mask, mask, **options)
+    return _on_device(device_of(mask), posenc.positions_from_mask, mask, **options)
 
 
 def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tensor:
@@ -242,7 +233,7 @@ def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tenso
     >>> posenc.torch.positions_from_lengths(torch.tensor([0, 3, 5]).diff())
     tensor([0, 1, 2, 0, 1])
     """
-    return _on_device_of(lengths, posenc.positions_from_lengths, lengths, **options)
+    return _on_device(device_of(lengths), posenc.positions_from_lengths, lengths, **options)
 
 
 def grid(
@@ -284,8 +275,8 @@ def grid(
     >>> posenc.torch.grid((14, 14), 768, layout="halves", extra_tokens=1).shape
     torch.Size([197, 768])
     """
-    device = torch.empty(0).device if device is None else torch.device(device)
-    return _on_device_of(device, posenc.grid, shape, d_model, dtype=dtype, **options)
+    device = device_of() if device is None else torch.device(device)
+    return _on_device(device, posenc.grid, shape, d_model, dtype=dtype, **options)
 
 
 def points(
@@ -327,20 +318,24 @@ def points(
     torch.Size([1024, 64, 60])
     """
     array = tensors.positions_array(coordinates, torch.device("cpu"), "coordinates")
-    return _on_device_of(coordinates, posenc.points, array, d_model, dtype=dtype, **options)
+    return _on_device(device_of(coordinates), posenc.points, array, d_model, dtype=dtype, **options)
+
+
+def device_of(value: Any = None) -> torch.device:
+    """Return the device of a tensor; for any other value, torch's default device."""
+    return value.device if isinstance(value, Tensor) else torch.empty(0).device
 
 
 @torch.compiler.disable
-def _on_device_of(
-    owner: Any, function: Callable[..., Any], *arguments: Any, dtype: torch.dtype | None = None, **options: Any
+def _on_device(
+    device: torch.device, function: Callable[..., Any], *arguments: Any, dtype: torch.dtype | None = None, **options: Any
 ) -> Tensor:
-    """Return the result of a function of posenc on a device, or on that of a tensor; the arguments may be tensors."""
+    """Return the result of a function of posenc, whose arguments may be tensors, on a device."""
     if dtype is not None:
         tensors.check_dtype("dtype is", dtype)
         options["dtype"] = tensors.DTYPES[dtype]
-    array = function(*map(tensors.values_of, arguments), **{name: tensors.values_of(x) for name, x in options.items()})
-    device = owner.device if isinstance(owner, Tensor) else owner if isinstance(owner, torch.device) else torch.empty(0).device
-    return tensors.tensor_of(array).to(device)
+    options = {name: tensors.values_of(value) for name, value in options.items()}
+    return tensors.tensor_of(function(*map(tensors.values_of, arguments), **options)).to(device)
 
 
 # ---- arguments: an Encoding or, in compiled code, its text --------------------------------------------------------------
@@ -371,7 +366,6 @@ def _specialized(value: Any) -> Any:
 
 def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device, out: Tensor | None = None) -> Tensor:
     if out is not None:
-        tensors.check_dtype("out has dtype", dtype)
         tensors.check_out(out, dtype, device)
     if tensors.is_eager() and tensors.is_plain(positions) and tensors.is_plain(out):
         rows = tensors.positions_array(positions, device)

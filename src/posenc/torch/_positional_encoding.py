@@ -12,6 +12,7 @@ from posenc import Encoding
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention, changes_of
 from posenc._core import kernel
+from posenc._encoding.encoding import without_durations
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encoding_of, encodings_at, encodings_of_rows
 from posenc.torch._table_module import TableModule, kept_table
@@ -71,7 +72,7 @@ class PositionalTable(TableModule):
     ) -> None:
         if max_sequence_length is not None:
             max_sequence_length = tensors.integer("max_sequence_length", max_sequence_length, 0)
-        encoding: Encoding = encoding_of(d_model, convention)
+        encoding = without_durations(encoding_of(d_model, convention), type(self).__name__)
         super().__init__({None: encoding}, max_sequence_length)
         self.encoding = encoding
         self.d_model = self.encoding.d_model

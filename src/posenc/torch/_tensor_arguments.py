@@ -195,9 +195,7 @@ def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -
             raise checks.length_error(length, n)
         if positions.step == 1 or length <= 1:
             return None, positions[0] if length else 0, length      # the start of an empty range may exceed 64 bits
-    tensor = positions if isinstance(positions, Tensor) else positions_tensor(positions)
-    check_positions(tensor, device)
-    return tensor.to(device), 0, 0
+    return as_positions(positions, device).to(device), 0, 0
 
 
 # ---- checks -------------------------------------------------------------------------------------------------------------
