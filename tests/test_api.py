@@ -16,7 +16,7 @@ import pytest
 import posenc
 from conftest import assert_same_bits, python_output
 from posenc import Encoding
-from posenc._encoding.chunks import chunks_of
+from posenc._encoding.encoding import chunks_of
 
 
 def test_integers_stay_exact_next_to_real_numbers():

@@ -6,8 +6,8 @@ from posenc import _core as _core
 from posenc._arguments import __version__ as __version__
 from posenc._axes.grid import grid, points
 from posenc._core import show_runtime
-from posenc._encoding.chunks import Chunk
-from posenc._encoding.encoding import Encoding, add_to, encode, stream
+from posenc._encoding.encoding import Chunk, Encoding
+from posenc._encoding.functions import add_to, encode, stream
 from posenc._encoding.padding import positions_from_lengths, positions_from_mask, positions_from_segments
 from posenc._encoding.presets import Preset, preset, presets
 from posenc._files.functions import File, open, save, verify  # noqa: A004

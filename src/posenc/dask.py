@@ -16,7 +16,8 @@ import posenc
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, Positions
 from posenc._arguments.specification import Convention, changes_of
-from posenc._encoding.encoding import Encoding, cached_encoding, checked_positions
+from posenc._encoding.encoding import Encoding, checked_positions
+from posenc._encoding.functions import cached_encoding
 
 try:
     import dask.array as da

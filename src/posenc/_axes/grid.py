@@ -15,7 +15,8 @@ from posenc._arguments.specification import Layout, Odd
 from posenc._axes.axis_columns import AxisColumns, fill, fill_grid, nesting_of, round_positions, slices_of, slices_of_axes
 from posenc._core import kernel
 from posenc._encoding.columns import WIDEST
-from posenc._encoding.encoding import KEYWORDS, Encoding, cached_encoding, without_durations
+from posenc._encoding.encoding import KEYWORDS, Encoding, without_durations
+from posenc._encoding.functions import cached_encoding
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]

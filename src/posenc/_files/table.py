@@ -66,7 +66,8 @@ def itemsize(dtype: str) -> int:
 def checked_specification(positions: Any, encoding: Any, dtype: Any) -> TableSpecification:
     """Return the specification of a table to write; raise every error that `encode` would raise."""
     check_encoding(encoding)
-    positions = checks.range_of(positions, without_durations(encoding, "a file").position_offset)
+    without_durations(encoding, "a file")
+    positions = checks.range_of(positions, encoding.position_offset)
     return TableSpecification(positions, encoding, arrays.dtype(dtype)[0])
 
 

@@ -9,8 +9,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention
-from posenc._encoding.chunks import STREAM_CHUNK_BYTES
-from posenc._encoding.encoding import Encoding, without_durations
+from posenc._encoding.encoding import STREAM_CHUNK_BYTES, Encoding, without_durations
 from posenc.torch._encode import encoding_of, encodings_on_cpu
 from posenc.torch._tensor_arguments import check_dtype, constant, integer, positions_tensor
 

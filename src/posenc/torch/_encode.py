@@ -18,7 +18,8 @@ from posenc._arguments.arrays import Positions
 from posenc._arguments.specification import Convention
 from posenc._axes.grid import Shape, Width
 from posenc._core import kernel
-from posenc._encoding.encoding import Encoding, cached_encoding, width_for
+from posenc._encoding.encoding import Encoding
+from posenc._encoding.functions import cached_encoding, width_for
 from posenc.torch import _tensor_arguments as tensors
 
 
