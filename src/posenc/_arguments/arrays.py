@@ -16,7 +16,7 @@ Positions: TypeAlias = SupportsIndex | range | ArrayLike
 _FLOATS = re.compile(r"(torch\.|half)?(float|double)\d*(\[pyarrow\])?", re.IGNORECASE)       # dtypes of columns and tensors
 SEVERAL_LENGTHS = "; for sequences of several lengths, see posenc.positions_from_lengths"
 
-# ---- dtypes ---------------------------------------------------------------------------------------------------------
+# ---- dtypes ------------------------------------------------------------------------------------------------
 
 
 class Format(NamedTuple):
@@ -81,7 +81,7 @@ def widened(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float32) if array.dtype.kind == "V" and array.dtype.name == "bfloat16" else array
 
 
-# ---- conversion of lists, tensors, and columns of pandas, polars and Arrow ------------------------------------------
+# ---- conversion of lists, tensors, and columns of pandas, polars and Arrow ---------------------------------
 
 
 def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
@@ -160,7 +160,7 @@ def _python_numbers(value: Any) -> Any:
     return value
 
 
-# ---- errors for output arrays ---------------------------------------------------------------------------------------
+# ---- errors for output arrays ------------------------------------------------------------------------------
 
 
 def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> Exception:

@@ -220,7 +220,7 @@ def points(
         return out
 
 
-# ---- the options of grid and points ---------------------------------------------------------------------------------
+# ---- the options of grid and points ------------------------------------------------------------------------
 
 
 def lay_out(
@@ -322,7 +322,7 @@ def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
     return list(value)
 
 
-# ---- the coordinates of a grid --------------------------------------------------------------------------------------
+# ---- the coordinates of a grid -----------------------------------------------------------------------------
 
 
 def _extents(shape: Any) -> list[int | NDArray[Any]]:

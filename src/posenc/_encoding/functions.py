@@ -51,7 +51,7 @@ def _is_cacheable(value: Any) -> bool:
     return type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))
 
 
-# ---- functions -------------------------------------------------------------------------------------------------------
+# ---- functions ---------------------------------------------------------------------------------------------
 
 
 @overload

@@ -188,7 +188,7 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     return positions
 
 
-# ---- arguments ------------------------------------------------------------------------------------------------------
+# ---- arguments ---------------------------------------------------------------------------------------------
 
 
 def _array(name: str, value: Any, kinds: str, expected: str) -> NDArray[Any]:

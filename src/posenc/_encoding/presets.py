@@ -62,7 +62,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
         return f"Preset({self.name!r}, {self.summary!r}, {self.source!r}, parameters={self.parameters})"
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+# ---- the table ---------------------------------------------------------------------------------------------
 
 ENDPOINT = {"layout": "halves", "spacing": "endpoint"}
 FAIRSEQ = {**ENDPOINT, "odd": "zero", "padding_idx": 1}

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
-# ---- replacement ----------------------------------------------------------------------------------------------------
+# ---- replacement -------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def _rename_without_overwriting(path: str, target: str, check: Callable[[str, bo
         os.rename(path, target)
 
 
-# ---- writing --------------------------------------------------------------------------------------------------------
+# ---- writing -----------------------------------------------------------------------------------------------
 
 
 def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) -> int:

@@ -59,7 +59,7 @@ def format_of(path: str, **options: Any) -> str:
     return suffix
 
 
-# ---- .npy -------------------------------------------------------------------------------------------------------------
+# ---- .npy --------------------------------------------------------------------------------------------------
 
 
 def npy_header(specification: TableSpecification) -> bytes:
@@ -93,7 +93,7 @@ def read_npy_header(file: BinaryIO, file_size: int) -> table.Table:
     return table.in_file(file, shape, name, offset, ">" if dtype.str[0] == ">" else "<")
 
 
-# ---- .safetensors: the length of a JSON header, the header, and the rows -------------------------------------------------
+# ---- .safetensors: the length of a JSON header, the header, and the rows -----------------------------------
 #
 # The safetensors library checks the header of a file.  Files are written without it, because it needs the
 # whole tensor in memory.

@@ -28,7 +28,7 @@ BUFFER_BYTES = 4 << 20
 # for each column.
 WIDEST_EMPTY = 2**16
 
-# ---- specification ----------------------------------------------------------------------------------------------------
+# ---- specification -----------------------------------------------------------------------------------------
 
 
 class TableSpecification(NamedTuple):
@@ -86,7 +86,7 @@ def specification_in(document: Any, shape: tuple[int, ...]) -> TableSpecificatio
     raise ValueError(f"shape {shape}, expected {expected} from the specification in the file")
 
 
-# ---- dtype, shape and memory ------------------------------------------------------------------------------------------
+# ---- dtype, shape and memory -------------------------------------------------------------------------------
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
@@ -123,7 +123,7 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
     return np.frombuffer(memory, np.dtype(DTYPES[dtype].stored).newbyteorder("="), rows * d_model).reshape(rows, d_model)
 
 
-# ---- writing ----------------------------------------------------------------------------------------------------------
+# ---- writing -----------------------------------------------------------------------------------------------
 
 
 def callback(progress: Any) -> Callable[[int], object]:
@@ -150,7 +150,7 @@ def blocks(
         progress(block.nbytes)
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------------
+# ---- reading -----------------------------------------------------------------------------------------------
 
 
 class Table(NamedTuple):

@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
 # memory.
 ZARR_CHUNK_BYTES = 16 << 20
 
-# ---- writing ----------------------------------------------------------------------------------------------------------
+# ---- writing -----------------------------------------------------------------------------------------------
 
 
 def chunks_of(specification: TableSpecification, chunk_rows: Any, shard_rows: Any) -> tuple[int, int | None]:
@@ -100,7 +100,7 @@ def check_folder(folder: str, overwrite: bool) -> None:
             raise OSError(errno.EINVAL, f"Not only a Zarr array: the folder also has {min(other_names)}", folder)
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------------
+# ---- reading -----------------------------------------------------------------------------------------------
 
 
 def open_array(path: str, storage_options: dict[str, Any] | None = None) -> zarr.Array[Any]:

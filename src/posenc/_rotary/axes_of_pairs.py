@@ -15,7 +15,7 @@ from posenc._core import kernel
 from posenc._core.frequencies import ComputeTurns
 from posenc._encoding.columns import kernel_columns
 
-# ---- the axis of positions of each pair -----------------------------------------------------------------------------------
+# ---- the axis of positions of each pair --------------------------------------------------------------------
 
 
 def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ def alternating(sections: Sequence[int]) -> tuple[int, ...]:
     return (1, 2) * sections[0] + (0,) * sections[2]
 
 
-# ---- rotations and tables ----------------------------------------------------------------------------------------------
+# ---- rotations and tables ----------------------------------------------------------------------------------
 
 
 def kernel_rotation(

@@ -18,7 +18,7 @@ from posenc._core.frequencies import spaced_float64
 from posenc._rotary.axes_of_pairs import alternating
 from posenc._rotary.scaling import ORIGINAL, type_of_scaling
 
-# ---- keys of configurations -------------------------------------------------------------------------------------------
+# ---- keys of configurations --------------------------------------------------------------------------------
 
 BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
@@ -41,7 +41,7 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 
 
-# ---- model types ------------------------------------------------------------------------------------------------------
+# ---- model types -------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -136,7 +136,7 @@ class Keys:
                 and look_up(self.config, key) not in (None, {}, [], *HARMLESS.get(key, ()))]
 
 
-# ---- settings ---------------------------------------------------------------------------------------------------------
+# ---- settings ----------------------------------------------------------------------------------------------
 
 
 def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: Any) -> tuple[int, dict[str, Any]]:
@@ -241,7 +241,7 @@ def _set_axes(keywords: dict[str, Any], keys: Keys) -> None:
     scaling["mrope_interleaved"] = order == "interleaved"
 
 
-# ---- layers of different types ----------------------------------------------------------------------------------------
+# ---- layers of different types -----------------------------------------------------------------------------
 
 
 def layer_types(config: Any) -> list[str | None]:

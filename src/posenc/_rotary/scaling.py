@@ -49,7 +49,7 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
     return Frequencies(partial(explicit_turns, values, 1.0), array, attention_factor)
 
 
-# ---- types with exact frequencies -------------------------------------------------------------------------------------
+# ---- types with exact frequencies --------------------------------------------------------------------------
 
 
 def _exact(
@@ -83,7 +83,7 @@ def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequen
     return _exact(dim, base, scale, growth=Fraction(scaling["alpha"]))
 
 
-# ---- types with rounded frequencies: these functions run in CONTEXT ----------------------------------------------------
+# ---- types with rounded frequencies: these functions run in CONTEXT ----------------------------------------
 
 
 def _unscaled(dim: int, base: float, scale: float) -> list[Decimal]:
@@ -169,7 +169,7 @@ def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequenc
     return explicit_frequencies([float(value) for value in values], attention)
 
 
-# ---- keys -------------------------------------------------------------------------------------------------------------
+# ---- keys --------------------------------------------------------------------------------------------------
 
 
 class ScalingType(NamedTuple):

@@ -339,7 +339,7 @@ def _on_device(
     return tensors.tensor_of(function(*map(tensors.values_of, arguments), **options)).to(device)
 
 
-# ---- arguments: an Encoding or, in compiled code, its text --------------------------------------------------------------
+# ---- arguments: an Encoding or, in compiled code, its text -------------------------------------------------
 
 
 def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Any:
@@ -362,7 +362,7 @@ def _specialized(value: Any) -> Any:
     return guard_scalar(value) if type(value) in (int, float) else value
 
 
-# ---- calls of the kernel, or of an operator if necessary ----------------------------------------------------------------
+# ---- calls of the kernel, or of an operator if necessary ---------------------------------------------------
 
 
 def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device, out: Tensor | None = None) -> Tensor:
@@ -402,7 +402,7 @@ def encodings_on_cpu(positions: Any, encoding: Encoding, dtype: torch.dtype, thr
     return tensors.tensor_of(encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads))
 
 
-# ---- operators ----------------------------------------------------------------------------------------------------------
+# ---- operators ---------------------------------------------------------------------------------------------
 
 
 @torch.library.custom_op("posenc::encode", mutates_args=())

@@ -255,7 +255,7 @@ class RotaryEmbedding(TableModule):
         return ", ".join(arguments + [f"{name}={value}" for name, value in options.items() if value is not None])
 
 
-# ---- tables -------------------------------------------------------------------------------------------------------------
+# ---- tables ------------------------------------------------------------------------------------------------
 
 
 def tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:

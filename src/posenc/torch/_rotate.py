@@ -148,7 +148,7 @@ def axes_of(rotary: Rotary) -> int | None:
     return None if rotary.axes is None else max(rotary.axes) + 1
 
 
-# ---- operator -----------------------------------------------------------------------------------------------------------
+# ---- operator ----------------------------------------------------------------------------------------------
 
 
 def rotate_by_operator(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:

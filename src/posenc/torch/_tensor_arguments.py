@@ -17,7 +17,7 @@ from posenc._arguments import arrays, checks
 DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in arrays.DTYPES}
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
-# ---- tensors as arrays and numbers --------------------------------------------------------------------------------------
+# ---- tensors as arrays and numbers -------------------------------------------------------------------------
 
 
 def constant(name: str, value: Any) -> Any:
@@ -83,7 +83,7 @@ def dense_like(x: Tensor) -> Tensor:
     return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-# ---- direct calls of the kernels ----------------------------------------------------------------------------------------
+# ---- direct calls of the kernels ---------------------------------------------------------------------------
 #
 # For a short row, a call through an operator takes several times as long as a direct call.
 
@@ -121,7 +121,7 @@ def is_dual(tensor: Tensor) -> bool:
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
-# ---- positions ----------------------------------------------------------------------------------------------------------
+# ---- positions ---------------------------------------------------------------------------------------------
 
 
 def positions_array(positions: Any, device: torch.device, name: str = "positions") -> Any:
@@ -198,7 +198,7 @@ def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -
     return as_positions(positions, device).to(device), 0, 0
 
 
-# ---- checks -------------------------------------------------------------------------------------------------------------
+# ---- checks ------------------------------------------------------------------------------------------------
 
 
 def check_dtype(subject: str, dtype: torch.dtype, dtypes: Collection[torch.dtype] = DTYPES) -> None:
@@ -248,7 +248,7 @@ def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
     return ValueError(f"x_scale is {x_scale}, expected a number within the range of {DTYPES[dtype]}")
 
 
-# ---- specifications in graphs -------------------------------------------------------------------------------------------
+# ---- specifications in graphs ------------------------------------------------------------------------------
 
 
 @torch.compiler.assume_constant_result
