@@ -119,9 +119,9 @@ def assigned_names(statement):
     return {re.sub(r"->|\.", "_", name) for name in re.findall(r"([\w>.-]+)(?:\[[^]]*\])* [+-]?=(?!=)", text)}
 
 
-def replaced(text, old, new, between=r"\s+"):
+def replaced(text, old, new):
     """Replace `old` in a text; white space matches any white space.  Return the text and the number of occurrences."""
-    return re.subn(between.join(map(re.escape, old.split())), lambda _: new, text)
+    return re.subn(r"\s+".join(map(re.escape, old.split())), lambda _: new, text)
 
 
 def plain(text):

@@ -108,8 +108,6 @@ class Translator:
                 self.run_all(node.block_items)
             case c_ast.DeclList():
                 self.run_all(node.decls)
-            case c_ast.ExprList():
-                self.run_all(node.exprs)
             case c_ast.Decl():
                 if node.init:
                     self.assign(c_ast.ID(node.name), node.init)
@@ -218,12 +216,6 @@ class Translator:
             case c_ast.InitList():
                 high, low = (self.evaluate(member) for member in node.exprs)
                 return {"high": real(high), "low": real(low)}
-            case c_ast.TernaryOp():
-                return self.evaluate(node.iftrue if self.condition(node.cond) else node.iffalse)
-            case c_ast.Cast():
-                return self.cast(node)
-            case c_ast.UnaryOp():
-                return self.unary(node)
             case c_ast.BinaryOp():
                 return self.binary(node.op, self.evaluate(node.left), self.evaluate(node.right))
         raise ProofError(f"{type(node).__name__} is not translated")
@@ -257,20 +249,6 @@ class Translator:
             return base[self.evaluate(node.subscript)]
         return self.lookup(self.path(node))
 
-    def cast(self, node):
-        value = self.evaluate(node.expr)
-        is_float = node.to_type.type.type.names == ["float"]
-        return self.rounded(value, "float32") if is_float and isinstance(value, Real) else value
-
-    def unary(self, node):
-        if node.op in "*&":
-            return self.lookup(self.path(node.expr))
-        if node.op in "!~":
-            value = self.condition(node.expr)
-            return int(not value) if node.op == "!" else ~value
-        value = self.evaluate(node.expr)
-        return self.negated(value) if isinstance(value, Real) else -value
-
     def negated(self, value):
         return value if isinstance(value, Zero) else Real(f"-{wrapped(value)}")
 
@@ -296,14 +274,14 @@ class Translator:
             return other if isinstance(other, Zero) else Double(other)
         return Real(f"{left} {operator} {wrapped(right)}")
 
-    def rounded(self, value, operator="rnd"):
+    def rounded(self, value):
         """Return a rounded value."""
         if isinstance(value, Zero):
             return value
         if self.mode == "exact" or isinstance(value, Double) and self.mode == "rounded":
             return value
         if self.mode == "rounded":
-            return Real(f"{operator}({value})")
+            return Real(f"rnd({value})")
         name = self.fresh("r")
         self.factors.add(name)
         self.hypotheses.append(f"{name} -/ ({value}) in [-1b-{self.precision},1b-{self.precision}]")
@@ -327,10 +305,6 @@ class Translator:
             for target, part in zip(targets, value.values() if isinstance(value, dict) else [value], strict=True):
                 self.set(c_ast.ID(self.path(target)), part)
             return None
-        if name == "f64_interleave":                # moves numbers without changing them
-            for target, source in zip(arguments[2:], arguments[:2], strict=True):
-                self.set(c_ast.ID(self.path(target)), self.evaluate(source))
-            return None
         values = [self.evaluate(argument) for argument in arguments]
         if name == "f64_set":
             return ZERO if isinstance(arguments[0], c_ast.Constant) and values[0] == 0 else real(values[0])
@@ -347,8 +321,6 @@ class Translator:
             return self.rounded(Real(total) if is_product else total)
         if name in ("f64_abs", "magnitude_of"):
             return values[0] if "POSITIVE" in self.variables or isinstance(values[0], Zero) else Real(f"|{values[0]}|")
-        if name == "dd_negated":
-            return {member: self.negated(part) for member, part in values[0].items()}
         return self.inline(name, values)
 
     def exact(self, name, a, b):

@@ -264,29 +264,17 @@ def prove(text, suffix):
 
 def smallest(path, headers, name, value):
     """Return the smallest value of a bound that can be proved, to within 1 %."""
-    def is_proved(x):
-        return not Script(path, headers, {name: x}).failure()
+    def power(exponent):
+        return dyadic(Fraction(2.0**exponent))
 
-    proved, refused, step = value, None, Fraction(101, 100)
-    while refused is None and step < 1 << 64:
-        lower = dyadic(proved / step)
-        if is_proved(lower):
-            proved, step = lower, step * step
-        else:
-            refused = lower
-    while refused and proved > refused * Fraction(102, 100):
-        middle = geometric_mean(proved, refused)
-        if is_proved(middle):
-            proved = middle
-        else:
-            refused = middle
-    return proved
-
-
-def geometric_mean(a, b):
-    exponent = math.log2(a) / 2 + math.log2(b) / 2
-    whole = math.floor(exponent)
-    return Fraction(int(2 ** (exponent - whole + 20))) * Fraction(2) ** (whole - 20)
+    proved, step = math.log2(value), 1 / 70
+    while step < 64 and not Script(path, headers, {name: power(proved - step)}).failure():
+        proved, step = proved - step, 2 * step
+    while step > 1 / 70:
+        step /= 2
+        if not Script(path, headers, {name: power(proved - step)}).failure():
+            proved -= step
+    return min(power(proved), value)
 
 
 def shown(x):

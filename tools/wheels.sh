@@ -84,40 +84,32 @@ limit, wheels, failed = int(sys.argv[1]), sys.argv[2:], False
 for wheel in map(Path, wheels):
     with zipfile.ZipFile(wheel) as file:
         sizes = {entry.filename: entry.compress_size for entry in file.infolist() if not entry.is_dir()}
-    libraries = [name for name in sizes if name.startswith(("posenc.libs/", "posenc/.dylibs/")) and not name.endswith("/.load-order")]
+    libraries = [name for name in sizes
+                 if name.startswith(("posenc.libs/", "posenc/.dylibs/")) and not name.endswith("/.load-order")]
     licences = [name for name in sizes if ".dist-info/licenses/LICENSE-" in name]
     named = sorted(name.rsplit("LICENSE-")[1] for name in licences)
-    expected = sorted(next((known for known in BUNDLED if known in name), name) for name in libraries)
-    if named != expected:
-        print(f"{wheel.name}: bundles {expected}, but has licences for {named}", file=sys.stderr)
-        failed = True
-    size = wheel.stat().st_size             # includes the central directory of the zip archive
-    ours = size - sum(sizes[name] for name in libraries + licences)
-    extension = sum(sizes[name] for name in sizes if name.startswith("posenc/_core/kernel."))
-    print(f"{wheel.name}: {size} bytes, {ours} not bundled ({extension} in the extension), limit {limit}; bundles {expected}")
-    if ours > limit:
-        print(f"{wheel.name}: has {ours} bytes that are not bundled, expected at most {limit}", file=sys.stderr)
-        failed = True
+    bundled = sorted(next((known for known in BUNDLED if known in name), name) for name in libraries)
+    ours = wheel.stat().st_size - sum(sizes[name] for name in libraries + licences)
+    print(f"{wheel.name}: {ours} bytes that are not bundled, limit {limit}; bundles {bundled}, licences for {named}")
+    failed |= named != bundled or ours > limit
 sys.exit(failed)
 END
 }
 
 complete() {
-    local name tag platform
+    local tag platform
     local -a files
     shopt -s nullglob
-    files=("$dist"/posenc-*.tar.gz)
-    [[ ${#files[@]} == 1 ]] || { echo "${#files[@]} sdists, expected 1" >&2; return 1; }
-    name=$(basename "${files[0]}" .tar.gz)
     for tag in "${tags[@]}"; do
         for platform in "${platforms[@]}"; do
-            files=("$dist/$name-$tag-${platform%%_*}"*"_${platform#*_}.whl")        # any version of the platform
-            [[ ${#files[@]} == 1 ]] || { echo "$name: ${#files[@]} wheels with tag $tag for $platform, expected 1" >&2; return 1; }
+            # any version of the platform
+            files=("$dist"/posenc-*"-$tag-${platform%%_*}"*"_${platform#*_}.whl")
+            [[ ${#files[@]} == 1 ]] || { echo "${#files[@]} wheels with tag $tag for $platform, expected 1" >&2; return 1; }
         done
     done
-    files=("$dist"/*)
-    [[ ${#files[@]} == $((1 + ${#tags[@]} * ${#platforms[@]})) ]] || { echo "DIST has unexpected files" >&2; return 1; }
-    echo "$name: the sdist and $((${#files[@]} - 1)) wheels"
+    files=("$dist"/posenc-*.tar.gz "$dist"/*)
+    [[ ${#files[@]} == $((2 + ${#tags[@]} * ${#platforms[@]})) ]] ||
+        { echo "expected one sdist and no other file in ${files[*]}" >&2; return 1; }
 }
 
 torch() {
