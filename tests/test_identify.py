@@ -20,14 +20,6 @@ RNG = np.random.default_rng
 ROWS = 200
 NAMES = list(posenc.presets())
 COORDINATES = {"nerf", "tiny-cuda-nn", "pi0", "depthcharge"}       # presets for positions in [0, 1)
-KINDS = ("float32", "float16", "noise")
-
-
-def table_of(encoding, positions, kind):
-    if kind != "noise":
-        return encoding.encode(positions, dtype=kind)
-    table = encoding.encode(positions)
-    return table + RNG(0).normal(0, 1e-3, table.shape).astype(np.float32)
 
 
 @functools.cache
@@ -47,29 +39,26 @@ def has_table(name, d_model):
 @pytest.mark.parametrize("name, d_model, kind", [case for case in (
     *((name, *size) for name in NAMES for size in ((7, "float16"), (64, "float32"))),
     *(pytest.param(name, d_model, kind, marks=pytest.mark.long)
-      for name in NAMES for d_model in (7, 8, 15, 64, 100, 512) for kind in KINDS),
+      for name in NAMES for d_model in (7, 8, 15, 64, 100, 512) for kind in ("float32", "float16")),
 ) if has_table(*getattr(case, "values", case)[:2])])
 def test_every_preset_is_identified(name, d_model, kind):
     encoding = posenc.preset(name, d_model)
     coordinates = name in COORDINATES
     positions = np.arange(ROWS) / 256 if coordinates else range(ROWS)
-    table = table_of(encoding, positions, kind)
+    table = encoding.encode(positions, dtype=kind)
     matches = identified(table.tobytes(), table.shape, table.dtype, coordinates)
     assert name in matches[0].presets
     best = matches[0]
     assert np.array_equal(best.positions, positions)
     assert np.array_equal(best.encoding.encode(positions), encoding.encode(positions))
-    if kind == "noise":
-        assert best.reason == "noise of 0.001" and 1e-3 < best.difference < 1e-2
-    else:
-        assert best.reason == "every value correctly rounded" and best.difference == 0
+    assert best.reason == "every value correctly rounded" and best.difference == 0
 
 
 def parameters(encoding):
     return {name: value for name, value in changes_of(encoding).items() if name != "odd"}
 
 
-@pytest.mark.parametrize("kind", ["noise", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("float32", "float16"))])
+@pytest.mark.parametrize("kind", ["float32", pytest.param("float16", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "convention",
     [
@@ -85,7 +74,7 @@ def parameters(encoding):
 )
 def test_parameters_without_a_preset_are_identified(convention, kind):
     encoding = posenc.Encoding(64, **convention)
-    best = identify(table_of(encoding, range(3, 800), kind))[0]
+    best = identify(encoding.encode(range(3, 800), dtype=kind))[0]
     assert best.presets == ()
     assert parameters(best.encoding) == convention
     assert best.positions == range(3, 800)
@@ -262,10 +251,14 @@ def test_a_single_angle_is_not_evidence(seed):
         assert identify(np.hstack([np.sin(angle), np.cos(angle)]).astype(dtype)) == []
 
 
-def test_moderate_noise_is_matched():
-    table, noise = posenc.encode(300, 64, dtype="float64"), RNG(0).normal(size=(300, 64))
-    assert [m.reason for m in identify(table + 0.05 * noise, 300)] == ["noise of 0.05"]
-    assert identify(table + 0.15 * noise, 300) == []
+def test_noise_is_near_a_convention():
+    """Differences show that no convention gives the table, even if they look like noise."""
+    table, noise = posenc.encode(300, 64, base=500.0, dtype="float64"), RNG(0).normal(size=(300, 64))
+    for size in (1e-3, 0.02):
+        assert identify(table + size * noise, 300) == []
+        match, = identify(table + size * noise, nearest=True)
+        assert match.reason.startswith("no match: columns 0 to 63 differ by up to 0.")
+        assert match.encoding.base == pytest.approx(500, rel=1e-4) and match.positions == range(300)
 
 
 def test_wrong_angles_are_not_noise():
@@ -495,7 +488,7 @@ def test_identify_and_verify_read_every_format(tmp_path, capsys, suffix, shape):
 
 def test_the_command_reports_no_match(call):
     assert call(RNG(0).normal(size=(100, 64))) == (1, f"{NO_MATCH}\n", "")
-    assert call(posenc.encode(100, 64), "--start", "1") == (1, f"{NO_MATCH}\n", "")
+    assert call(posenc.encode(100, 64), "--start", "70")[:2] == (1, f"{NO_MATCH}\n")
     assert all(word in NO_MATCH for word in ("no match", "first axis", "grids", "learned", "transposed"))
 
 

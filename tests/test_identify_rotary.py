@@ -234,8 +234,7 @@ FAULTS = {
                             ("the frequencies of the scaling longrope are those for sequences of 4097 positions",)),
     "unexpected scaling": (ROTARY.replace(scaling=LLAMA3).frequencies, ROTARY,
                            ("the scaling llama3 with factor 8 is applied, expected none",)),
-    "unexpected linear": (INV_FREQ / 4, ROTARY,
-                          ("the frequencies are divided by 4, as by linear scaling",)),
+    "unexpected linear": (INV_FREQ / 4, ROTARY, ("frequency_scale is 0.25, expected 1",)),
     "i / d": (powers(64), ROTARY, ("the exponents are i / 64, expected 2 i / 64",)),
     "endpoint": (powers(31), ROTARY, ("the exponents are i / 31, expected i / 32",)),
     "width of the model": (powers(2048), ROTARY, ("the exponents are 2 i / 4096, expected 2 i / 64",)),
@@ -426,7 +425,7 @@ def test_values_that_do_not_determine_a_rotation():
                            expect=Rotary(8, frequencies=[1e-9, 1e-10, 1e-11, 1e-12]))[0]
     assert some.faults == () and some.reason == "rounding"
     noise = identify_rotary(tuple(RNG(0).normal(size=(2, 100, 32))), expect=ROTARY)[0]
-    assert noise.rotary is None and noise.reason.startswith("no known rotation gives these values; the nearest one, Rotary(64")
+    assert noise.rotary is None and noise.reason.startswith("no known rotation gives these values; those of pairs 0 to 31")
     assert identify_rotary(tuple(RNG(0).normal(size=(2, 100, 32)))) == []
 
 

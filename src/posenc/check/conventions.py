@@ -1,14 +1,14 @@
-"""Conventions: the candidates for a table, each with its description cost in bits.
+"""Conventions: which conventions give a table, with their parameters.
 
-There are two kinds: the presets, and conventions that are fitted to pairs of columns.  To add a kind, write a
-function of `Rows` that yields candidates, and add it to `_groups`.
+There are three kinds of candidates: the presets, tables of usual periods, and conventions that are fitted to
+pairs of columns.  To add a kind, write a function of `Rows` that yields `Proposal`, and add it to `identified`.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,12 +16,32 @@ from numpy.typing import ArrayLike
 
 import posenc
 from posenc import Encoding
+from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
+from posenc._encoding.columns import arrangement
 from posenc.check import match
-from posenc.check.evidence import TURNS, Line, line_through, phases_of, short
-from posenc.check.match import Arithmetic, Array, Candidate, Curve, Explanation, Reals, Sample
-from posenc.check.reading import Rows, chunks, numbers, positions_at, positions_of, rows_of, table_of
+from posenc.check.evidence import FITTED_DIGITS, TURNS, WIDEST_RATIO, Line, line_through, phases_of, short
+from posenc.check.match import Arithmetic, Array, Curve, Reals
+from posenc.check.reading import array_of, chunks, numbers, positions_of, spread
+
+LARGEST_START = 2**12       # of a table, as an absolute value
+WIDEST = 2**16              # columns of a table; wider ones take minutes
+SAMPLE = 2**20              # values in the first rows of a sample, 8 MiB as float64; 16 to 256 rows
+PLACED = 0.15               # distance from a row of the table, as a share of the scale
+KNOWN = 0.05                # error of the logarithm of a frequency: a larger one would bend the line of frequencies
+ENOUGH = 12                 # bits: a table must be explained better than by chance, one in 4,000
+TIE = 24                    # bits: results this close are all reported; one with longer parameters may be true
+PRESET_BITS, FIT_BITS, DIGIT_BITS = 5, 8, 3.4       # cost of one of about 40 presets, of a fit, and of a decimal digit
+OTHER_ROWS = 0.1            # share of a preset's rows that may differ: padding, special tokens
+SPREAD = 0.1                # of the radii of pairs: pairs of other columns have no constant radius
+GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of the nearest convention
+NEAR = 2.0**-20             # added to its errors, because it is fitted to other columns, too
+DAY = 86_400
+PERIODS = np.array(sorted({         # hour, day, week, month and year in each unit; hours and months as plain numbers
+    *(n * unit for n in (60, 3600, DAY, 7 * DAY, 30 * DAY, 365 * DAY, 365.25 * DAY, 365.2425 * DAY)
+      for unit in (1, 10**3, 10**6, 10**9)),
+    4, 7, 12, 24, 30, 31, 52, 168, 365, 365.25, 365.2425, 366, 1440, 8760, 8766}))
 
 # ---- identify -------------------------------------------------------------------------------------------------------
 
@@ -83,7 +103,7 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         a start in [-4096, 4096].
     nearest : bool, optional
         If no known convention gives the table, return the nearest one, provided that it gives most of the
-        columns.  Its `reason` begins with "no match" and names the other columns.
+        columns, at least approximately.  Its `reason` begins with "no match" and names the other columns.
 
     Returns
     -------
@@ -102,9 +122,9 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
 
     Notes
     -----
-    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and order.  A fit needs at
-    least two rows, or a few hundred with noise.  At least nine rows in ten of a preset must match; `reason` states the number
-    of the other rows.
+    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and order.
+    Periods of a day, a week and the like are recognized in usual units.  A fit needs at least two rows.  At
+    least nine rows in ten of a preset must match; `reason` states the number of the other rows.
 
     Examples
     --------
@@ -114,7 +134,36 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     ...     print(match)
     Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
     """
-    return Matches(_identified(table, positions, nearest))
+    array, dtype = array_of("table", table)
+    if np.iscomplexobj(array):
+        raise TypeError(f"table has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
+    if array.ndim == 3 and 1 in array.shape[:2]:
+        array = array.reshape(max(array.shape[:2]) * min(1, array.size), array.shape[2])
+    if array.ndim != 2:
+        raise ValueError(f"table has shape {array.shape}, expected (n, d_model), (1, n, d_model) or (n, 1, d_model)")
+    total, d_model = array.shape
+    if d_model > WIDEST:
+        raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
+    checks.boolean("nearest", nearest)
+    if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
+        positions = range(positions)
+    if positions is not None:
+        array_of_positions = positions_of(positions, rows=total)
+        positions = positions if isinstance(positions, range) else array_of_positions
+    if not array.size:
+        return Matches()
+    with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
+        first = max(16, min(256, SAMPLE // d_model))
+        sampled = spread(total, first, first // 4)
+        values = match.float64_of(array[sampled], dtype)
+        sizes = np.abs(values).max(axis=1)
+        zero = sizes <= 0.02 * np.sort(sizes)[len(sizes) // 2]          # a row of zeros may have noise
+        usable = np.isfinite(sizes) & ~zero
+        if not usable.any():
+            return Matches()
+        values = values[usable]
+        rows = Rows(array, dtype, sampled[usable], values, sampled[zero].tolist(), match.narrowest(values, dtype), positions)
+        return Matches(identified(rows) or (_nearest(rows) if nearest else []))
 
 
 NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are given; grids, "
@@ -130,129 +179,113 @@ class Matches(list[Match]):
     __str__ = __repr__
 
 
-def _identified(table: ArrayLike, positions: Any, nearest: bool) -> list[Match]:
-    array, dtype = table_of(table)
-    rows, d_model = array.shape
-    if d_model > match.WIDEST:
-        raise ValueError(f"table has {d_model} columns, expected at most {match.WIDEST}")
-    if not isinstance(nearest, bool):
-        raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
-    if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
-        positions = range(positions)
-    if positions is not None:
-        array_of_positions = positions_of(positions, rows=rows)
-        positions = positions if isinstance(positions, range) else array_of_positions
-    if not rows or not d_model:
-        return []
-    with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
-        sample = rows_of(array, dtype, positions)
-        if sample is None:
-            return []
-        compared = (_compared(array, dtype, *explanation) for explanation in _explanations(sample))
-        return [*filter(None, compared)] or (_nearest(sample) if nearest else [])
+class Rows(NamedTuple):
+    """The sampled rows of a table that are finite and not zero."""
+
+    table: Array
+    dtype: str
+    numbers: Array                      # of the sampled rows
+    values: Reals
+    zero_rows: list[int]                # numbers of the sampled rows that are zero
+    stored: str                         # dtype with the fewest significant bits that suffice for all values
+    positions: range | Array | None     # positions of all rows in the table, if known
 
 
-def _explanations(rows: Rows) -> list[Explanation]:
-    """Return the explanations of a table, cheapest first, by the first group of candidates that has any.
+Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
 
-    Those of similar cost are all returned, because longer parameters may be the true ones.
-    """
-    for group in _groups(rows):
-        ranked = sorted(((*_cost(rows, *explanation), explanation) for explanation in group), key=lambda row: row[:2])
+
+class Proposal(NamedTuple):
+    """Encodings that differ only in the digits of their parameters, the shortest first; or one that presets have."""
+
+    encodings: Sequence[Encoding]
+    names: Names = ()
+
+
+class Explanation(NamedTuple):
+    """An encoding that explains a sample at these positions, ordered by the errors of its arithmetic, then by its cost."""
+
+    errors: tuple[int, int]
+    cost: float
+    encoding: Encoding
+    names: Names
+    positions: range | Array
+    how: Arithmetic
+
+
+def identified(rows: Rows) -> list[Match]:
+    """Return the matches of the first kind of candidates that has any."""
+    presets = [Proposal([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()]
+    plain = match.plain(rows.stored)
+    narrow = [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else []
+    for proposals, kinds in ((presets, plain), ([*_periodic(rows), *_fits(rows)], plain), (presets, narrow)):
+        found = sorted((e for p in proposals for e in _explanations(p, rows, kinds)), key=lambda e: e[:2])
         first: dict[Any, Explanation] = {}
-        for errors, cost, explanation in ranked:
-            if errors == ranked[0][0] and cost < min(ranked[0][1] + match.TIE, math.inf):
-                (_, positions), encoding = explanation[0].source, explanation[1]
-                where = positions if isinstance(positions, range) else None         # the caller's array is the same for all
-                first.setdefault((key_of(encoding), where), explanation)            # the same table may have several encodings
-        if first:
-            # a negative start is equivalent to a position offset
-            return [first[key] for key in first if key[1] is None or key[1].start >= 0] or [*first.values()]
+        for each in found:
+            if each.errors == found[0].errors and each.cost < min(found[0].cost + TIE, math.inf):
+                where = each.positions if isinstance(each.positions, range) else None       # else the caller's array
+                first.setdefault((key_of(each.encoding), where), each)      # the same table may have several encodings
+        # a negative start is equivalent to a position offset
+        chosen = [first[key] for key in first if key[1] is None or key[1].start >= 0] or first.values()
+        if matches := [*filter(None, (_compared(rows, each) for each in chosen))]:
+            return matches
     return []
 
 
-def _groups(rows: Rows) -> Iterator[Iterator[Explanation]]:
-    """Yield the explanations by presets and by fits, in an arithmetic of increasing errors."""
-    plain = match.plain(rows.stored)
-    presets = _placed(_presets(rows), rows)
-    yield match.explanations(presets, plain)
-    fits = _placed(_fits(rows), rows)
-    yield from (match.explanations(fits, [how]) for how in plain)
-    yield match.explanations(presets, [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else [])
-    yield (result for candidate in presets + fits for result in match.explanations([candidate], _noise(candidate)))
+def _explanations(proposal: Proposal, rows: Rows, kinds: Sequence[Arithmetic]) -> Iterator[Explanation]:
+    """Yield the first of the encodings that explains the sample, with the first kind of arithmetic."""
+    positions, encodings, names = _placed(proposal, rows)
+    if positions is None:
+        return
+    at = positions_at(positions, rows.numbers)
+    for how in kinds:
+        for encoding in encodings:
+            curve = table_curve(encoding, at, how)
+            # with fewer digits, fits may explain most rows, but not all
+            if curve.explains(rows.values, how, OTHER_ROWS if names else 0.0):
+                cost = cost_of(encoding, names)
+                if rows.positions is None and isinstance(positions, range):
+                    cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
+                # among large errors, columns that hardly change are no evidence
+                changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
+                bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
+                # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
+                is_evident = bits * len(encoding.frequencies) / encoding.d_model >= cost + ENOUGH
+                # among large errors, the smallest show the convention
+                error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.0
+                errors = ("", "float64", "float32", *match.NARROW).index(how.angles), math.frexp(error)[1]
+                yield Explanation(errors, cost if is_evident else math.inf, encoding, names, positions, how)
+                return
 
 
-def _placed(candidates: Iterable[Candidate], rows: Rows) -> list[Candidate]:
-    """Return the candidates with the sample at the positions where they are nearest to it."""
-    result = []
-    for candidate in candidates:
-        ranges = (placed(encoding, rows) for encoding in candidate.conventions)
-        positions = next(filter(None, ranges), None) if rows.positions is None else rows.positions
-        result += [] if positions is None else [_sampled(candidate, rows, positions)]
-    return result
-
-
-def _sampled(candidate: Candidate, rows: Rows, positions: range | Array) -> Candidate:
-    at = positions_at(positions, rows.rows)
-    # with fewer digits, fits may explain most rows, but not all
-    other_rows = 0.0 if candidate.is_fitted else match.MAX_OTHER_ROWS
-    sample = Sample(at, rows.values, rows.stored, table_curve, other_rows=other_rows)
-    encodings, names = [_padded(encoding, positions, rows.zero_rows) for encoding in candidate.conventions], candidate.source
+def _placed(proposal: Proposal, rows: Rows) -> tuple[range | Array | None, Sequence[Encoding], Names]:
+    """Return the positions where a proposal is nearest to the sample, with `padding_idx` in the row of zeros."""
+    ranges = (placed(encoding, rows) for encoding in proposal.encodings)
+    positions = next(filter(None, ranges), None) if rows.positions is None else rows.positions
+    if positions is None:
+        return None, *proposal
+    encodings = [_padded(encoding, positions, rows.zero_rows) for encoding in proposal.encodings]
     # without a row of zeros, presets with a padding row have it at other positions
-    padded = tuple(name for name in names if name[1] is not None)
-    names = padded or names if encodings[0].padding_idx is not None else tuple(
-        name for name in names if name[1] is None or name[1] not in positions)
-    return candidate._replace(conventions=encodings, source=(names, positions), sample=sample)
-
-
-def _noise(candidate: Candidate) -> list[Arithmetic]:
-    """Return an arithmetic with the noise of the values, if it is small and there are enough rows to see that it is noise."""
-    sample, encoding = candidate.sample, candidate.conventions[-1]
-    values, expected = sample.values / encoding.scale, encoding.encode(sample.positions, dtype="float64") / encoding.scale
-    noise = float(np.sqrt(np.mean((values - expected) ** 2)))
-    # wrong angles change the sums of the squares of pairs not at all, and those of other columns slowly from
-    # row to row
-    sums = np.diff(np.sum(values**2 - expected**2, axis=1))
-    is_noise = np.linalg.norm(sums) > match.NOISE_SHARE * noise * math.sqrt(4 * encoding.d_model * len(sums))
-    return [Arithmetic(sample.dtype, noise=noise)] if is_noise and noise < match.NOISE and len(sums) >= match.NOISE_ROWS else []
-
-
-def _cost(rows: Rows, candidate: Candidate, encoding: Encoding, how: Arithmetic) -> tuple[tuple[int, int], float]:
-    """Return the rank of an explanation's errors, and the bits that describe it; infinity if the table may agree by chance."""
-    sample, (names, positions) = candidate.sample, candidate.source
-    cost = cost_of(encoding, names)
-    if rows.positions is None and isinstance(positions, range):
-        cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
-    curve = table_curve(encoding, sample.positions, how)
-    # among large errors, columns that hardly change are no evidence
-    changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
-    bits = -np.log2(np.minimum((curve.error + match.MAX_NOISE * how.noise) / changes, 1)).sum()
-    # a table of arbitrary angles has such sines and cosines, too, so those of an angle are evidence only once
-    is_evident = bits * len(encoding.frequencies) / encoding.d_model >= cost + match.ENOUGH
-    # among large errors, the smallest show the convention
-    error = np.sqrt(np.mean((sample.values - curve.values) ** 2)) if how.noise or how.is_narrow else 0.0
-    rank = ("", "float64", "float32", *match.NARROW).index(how.angles), math.frexp(error)[1]
-    return rank, cost if is_evident else math.inf
+    padded = tuple(name for name in proposal.names if name[1] is not None)
+    names = tuple(name for name in proposal.names if name[1] is None or name[1] not in positions)
+    return positions, encodings, (padded or proposal.names) if encodings[0].padding_idx is not None else names
 
 
 def _padded(encoding: Encoding, positions: range | Array, zero_rows: list[int]) -> Encoding:
     """Return the encoding, with padding_idx if the table has a row of zeros where the encoding has none."""
-    if len(zero_rows) != 1:
-        return encoding
-    at = positions_at(positions, np.array(zero_rows))
-    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
+    at = positions_at(positions, zero_rows)
+    if len(at) != 1 or at[0] % 1 or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
         return encoding
     return encoding.replace(padding_idx=int(at[0]))
 
 
-def _compared(table: Array, dtype: str, candidate: Candidate, encoding: Encoding, how: Arithmetic) -> Match | None:
+def _compared(rows: Rows, found: Explanation) -> Match | None:
     """Compare a convention with all rows; return the match, or None if too many rows differ."""
-    (names, positions), columns = candidate.source, []
-    for rows in chunks(len(table), encoding.d_model):
-        values = match.float64_of(table[rows], dtype)
-        out = np.empty(values.shape, np.uint16 if dtype == "bfloat16" else dtype)
-        expected = match.float64_of(encoding.encode(positions[rows], dtype=dtype, out=out), dtype)
-        curve = table_curve(encoding, np.asarray(positions[rows]), how)
+    columns, (*_, encoding, names, positions, how) = [], found
+    for part in chunks(len(rows.table), encoding.d_model):
+        values = match.float64_of(rows.table[part], rows.dtype)
+        out = np.empty(values.shape, np.uint16 if rows.dtype == "bfloat16" else rows.dtype)
+        expected = match.float64_of(encoding.encode(positions[part], dtype=rows.dtype, out=out), rows.dtype)
+        curve = table_curve(encoding, np.asarray(positions[part]), how)
         differs = curve._replace(error=2 * curve.error).differs(values, how)
         difference = np.nan_to_num(np.abs(values - expected), nan=math.inf, posinf=math.inf).max(axis=1)
         columns.append((difference, ~values.any(axis=1), differs.any(axis=1)))
@@ -260,14 +293,12 @@ def _compared(table: Array, dtype: str, candidate: Candidate, encoding: Encoding
     zero &= differences > 0
     differences[zero] = 0
     differing = np.flatnonzero(differs & (differences > 0))
-    if len(differing) > match.MAX_OTHER_ROWS * (len(table) - zero.sum()):
+    if len(differing) > OTHER_ROWS * (len(rows.table) - zero.sum()):
         return None
     reason = "every value correctly rounded"
     if differences.any():
-        kind = "arithmetic" if how.is_narrow else "angles"
-        reason = f"noise of {how.noise * abs(encoding.scale):.1g}" if how.noise else f"{how.angles} {kind}"
-        reason = reason if how.noise or how.angles else "rounding"
-        reason += "" if how.table == dtype else f", stored as {how.table}"
+        reason = f"{how.angles} {'arithmetic' if how.is_narrow else 'angles'}" if how.angles else "rounding"
+        reason += "" if how.table == rows.dtype else f", stored as {how.table}"
     if zero.any():
         reason += f"; rows of zeros: {zero.sum()}"
     if len(differing):
@@ -276,49 +307,51 @@ def _compared(table: Array, dtype: str, candidate: Candidate, encoding: Encoding
 
 
 def _nearest(rows: Rows) -> list[Match]:
-    """Return the nearest convention as a match whose reason names the other columns; nothing if most columns differ.
-
-    If the positions are unknown, they are assumed to start at 0.
-    """
-    positions = range(rows.total) if rows.positions is None else rows.positions
-    candidates = (_sampled(candidate, rows, positions) for candidate in (*_presets(rows), *_fits(rows)))
-    result = match.nearest(candidates, match.MAX_COLUMNS)
-    if result is None:
+    """Return the convention that gives the most columns, at least approximately, if it gives most of them."""
+    proposals = [Proposal([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()]
+    how, choices = Arithmetic(rows.stored, "float32"), []
+    for proposal in [*proposals, *_fits(rows)]:
+        positions, encodings, names = _placed(proposal, rows)
+        positions = range(len(rows.table)) if positions is None else positions
+        curve = table_curve(encodings[0], positions_at(positions, rows.numbers), how)
+        error = np.abs(rows.values - curve.values)
+        for near in (NEAR, SPREAD):
+            differs = curve._replace(error=curve.error + near).differs(rows.values, how) | (curve.error >= 1)
+            is_good = differs.mean(axis=0) < 1 - GOOD_COLUMN
+            if 2 * is_good.sum() > len(is_good):
+                where = np.arange(len(is_good)) if near == SPREAD else np.flatnonzero(~is_good)
+                choices.append(((near, -is_good.sum(), np.median(error)), encodings[0], positions, names, where, error))
+    if not choices:
         return []
-    candidate, encoding, columns, error = result
-    names, positions = candidate.source
-    which = f"column {columns[0]} differs" if len(columns) == 1 else f"columns {numbers(columns)} differ"
-    return [Match(encoding, positions, tuple(name for name, _ in names), error, f"no match: {which} by up to {error:.2g}")]
+    _, encoding, positions, names, where, error = min(choices, key=lambda choice: choice[0])
+    which = f"column {where[0]} differs" if len(where) == 1 else f"columns {numbers(where)} differ"
+    largest = float(np.nan_to_num(error[:, where], nan=math.inf).max(initial=0.0))
+    reason = f"no match: {which} by up to {largest:.2g}"
+    return [Match(encoding, positions, tuple(name for name, _ in names), largest, reason)]
 
 
-# ---- candidates -----------------------------------------------------------------------------------------------------
-
-
-PROBES = np.array([1.0, 777.0])
-Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
-
-
-def cost_of(encoding: Encoding, names: Names = ()) -> float:
-    """Return the number of bits that describe an encoding, as a preset or by the digits of its parameters."""
-    if names:
-        return match.PRESET_BITS
-    numbers = [v for v in changes_of(encoding).values() if isinstance(v, float)]
-    usual_numbers = *TURNS, *_scales(encoding.d_model)
-    digits = (1 if v in usual_numbers else len(f"{v:.15g}".strip("0").replace(".", "")) for v in numbers)
-    return match.FIT_BITS + match.DIGIT_BITS * sum(digits)
+# ---- presets --------------------------------------------------------------------------------------------------------
 
 
 def _scales(d_model: int) -> tuple[float, ...]:
     return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
 
 
+def cost_of(encoding: Encoding, names: Names = ()) -> float:
+    """Return the number of bits that describe an encoding, as a preset or by the digits of its parameters."""
+    if names:
+        return PRESET_BITS
+    changes = changes_of(encoding)
+    values = [v for v in (*changes.values(), *changes.get("periods", ())) if isinstance(v, (int, float))]
+    usual = {*TURNS, *_scales(encoding.d_model), *PERIODS}
+    digits = (1 if v in usual else len(f"{v:.15g}".strip("0").replace(".", "")) for v in values)
+    return FIT_BITS + DIGIT_BITS * sum(digits)
+
+
 def key_of(encoding: Encoding) -> tuple[bytes, float]:
     """Return a key that is equal for encodings that give the same table."""
     offset = encoding.position_offset
-    return encoding.encode(PROBES - offset, dtype="float64").tobytes(), offset
-
-
-# ---- presets --------------------------------------------------------------------------------------------------------
+    return encoding.encode(np.array([1.0, 777.0]) - offset, dtype="float64").tobytes(), offset
 
 
 @functools.lru_cache(maxsize=4)
@@ -338,56 +371,67 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
     return by_key
 
 
-def _presets(rows: Rows) -> Iterator[Candidate]:
-    for encoding, names in preset_encodings(rows.values.shape[1]).values():
-        yield Candidate(match.PRESET_BITS, [encoding], names, is_fitted=False)
-
-
 # ---- fits -----------------------------------------------------------------------------------------------------------
 
 
-def _fits(rows: Rows) -> Iterator[Candidate]:
-    """Yield encodings with common or short decimal parameters, for each layout whose pairs have a constant radius."""
-    at = rows.rows if rows.positions is None else positions_at(rows.positions, rows.rows)
+def _pairs(rows: Rows) -> Iterator[tuple[dict[str, Any], Reals, Array, float]]:
+    """Yield each layout in which the radii of pairs are constant, with the positions, the pairs and the scale."""
+    at = rows.numbers if rows.positions is None else positions_at(rows.positions, rows.numbers)
     d_model = rows.values.shape[1]
     odd = "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
     half = d_model // 2
     first = half + (d_model % 2 and odd == "truncate")
     for layout, z in (("interleaved", rows.values[:, : 2 * half : 2] + 1j * rows.values[:, 1::2][:, :half]),
                       ("halves", rows.values[:, :half] + 1j * rows.values[:, first : first + half])):
-        radius = np.abs(z)
-        scale = float(np.median(radius)) if half else 0.0
-        noise = float(np.sqrt(np.mean((radius / scale - 1) ** 2))) if scale else math.inf
-        if noise >= match.NOISE or not np.ptp(at):
-            continue
+        scale = float(np.median(np.abs(z))) if half else 0.0
+        if scale and np.sqrt(np.mean((np.abs(z) / scale - 1) ** 2)) < SPREAD and np.ptp(at):
+            yield {"layout": layout, "odd": odd}, at, z, scale
+
+
+def _periodic(rows: Rows) -> Iterator[Proposal]:
+    """Yield the encodings whose periods are usual ones."""
+    for structure, at, z, scale in _pairs(rows) if rows.values.shape[1] <= 64 else ():
+        turns = np.exp(2j * math.pi * (at[:, None] % PERIODS / PERIODS))[:, None]
+        for order, values in (("cos", z), ("sin", 1j * z.conj())):
+            errors = np.abs(values[:, :, None] / scale - turns).max(axis=0)
+            if (errors.min(axis=1) < SPREAD).all():
+                periods = PERIODS[errors.argmin(axis=1)].tolist()
+                d_model = rows.values.shape[1]
+                keywords = structure | {"scale": short(scale, 1e-3, _scales(d_model)), "order": order}
+                yield Proposal([Encoding(d_model, periods=periods, **keywords)])
+
+
+def _fits(rows: Rows) -> Iterator[Proposal]:
+    """Yield encodings with common or short decimal parameters."""
+    for structure, at, z, scale in _pairs(rows):
+        half, d_model = z.shape[1], rows.values.shape[1]
+        noise = float(np.sqrt(np.mean((np.abs(z) / scale - 1) ** 2)))
         smallest = max(noise * scale, 2.0 ** DTYPES[rows.stored].smallest)
         phases = phases_of(at, z, match.PRECISION[rows.stored], smallest)
-        # positions that are far apart show the fast frequencies only modulo a multiple, so that these are not
-        # on the line
+        # positions that are far apart show the fast frequencies only modulo a multiple: these are not on the line
         for first in dict.fromkeys((0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,)):
             sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
             w = sign * phases.frequency
-            fitted = np.flatnonzero((w > 0) & (phases.error < match.KNOWN * w))
+            fitted = np.flatnonzero((w > 0) & (phases.error < KNOWN * w))
             fitted = fitted[fitted >= first]
             if not len(fitted):
                 continue
             line = line_through(fitted, w[fitted], phases.error[fitted] / w[fitted])
             error = max(noise, 2.0 ** -match.PRECISION[rows.stored]) / math.sqrt(z.size)
-            structure = {"layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin"}
-            encodings = [Encoding(d_model, **keywords) for keywords in _namings(line, scale, error, half, d_model, structure)]
-            encodings.sort(key=lambda encoding: (cost_of(encoding), encoding.base))
+            common = structure | {"order": "cos" if sign > 0 else "sin"}
+            encodings = [Encoding(d_model, **each) for each in _namings(line, scale, error, half, d_model, common)]
             if encodings:
-                yield Candidate(match.FIT_BITS, encodings, ())
+                yield Proposal(sorted(encodings, key=lambda encoding: (cost_of(encoding), encoding.base)))
 
 
 def _namings(
     line: Line, size: float, size_error: float, count: int, d_model: int, structure: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield conventions whose frequencies agree with a line; round parameters within fewer and fewer standard errors."""
-    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > match.WIDEST_RATIO:
+    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
-    for errors, least in match.FITTED_DIGITS:
+    for errors, least in FITTED_DIGITS:
         scale = short(size, errors * size_error + least, _scales(d_model), 4000)
         common = structure | {"frequency_scale": line.multiple(errors, least), "scale": scale}
         if count == 1:
@@ -403,24 +447,20 @@ def _namings(
                 yield common | {"shift": short(half - divisor, error / abs(half - divisor))}
 
 
-# ---- positions ------------------------------------------------------------------------------------------------------
+# ---- values and positions -------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=64)
+def positions_at(positions: range | Array, rows: Any) -> Array:
+    if isinstance(positions, range):
+        return np.array([positions[row] for row in rows], np.int64)
+    return np.asarray(np.asarray(positions)[rows])
+
+
 def waves_of(encoding: Encoding) -> tuple[Reals, Reals]:
-    """Return the frequency and the phase (pi / 2 for a cosine) of each column.
-
-    The values of an encoding at one position show its columns, if its frequencies are 1, 2, 3 ... units.
-    """
-    count = len(encoding.frequencies)
-    unit = 0.5 / max(1, count)
-    probe = Encoding(encoding.d_model, frequencies=np.arange(1, count + 1) * unit, odd=encoding.odd, layout=encoding.layout,
-                     exponents=encoding.exponents, order=encoding.order)
-    values = probe.encode([1.0], dtype="float64")[0]
-    cosine = values > 0.6               # the angles are at most 0.5: sines are below 0.48, cosines above 0.87
-    angles = np.where(cosine, np.arccos(np.minimum(values, 1)), np.arcsin(np.minimum(values, 0.5)))
+    """Return the frequency and the phase (pi / 2 for a cosine) of each column."""
+    index, is_cosine = arrangement(encoding.d_model, vars(encoding))
     frequencies = np.append(encoding.frequencies * encoding.position_scale, 0.0)        # 0 for a column of zeros
-    return frequencies[np.rint(angles / unit).astype(np.intp) - 1], cosine * (math.pi / 2)
+    return frequencies.take(index, mode="clip"), np.where(is_cosine, math.pi / 2, 0.0)
 
 
 def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) -> Curve:
@@ -436,24 +476,23 @@ def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) ->
 
 
 def placed(encoding: Encoding, rows: Rows) -> range | None:
-    """Return the consecutive positions at which an encoding is nearest to the table, or None if no positions are near."""
+    """Return the consecutive positions at which an encoding is nearest to the table, or None if none are near."""
     (frequencies, phases), scale = waves_of(encoding), abs(encoding.scale)
 
     def values_at(positions: Array, columns: Any) -> Reals:
         angles = np.asarray(positions[..., None] + encoding.position_offset) * frequencies[columns]
         return np.asarray(encoding.scale * np.sin(angles + phases[columns]))
 
-    # the fastest columns locate a position best, but only modulo their periods; up to 48 random others
-    # resolve the ambiguity
+    # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve these
     fastest = np.argsort(-np.abs(frequencies), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
-    starts = np.arange(-match.LARGEST_START, match.LARGEST_START + 1)
+    starts = np.arange(-LARGEST_START, LARGEST_START + 1)
     for column in order:
-        starts = starts[np.abs(values_at(starts, [column])[:, 0] - rows.values[0, column]) < match.PLACED * scale]
-    at, values = rows.rows[:4] - rows.rows[0], rows.values[:4][:, order]
+        starts = starts[np.abs(values_at(starts, [column])[:, 0] - rows.values[0, column]) < PLACED * scale]
+    at, values = rows.numbers[:4] - rows.numbers[0], rows.values[:4][:, order]
     errors = np.sqrt(np.mean((values_at(starts[:, None] + at, order) - values) ** 2, axis=(1, 2)))
-    if errors.min(initial=math.inf) >= match.PLACED * scale:
+    if errors.min(initial=math.inf) >= PLACED * scale:
         return None
     bits = values.size * np.log2(np.maximum(errors, scale * 2.0 ** -match.PRECISION[rows.stored]))
-    start = int(starts[np.argmin(bits + np.log2(1.0 + np.abs(starts)))]) - int(rows.rows[0])
-    return range(start, start + rows.total)
+    start = int(starts[np.argmin(bits + np.log2(1.0 + np.abs(starts)))]) - int(rows.numbers[0])
+    return range(start, start + len(rows.table))

@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 
 from posenc import Rotary
-from posenc._rotary.scaling import positions_without_length
+from posenc._arguments.specification import Layout
 from posenc.check import match
 from posenc.check.match import PRECISION, Array, Reals, Waves, axes_of, float64_of
-from posenc.check.reading import Layout, Reading, array_of, numbers, positions_of, read_arrays, spread
+from posenc.check.reading import REACH, Reading, array_of, numbers, positions_of, read_arrays, spread
+
+REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # positions, as far as the function's table goes
+PROBES = 6                  # positions at which all unit vectors are rotated
+SMALL = 1e-9                # smaller elements of a rotation matrix are rounding errors of zeros
+ROUNDINGS = 16              # half ulps between a rotated vector and its prediction from rounded cosines and sines
+BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
 
 # the shapes of x for n rows of d columns; with more than two axes, the positions have the shape (1, n)
 # instead of (n,)
@@ -24,7 +30,7 @@ class Rotation:
     """A function of x of shape (n, head_dim) and positions of shape (n,), or (axes, n), that returns one or two arrays."""
 
     is_free = True          # whether the positions of a call may be repeated and in any order
-    reach = match.REACHES[0]            # the positions with which it is called are below this number
+    reach = REACH            # the positions with which it is called are below this number
     positions: Array | None = None      # those of the first calls, if they cannot be chosen
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
@@ -61,7 +67,8 @@ class Called(Rotation):
 
 
 def read_function(
-    function: Callable[..., Any] | Rotation, positions: Any, expected: Rotary | None, head_dim: int | None, any_order: bool
+    function: Callable[..., Any] | Rotation, positions: Any, expected: Rotary | None, head_dim: int | None, any_order: bool,
+    most: int | None = None,
 ) -> list[Reading]:
     """Read a function or a module; return one reading, or those of queries and keys if the function returns both.
 
@@ -71,9 +78,8 @@ def read_function(
     head_dim = head_dim if expected is None else expected.head_dim
     if head_dim is None:
         raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
-    most = function.reach if isinstance(function, Rotation) else match.REACHES[0]
-    most = min(most, most if expected is None else valid_positions(expected) or most)
-    choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in match.REACHES)]
+    most = min(function.reach if isinstance(function, Rotation) else REACH, most or REACH)
+    choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     if positions is not None:
         choices = [positions_of(positions)]
     call = function if isinstance(function, Rotation) else _in_a_form(function, choices[-1], head_dim, axes_of(expected))
@@ -91,7 +97,7 @@ def read_function(
     fault = _fault_of_positions(call, usable, head_dim) if call.is_free else ""
     if fault:
         return [Reading("float32", faults=(fault,))]
-    nonzero = [np.abs(part[np.isfinite(part)]).max(initial=0.0) > match.SMALL for part in at_zero]
+    nonzero = [np.abs(part[np.isfinite(part)]).max(initial=0.0) > SMALL for part in at_zero]
     if nonzero[0] and (len(at_zero) == 2 or np.iscomplexobj(at_zero[0])):
         def tables(positions: Array) -> Reading:
             result = call(np.zeros((len(positions), head_dim), np.float32), positions)
@@ -106,11 +112,6 @@ def read_function(
     count = 2 if len(rotated) == 2 and not np.array_equal(rotated[0], rotated[1], equal_nan=True) else 1
     readings = [_read_rotated(call, index, at, head_dim, expected, any_order) for index in range(count)]
     return [reading._replace(remarks=(*reading.remarks, *ends)) for reading in readings]
-
-
-def valid_positions(expected: Rotary) -> int | None:
-    """Return the number of positions for which the frequencies of a rotation apply, or None if they apply to all."""
-    return positions_without_length(expected.scaling) or (expected.scaling or {}).get("length")
 
 
 def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, axes: int) -> Called:
@@ -167,7 +168,7 @@ def _agree(x: Array, y: Array) -> bool:
     """Return whether finite values agree approximately; other values are reported separately."""
     finite = np.isfinite(x) & np.isfinite(y)
     size = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
-    return bool((np.abs(x - y) <= match.REPEATABLE * size)[finite].all())
+    return bool((np.abs(x - y) <= match.ALIKE * size)[finite].all())
 
 
 # ---- rotated vectors ------------------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ def _agree(x: Array, y: Array) -> bool:
 def _read_rotated(call: Rotation, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool) -> Reading:
     """Read the rotation of queries (index 0) or of keys (index 1) by rotating unit vectors."""
     last = len(at) if call.is_free else max(2, int((at < 64).sum()))       # else as many calls as columns, up to the last
-    few = np.unique(np.linspace(min(1, last - 1), last - 1, match.PROBES).astype(int))
+    few = np.unique(np.linspace(min(1, last - 1), last - 1, PROBES).astype(int))
     unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
     rotated, dtype = array_of("the result", call(unit, np.repeat(at[few], head_dim))[index])
     matrices = float64_of(rotated, dtype).reshape(len(few), head_dim, head_dim)     # (position, column of x, column)
@@ -190,7 +191,7 @@ def _read_rotated(call: Rotation, index: int, at: Array, head_dim: int, expected
         rotary_dim = max(rotary_dim, expected.rotary_dim)
     first = np.array([pair[0] for pair in together] or range((rotary_dim or head_dim) // 2), int)
     if layout is not None:
-        single = [k for k, *other in outputs if not other and k >= rotary_dim and np.abs(matrices[:, k]).max() > match.SMALL]
+        single = [k for k, *other in outputs if not other and k >= rotary_dim and np.abs(matrices[:, k]).max() > SMALL]
         scaled = [k for k in single if np.abs(matrices[:, k, k] - 1).max() > 1e-6]
         faults += [f"columns {numbers(scaled)} are multiplied by a factor but not rotated"] if scaled else []
         first = np.arange(rotary_dim // 2) * (1 if layout == "halves" else 2)
@@ -248,11 +249,11 @@ def _faults_of_vectors(
         expected = (x[:, turned[0]] + 1j * x[:, turned[1]]) * waves
         finite = np.isfinite(y).all(axis=1) & np.isfinite(expected).all(axis=1)
         y, expected = y[finite], expected[finite]
-        unit = 2.0 ** -PRECISION[match.narrowest(np.stack([y.real, y.imag]), dtype)]
+        unit = 2.0 ** -PRECISION[match.narrowest(y, dtype)]
         error = float((np.abs(y - expected) / np.maximum(np.abs(expected), 2.0**-12)).max(initial=0))
         parts = ((y.real, expected.real), (y.imag, expected.imag))
         bias = max(abs(np.sum(a * b) / np.sum(b * b) - 1) for a, b in parts) if y.size else 0
-        return error <= match.ROUNDINGS * unit and bias <= match.SIGMAS * unit / np.sqrt(max(1, y.size)) + match.BIAS, error
+        return error <= ROUNDINGS * unit and bias <= match.SIGMAS * unit / np.sqrt(max(1, y.size)) + BIAS, error
 
     is_right, error = is_rotated(x)
     if is_right:
@@ -269,7 +270,7 @@ def _pairs_of(matrices: Reals) -> tuple[dict[tuple[int, ...], tuple[int, ...]], 
     """
     faults: dict[str, list[int]] = {}
     by_outputs: dict[tuple[int, ...], list[int]] = {}
-    for column, reached in enumerate(np.abs(matrices).max(axis=0) > match.SMALL):
+    for column, reached in enumerate(np.abs(matrices).max(axis=0) > SMALL):
         by_outputs.setdefault(tuple(np.flatnonzero(reached).tolist()), []).append(column)
     pairs: dict[tuple[int, ...], tuple[int, ...]] = {}
     for outputs, inputs in by_outputs.items():

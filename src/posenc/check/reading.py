@@ -1,20 +1,22 @@
-"""Reading: tables and frequencies are read as rows of values, or as cosines and sines at some positions."""
+"""Reading: tables and frequencies are read as cosines and sines at some positions; numbers as text."""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from posenc import Rotary
 from posenc._arguments import checks
+from posenc._arguments.specification import Layout
 from posenc.check import match
-from posenc.check.match import Array, Reals, Waves, float64_of, size_of
+from posenc.check.match import Array, Waves, float64_of, size_of
 
-Layout = Literal["halves", "interleaved"]
+FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and evenly spaced ones
+REACH = 2**17               # positions of a function are below this number
 
 
 def numbers(values: Any) -> str:
@@ -34,7 +36,17 @@ def number(x: float) -> str:
     return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
 
 
-# ---- arrays ---------------------------------------------------------------------------------------------------------
+def spread(total: int, first: int, evenly: int) -> Array:
+    """Return the numbers below `total` in a sample: the first ones, those near powers of two, and evenly spaced ones."""
+    powers = 2 ** np.arange(62)
+    rows = np.concatenate([np.arange(first), powers - 1, powers, powers + 1, np.linspace(0, total - 1, evenly).astype(int)])
+    return np.unique(rows[(rows >= 0) & (rows < total)])
+
+
+def chunks(total: int, columns: int) -> Iterator[slice]:
+    """Yield slices of the rows, with a bounded number of values in each."""
+    step = max(1, match.CHUNK // columns)
+    yield from (slice(first, min(total, first + step)) for first in range(0, total, step))
 
 
 def array_of(name: str, value: Any) -> tuple[Array, str]:
@@ -45,12 +57,11 @@ def array_of(name: str, value: Any) -> tuple[Array, str]:
     if hasattr(value, "detach"):
         from posenc.check.running import array_of_tensor
 
-        array = array_of_tensor(name, value)
-    else:
-        try:
-            array = np.asarray(value)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+        value = array_of_tensor(name, value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
     if array.dtype.kind == "c":
         return array, "float32" if array.dtype.itemsize == 8 else "float64"
     dtype = "bfloat16" if array.dtype == np.uint16 else array.dtype.newbyteorder("=").name
@@ -72,61 +83,14 @@ def positions_of(positions: Any, rows: int | None = None) -> Array:
     return array
 
 
-# ---- tables of encodings --------------------------------------------------------------------------------------------
-
-
-class Rows(NamedTuple):
-    """The sampled rows of a table that are finite and not zero."""
-
-    rows: Array          # row numbers
-    values: Reals
-    zero_rows: list[int]            # numbers of the sampled rows that are zero
-    stored: str                     # dtype with the fewest significant bits that suffice for all values
-    total: int                      # number of rows in the table
-    positions: range | Array | None      # positions of all rows in the table, if known
-
-
-def positions_at(positions: range | Array, rows: Any) -> Array:
-    if isinstance(positions, range):
-        return np.array([positions[row] for row in rows], np.int64)
-    return np.asarray(np.asarray(positions)[rows])
-
-
-def table_of(table: Any) -> tuple[Array, str]:
-    """Return a table of two dimensions, with the name of its dtype."""
-    array, dtype = array_of("table", table)
-    if np.iscomplexobj(array):
-        raise TypeError(f"table has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
-    if array.ndim == 3 and 1 in array.shape[:2]:
-        array = array.reshape(-1, array.shape[2]) if array.size else np.empty((0, array.shape[2]))
-    if array.ndim != 2:
-        raise ValueError(f"table has shape {array.shape}, expected (n, d_model), (1, n, d_model) or (n, 1, d_model)")
-    return array, dtype
-
-
-def rows_of(table: Array, dtype: str, positions: range | Array | None) -> Rows | None:
-    """Sample the rows of a table; return None if no row is usable."""
-    total, d_model = table.shape
-    first = max(16, min(match.FIRST, match.TABLE_SAMPLE // d_model))
-    rows = spread(total, first, first // 4)
-    values = float64_of(table[rows], dtype)
-    sizes = np.abs(values).max(axis=1)
-    zero = sizes <= 0.02 * np.sort(sizes)[len(sizes) // 2]          # a row of zeros may have noise
-    usable = np.isfinite(sizes) & ~zero
-    if not usable.any():
-        return None
-    values = values[usable]
-    return Rows(rows[usable], values, rows[zero].tolist(), match.narrowest(values, dtype), total, positions)
-
-
-# ---- tables of rotations --------------------------------------------------------------------------------------------
+# ---- rotations -------------------------------------------------------------------------------------------------------
 
 
 class Reading(NamedTuple):
-    """The values of a rotation: its frequencies, or its cosines and sines at some positions."""
+    """The values of a rotation, cosines and sines at some positions, or the faults of one without values."""
 
     dtype: str                                  # the dtype of the given values
-    positions: Array = np.empty(0)       # the positions of all rows
+    positions: Array = np.empty(0)              # the positions of all rows
     read: Callable[[Any], Waves] = lambda rows: np.zeros((0, 0), complex)      # cos + i sin of some rows
     call: Callable[[Array], Waves] | None = None        # cos + i sin at other positions
     repeated: Layout | None = None              # the column order of tables that have each column twice
@@ -134,26 +98,6 @@ class Reading(NamedTuple):
     head_dim: int | None = None                 # if the rotation shows it
     faults: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> Array:
-        """The rows of the sample: the first ones, those near powers of two, and evenly spaced ones."""
-        total = len(self.positions)
-        return np.arange(total) if self.call else spread(total, match.FIRST, match.SPREAD)
-
-
-def spread(total: int, first: int, evenly: int) -> Array:
-    """Return the numbers below `total` that a sample has: the first ones, those near powers of two, and evenly spaced ones."""
-    powers = 2 ** np.arange(62)
-    rows = np.concatenate([np.arange(first), powers - 1, powers, powers + 1, np.linspace(0, total - 1, evenly).astype(int)])
-    return np.unique(rows[(rows >= 0) & (rows < total)])
-
-
-def chunks(total: int, columns: int) -> Iterator[slice]:
-    """Yield slices of the rows, with a bounded number of values in each."""
-    step = max(1, match.CHUNK // columns)
-    for first in range(0, total, step):
-        yield slice(first, min(total, first + step))
 
 
 def is_pair(rotation: Any) -> bool:
@@ -169,50 +113,27 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
         if cos.shape != sin.shape or dtype != sin_dtype:
             of_cos = f"the shape and dtype of cos, {cos.shape} and {dtype}"
             raise ValueError(f"sin has shape {sin.shape} and dtype {sin_dtype}, expected {of_cos}")
-        return _read_tables(cos, sin, dtype, positions, expected)
-    if isinstance(rotation, tuple):
+    elif isinstance(rotation, tuple):
         raise ValueError(f"rotation is a tuple of length {len(rotation)}, expected the pair (cos, sin)")
-    array, dtype = array_of("rotation", rotation)
-    half = array.shape[-1] // 2 if array.ndim else 0
-    if np.iscomplexobj(array):
-        return _read_tables(array.real, array.imag, dtype, positions, expected)
-    if array.ndim == 1 and array.size:
-        if positions is not None:
-            raise TypeError("positions is given with frequencies, expected tables or a function; omit positions")
-        return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
-    if array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:          # torch.view_as_real of a complex table
-        return _read_tables(array[..., 0], array[..., 1], dtype, positions, expected)
-    if array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
-        return _read_tables(array[..., :half], array[..., half:], dtype, positions, expected)
-    raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
-
-
-def _read_frequencies(w: Reals, size: float) -> Reading:
-    """Return the cosines and sines of frequencies, or a fault if the memory of the frequencies was never written."""
-    invalid = np.count_nonzero(~np.isfinite(w))
-    if invalid or not w.any():
-        elements = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
-        return Reading("float64", faults=(f"{elements}, so inv_freq is probably uninitialized",))
-    # no pair turns by more than 1 at once
-    at = spread(match.REACHES[0], match.FIRST, match.SPREAD) / max(1.0, np.abs(w).max())
-
-    def call(positions: Array) -> Waves:
-        return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
-
-    return Reading("float64", positions=at, read=lambda rows: call(at[rows]), call=call)
-
-
-def _read_tables(cos: Array, sin: Array, dtype: str, positions: Any, expected: Rotary | None) -> Reading:
+    else:
+        array, dtype = array_of("rotation", rotation)
+        if np.iscomplexobj(array):
+            cos, sin = array.real, array.imag
+        elif array.ndim == 1 and array.size:
+            if positions is not None:
+                raise TypeError("positions is given with frequencies, expected tables or a function; omit positions")
+            return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
+        elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:        # torch.view_as_real of a complex table
+            cos, sin = array[..., 0], array[..., 1]
+        elif array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
+            cos, sin = np.split(array, 2, -1)
+        else:
+            raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
     cos, sin = _rows("cos", cos), _rows("sin", sin)
-    at = positions_of(len(cos) if positions is None else positions, len(cos))
-    half = cos.shape[1] // 2
-    repeated: Layout | None = None
-    same = functools.partial(np.array_equal, equal_nan=True)
-    forms: tuple[tuple[Layout, Any, Any], ...] = (
-        ("halves", np.s_[:, :half], np.s_[:, half:]), ("interleaved", np.s_[:, ::2], np.s_[:, 1::2]))
-    if expected is not None and cos.shape[1] == expected.rotary_dim // 2 or cos.shape[1] % 2:
-        forms = ()
-    for form, one, two in forms:
+    half, repeated, same = cos.shape[1] // 2, None, functools.partial(np.array_equal, equal_nan=True)
+    forms: dict[Layout, Any] = {"halves": (np.s_[:, :half], np.s_[:, half:]), "interleaved": (np.s_[:, ::2], np.s_[:, 1::2])}
+    is_once = cos.shape[1] % 2 or expected is not None and cos.shape[1] == expected.rotary_dim // 2
+    for form, (one, two) in () if is_once else forms.items():
         # in some tables, the two sines of a pair have opposite signs
         if same(cos[one], cos[two]) and (same(sin[one], sin[two]) or same(sin[one], -sin[two])):
             cos, sin, repeated = cos[one], sin[two], form
@@ -221,7 +142,23 @@ def _read_tables(cos: Array, sin: Array, dtype: str, positions: Any, expected: R
     def read(rows: Any) -> Waves:
         return np.asarray(float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype))
 
+    at = positions_of(len(cos) if positions is None else positions, len(cos))
     return Reading(dtype, positions=at, read=read, repeated=repeated)
+
+
+def _read_frequencies(w: Array, size: float) -> Reading:
+    """Return the cosines and sines of frequencies, or a fault if the memory of the frequencies was never written."""
+    invalid = np.count_nonzero(~np.isfinite(w))
+    if invalid or not w.any():
+        elements = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
+        return Reading("float64", faults=(f"{elements}, so inv_freq is probably uninitialized",))
+    # no pair turns by more than 1 at once
+    at = spread(REACH, FIRST, SPREAD) / max(1.0, np.abs(w).max())
+
+    def call(positions: Array) -> Waves:
+        return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
+
+    return Reading("float64", positions=at, read=lambda rows: call(at[rows]), call=call)
 
 
 def _rows(name: str, table: Array) -> Array:
