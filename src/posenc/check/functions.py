@@ -27,14 +27,22 @@ CALL_FORMS: tuple[Callable[[int, int], tuple[int, ...]], ...] = (
 
 
 class Rotation:
-    """A function of x of shape (n, head_dim) and positions of shape (n,), or (axes, n), that returns one or two arrays."""
+    """A function of x of shape (m, n, head_dim) and positions of shape (n,), or (axes, n), of the n rows of each array.
 
-    is_free = True          # whether the positions of a call may be repeated and in any order
-    reach = REACH            # the positions with which it is called are below this number
+    It returns one or two arrays of the shape of x, or tables of the positions if m is 1.
+    """
+
+    is_free = True                      # whether the positions of a call may be repeated and in any order
+    reach = REACH                       # the positions with which it is called are below this number
+    length: int | None = None           # number of positions that the configuration states
     positions: Array | None = None      # those of the first calls, if they cannot be chosen
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
         raise NotImplementedError
+
+    def grows(self, length: int) -> bool:
+        """Return whether the function has positions up to a length, although a call with others failed."""
+        return False
 
     def values(self, x: Array, positions: Array) -> list[Array]:
         """Return the arrays of a call as float64 or complex128."""
@@ -49,8 +57,9 @@ class Called(Rotation):
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
         """Return one or two arrays: rotated vectors, in the shape of x, or tables."""
-        vectors = x.reshape(self.form(*x.shape)).copy()         # the function may rotate in place
-        positions = np.tile(positions, (self.axes, 1)) if self.axes > 1 and positions.ndim == 1 else positions
+        vectors = x.reshape(self.form(len(x) * x.shape[1], x.shape[2])).copy()      # the function may rotate in place
+        positions = np.tile(positions, (self.axes if positions.ndim == 1 else 1, len(x)))
+        positions = positions if self.axes > 1 or positions.shape[0] > 1 else positions[0]
         at = np.ascontiguousarray(positions if vectors.ndim == 2 else positions[..., None, :])
         result = self.function(vectors, at)
         parts = list(result) if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
@@ -60,7 +69,7 @@ class Called(Rotation):
         arrays = [array_of("the result of rotation", part)[0] for part in parts]
         if any(np.iscomplexobj(array) for array in arrays):
             return arrays
-        is_rotated = all([n for n in array.shape if n != 1] == [n for n in x.shape if n != 1] for array in arrays)
+        is_rotated = all([n for n in array.shape if n != 1] == [n for n in vectors.shape if n != 1] for array in arrays)
         if len(parts) == 1 and not is_rotated:
             raise ValueError(f"the function returned an array of shape {arrays[0].shape}, {expected}")
         return [array.reshape(x.shape) for array in arrays] if is_rotated else arrays
@@ -86,13 +95,17 @@ def read_function(
     ends: tuple[str, ...] = ()
     for at in choices:
         try:
-            at_zero = call.values(np.zeros((len(at), head_dim), np.float32), at)
+            at_zero = call.values(np.zeros((1, len(at), head_dim), np.float32), at)
             break
         except Exception as error:  # the function's table may end before these positions
-            ends = (f"a call with positions up to {int(at.max()):,} raises {type(error).__name__}: {error}",)
+            last = int(at.max())
+            ends = (f"a call with positions up to {last:,} raises {type(error).__name__}: {error}",)
             if at is choices[-1]:
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
                 raise ValueError(f"{ends[0]}; {hint}") from error
+    faults: tuple[str, ...] = ()
+    if ends and call.length and last < call.length and not call.grows(last + 1):
+        faults, ends = (f"{ends[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
     usable = at[np.isfinite(at_zero[0].reshape(at.shape[-1], -1)).all(axis=1)]
     fault = _fault_of_positions(call, usable, head_dim) if call.is_free else ""
     if fault:
@@ -100,18 +113,18 @@ def read_function(
     nonzero = [np.abs(part[np.isfinite(part)]).max(initial=0.0) > SMALL for part in at_zero]
     if nonzero[0] and (len(at_zero) == 2 or np.iscomplexobj(at_zero[0])):
         def tables(positions: Array) -> Reading:
-            result = call(np.zeros((len(positions), head_dim), np.float32), positions)
+            result = call(np.zeros((1, len(positions), head_dim), np.float32), positions)
             return read_arrays(tuple(result) if len(result) == 2 else result[0], positions, expected)
 
         return [tables(at)._replace(call=lambda positions: tables(positions).read(slice(None)), remarks=ends)]
     if any(nonzero):
         of_keys = "" if nonzero[0] else "keys: "
         return [Reading("float32", faults=(f"{of_keys}the function returns values other than 0 if x is 0",))]
-    x = np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (len(at), 1))
+    x = np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (1, len(at), 1))
     rotated = call(x, at)
     count = 2 if len(rotated) == 2 and not np.array_equal(rotated[0], rotated[1], equal_nan=True) else 1
     readings = [_read_rotated(call, index, at, head_dim, expected, any_order) for index in range(count)]
-    return [reading._replace(remarks=(*reading.remarks, *ends)) for reading in readings]
+    return [each._replace(remarks=(*each.remarks, *ends), faults=(*each.faults, *faults)) for each in readings]
 
 
 def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, axes: int) -> Called:
@@ -122,7 +135,7 @@ def _in_a_form(function: Callable[..., Any], positions: Array, head_dim: int, ax
         for form in CALL_FORMS:
             call = Called(variant, form, axes)
             try:
-                call(np.zeros((len(at), head_dim), np.float32), at)
+                call(np.zeros((1, len(at), head_dim), np.float32), at)
                 return call
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.append(f"{type(error).__name__}: {error}")
@@ -149,7 +162,7 @@ def _fault_of_positions(call: Rotation, positions: Array, head_dim: int) -> str:
     some_positions = positions[np.linspace(0, len(positions) - 1, 16).astype(int)][np.arange(16) * 7 % 16]
 
     def values(at: Array) -> Array:
-        parts = call.values(np.ones((len(at), head_dim), np.float32), at)
+        parts = call.values(np.ones((1, len(at), head_dim), np.float32), at)
         stacked = np.stack(np.broadcast_arrays(*parts))
         return stacked.reshape(-1, len(at), stacked.shape[-1])
 
@@ -178,9 +191,9 @@ def _read_rotated(call: Rotation, index: int, at: Array, head_dim: int, expected
     """Read the rotation of queries (index 0) or of keys (index 1) by rotating unit vectors."""
     last = len(at) if call.is_free else max(2, int((at < 64).sum()))       # else as many calls as columns, up to the last
     few = np.unique(np.linspace(min(1, last - 1), last - 1, PROBES).astype(int))
-    unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
-    rotated, dtype = array_of("the result", call(unit, np.repeat(at[few], head_dim))[index])
-    matrices = float64_of(rotated, dtype).reshape(len(few), head_dim, head_dim)     # (position, column of x, column)
+    unit = np.repeat(np.eye(head_dim, dtype=np.float32)[:, None], len(few), 1)
+    rotated, dtype = array_of("the result", call(unit, at[few])[index])
+    matrices = float64_of(rotated, dtype).swapaxes(0, 1)                # (position, column of x, column)
     matrices = matrices[np.isfinite(matrices).all(axis=(1, 2))]         # large angles overflow in float16
     if not len(matrices):
         return Reading("float32", faults=("no value is finite",))
@@ -213,9 +226,9 @@ def _read_rotated(call: Rotation, index: int, at: Array, head_dim: int, expected
     targets = {pair[0]: outputs[pair] for pair in outputs}
 
     def values(positions: Array) -> Waves:
-        x = np.zeros((positions.shape[-1], head_dim), np.float32)
-        x[:, first] = 1
-        rows = float64_of(*array_of("the result", call(x, positions)[index]))
+        x = np.zeros((1, positions.shape[-1], head_dim), np.float32)
+        x[..., first] = 1
+        rows = float64_of(*array_of("the result", call(x, positions)[index]))[0]
         columns = [targets.get(k, (k,)) for k in first.tolist()]
         cos, sin = (rows[:, [column[member] for column in columns]] for member in (0, -1))
         return np.asarray(cos + 1j * np.where([len(column) == 2 for column in columns], sin, 0.0))
@@ -244,7 +257,7 @@ def _faults_of_vectors(
     waves = values(positions)[:, pairs]
 
     def is_rotated(x: Array) -> tuple[bool, float]:
-        result = float64_of(*array_of("the result", call(x, positions)[index]))
+        result = float64_of(*array_of("the result", call(x[None], positions)[index]))[0]
         y = result[:, turned[2]] + 1j * result[:, turned[3]]
         expected = (x[:, turned[0]] + 1j * x[:, turned[1]]) * waves
         finite = np.isfinite(y).all(axis=1) & np.isfinite(expected).all(axis=1)

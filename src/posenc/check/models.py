@@ -18,33 +18,31 @@ from posenc.check.mistakes import not_rotated
 from posenc.check.reading import array_of, number
 from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row
 from posenc.check.rotations import SOURCE, longest, matched, merged
-from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, is_equal, moved, source_of, undisturbed
+from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, moved, source_of, undisturbed
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
 ROWS = (67, 23, 11)         # rows of the first runs, as many as the model takes; no other axis should have such a length
-CONSECUTIVE = 2048          # positions of a model that chooses them itself; its scores may have as many rows and columns
+CONSECUTIVE = 2048          # positions of a model that chooses them; its scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
-STATED = "no rotation"       # in place of a layer type
+STATED = "the configuration has no rotation for this layer"
 OTHER = 0.37                # the elements of the keys while queries are compared, and of the queries while keys are compared
+BOTH = ("queries", "keys")
 
 
-class Expected(NamedTuple):
-    """The rotation in a configuration, or the reason why it has none; `config` is None if no configuration was given."""
+class Place(NamedTuple):
+    """An attention of a model, and the rotation that it should have; or the reason why it is not compared."""
 
-    config: Any = None
-    layer_type: str | None = None
+    number: int                         # in a run
+    name: str
+    taken: Taken                        # in the first run
+    config: Any = None                  # None if no configuration was given
+    layer_type: Any = None              # in the configuration
     rotary: Rotary | None = None
     reason: str = ""
-
-
-class Attention(NamedTuple):
-    """An attention of a model: its number in a run, its name, and what was taken there in the first run."""
-
-    number: int
-    name: str
-    taken: Taken
-    config: Any
+    rotates: bool = True                # whether its queries or keys depend on the position
+    start: int = 0                      # the first column that may be rotated
+    sources: tuple[Source | None, Source | None] = (None, None)
 
 
 def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, positions: Any = None) -> RotaryReport:
@@ -124,39 +122,19 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
             return RotaryReport([unchecked_row("model", None, f"{copy.on_meta[0]} is on the meta device; load the weights")])
         try:
             at = None if positions is None else np.asarray(positions)
-            at = np.arange(copy.rows()) if at is None and is_fixed else at
-            attentions = _attentions(copy, config, at)
+            if at is None and is_fixed:
+                taken, _ = copy.run(0, last=0)
+                at = np.arange(taken[0].vectors[0].shape[1] if taken else 0)
+            places = _places(copy, config, at)
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             reason = f"the model raises {type(error).__name__}: {error}; pass its arguments as inputs=, or {CHECK}"
             return RotaryReport([unchecked_row("model", None, reason)])
-        if not attentions:
+        if not places:
             return RotaryReport([unchecked_row("model", None, f"no attention was found; {CHECK}")])
-        return RotaryReport(_rows(copy, attentions, at))
+        return RotaryReport(_rows(copy, places, at))
 
 
-# ---- attentions ------------------------------------------------------------------------------------------------------
-
-
-def _attentions(model: Model, config: Any, positions: Array | None) -> list[Attention]:
-    """Run the model, and return its attentions."""
-    axes = axes_of(_expectations(config if config is not None else getattr(model.module, "config", None))[0].rotary)
-    for rows in ROWS if positions is None else (positions.shape[-1],):
-        try:
-            taken, _ = model.run(rows, on_axes(np.arange(rows), axes) if model.takes_positions else None, recording=True)
-            break
-        except Exception:
-            if rows == ROWS[-1] or positions is not None:
-                raise
-    result: list[Attention] = []
-    for number_, part in enumerate(taken):
-        if any(all(map(is_equal, part.vectors, other.taken.vectors)) for other in result):
-            continue                    # an attention in two parts
-        of_modules: list[Any] = [m.config for m in part.modules if getattr(m, "config", None) is not None]
-        # those of diffusers do not describe the rotation
-        of_modules = [c for c in of_modules if not type(c).__module__.startswith("diffusers.")]
-        name = next((model.names[id(m)] for m in reversed(part.modules) if id(m) in model.names), "")
-        result.append(Attention(number_, name or "model", part, of_modules[-1] if config is None and of_modules else config))
-    return result
+# ---- configurations --------------------------------------------------------------------------------------------------
 
 
 def _readable(config: Any) -> Any:
@@ -166,93 +144,178 @@ def _readable(config: Any) -> Any:
     return None if isinstance(config, type) else getattr(config, "__dict__", None) or None
 
 
-def _expectations(given: Any) -> list[Expected]:
-    """Return the rotation of each layer type in a configuration."""
-    if isinstance(given, Rotary):
-        return [Expected(given, None, given)]
-    config = _readable(given)
+def _listed(config: Any, name: str, length: int) -> Sequence[Any]:
+    """Return a list in a configuration with an element for each attention, or else an empty one."""
+    values = () if isinstance(config, Rotary) or config is None else look_up(_readable(config), name) or ()
+    return values if len(values) == length else ()
+
+
+def _expectations(given: Any) -> list[dict[str, Any]]:
+    """Return the layer type and the rotation, or the reason why there is none, for each layer type in a configuration."""
+    config = None if isinstance(given, Rotary) else _readable(given)
     if config is None:
-        return [Expected(reason="no configuration was given; pass config=")]
+        return [{"rotary": given, "reason": "no configuration was given; pass config=" if given is None else ""}]
     try:
-        return [Expected(config, name, Rotary.from_config(config, name)) for name in Rotary.layer_types(config)]
+        return [{"layer_type": name, "rotary": Rotary.from_config(config, name)} for name in Rotary.layer_types(config)]
     except (TypeError, ValueError) as error:
-        return [Expected(config, reason=str(error))]
+        return [{"reason": str(error)}]
 
 
-def _expected(attention: Attention, attentions: Sequence[Attention]) -> list[Expected]:
-    """Return the rotation of an attention, or those of all layer types if the configuration does not say which it has."""
-    every = _expectations(attention.config)
-    same = [other.number for other in attentions if other.config is attention.config]
-    flags = _listed(attention.config, "no_rope_layers")
-    if len(flags) == len(same) and not flags[same.index(attention.number)]:
-        return [Expected(attention.config, STATED)]
-    names = [name for name in _listed(attention.config, "layer_types") if name in [each.layer_type for each in every]]
-    if len(names) == len(same):
-        name = names[same.index(attention.number)]
-        return [each for each in every if each.layer_type == name]
-    return every
+def _places(model: Model, config: Any, positions: Array | None) -> list[list[Place]]:
+    """Run the model, and return a place for each rotation that an attention may have according to its configuration."""
+    axes = axes_of(_expectations(config if config is not None else getattr(model.module, "config", None))[0].get("rotary"))
+    for rows in ROWS if positions is None else (positions.shape[-1],):
+        try:
+            taken, _ = model.run(rows, on_axes(np.arange(rows), axes) if model.takes_positions else None, recording=True)
+            break
+        except Exception:
+            if rows == ROWS[-1] or positions is not None:
+                raise
+    found: list[Place] = []
+    for number_, part in enumerate(taken):
+        if any(_is_equal(part, other.taken, 0) and _is_equal(part, other.taken, 1) for other in found):
+            continue                    # an attention in two parts
+        of_modules: list[Any] = [m.config for m in part.modules if getattr(m, "config", None) is not None]
+        # those of diffusers do not describe the rotation
+        of_modules = [c for c in of_modules if not type(c).__module__.startswith("diffusers.")]
+        name = next((model.names[id(m)] for m in reversed(part.modules) if id(m) in model.names), "")
+        found.append(Place(number_, name or "model", part, of_modules[-1] if config is None and of_modules else config))
+    places = []
+    for place in found:
+        same = [other.number for other in found if other.config is place.config]
+        types, flags = (_listed(place.config, name, len(same)) for name in ("layer_types", "no_rope_layers"))
+        index, every = same.index(place.number), _expectations(place.config)
+        kind = types[index] if types else None
+        if flags and not flags[index]:
+            every = [{"reason": STATED}]
+        chosen = [each for each in every if each.get("layer_type") == kind] or every
+        variants: list[Place] = [place._replace(**dict[str, Any]({"layer_type": kind} | each)) for each in chosen]
+        places.append([_located(model, each, found) for each in variants])
+    return places
 
 
-def _listed(config: Any, name: str) -> Sequence[Any]:
-    return () if isinstance(config, Rotary) or config is None else look_up(_readable(config), name) or ()
+def _is_equal(a: Taken, b: Taken, index: int) -> bool:
+    return a.vectors[index].shape == b.vectors[index].shape and bool((a.vectors[index] == b.vectors[index]).all())
+
+
+def _located(model: Model, place: Place, found: Sequence[Place]) -> Place:
+    """Find the vectors before the rotation."""
+    taken, rotary = place.taken, place.rotary
+    changing = [moved(vectors) for vectors in taken.vectors]
+    (rows, width), keys = taken.vectors[0].shape[1:], taken.vectors[1].shape[1]
+    head_dim = width if rotary is None else rotary.head_dim
+    if not any(part.any() for part in changing):
+        return place._replace(reason=place.reason or UNROTATED, rotates=False)
+    if rotary is None:
+        return place
+    if keys != rows and not callable(model.inputs):         # a function of positions may use a cache with a row for each
+        return place._replace(reason=f"an attention has {keys} keys for {rows} queries; {CHECK}")
+    if head_dim > width:
+        return place._replace(reason=f"queries have {width} columns, {SOURCE} head_dim {head_dim}; {CHECK}")
+    first = min(int(np.flatnonzero(part)[0]) for part in changing if part.any())
+    start = width - head_dim if first >= width - head_dim else 0
+    sources: list[Source | None] = []
+    for index, vectors in enumerate(taken.vectors):
+        if index and any(_is_equal(taken, other.taken, 1) for other in found if other.number < place.number):
+            sources.append(None)            # the keys of another layer
+            continue
+        source = source_of(vectors[..., start:], taken.records, head_dim, rotary.rotary_dim, model.known[index])
+        if source is None:
+            return place._replace(reason=f"the {BOTH[index]} before the rotation were not found; {CHECK}")
+        sources.append(source)
+    return place._replace(start=start, sources=(sources[0], sources[1]))
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """An attention with the sources of its vectors, or the reason why it has none."""
-
-    attention: Attention
-    expected: Expected
-    sources: tuple[Source | None, Source | None] = (None, None)
-    start: int = 0
-    reason: str = ""
-
-
-def _rows(model: Model, attentions: Sequence[Attention], positions: Array | None) -> list[RotaryRow]:
+def _rows(model: Model, places: Sequence[list[Place]], positions: Array | None) -> list[RotaryRow]:
     """Return a row for each group of attentions that rotate alike."""
-    groups: list[tuple[list[list[Place]], Any]] = []
-    places = [[_place(model, attention, each, attentions) for each in _expected(attention, attentions)]
-              for attention in attentions]
-    taken = _values(model, [choices[0] for choices in places], positions)
+    firsts: list[Place] = [choices[0] for choices in places]
+    groups: list[list[list[Place]]] = []
+    values = _values(model, [place for place in firsts if not place.reason], positions)
     for choices in places:
-        values = taken[choices[0].attention.number]
-        for other, others in groups:
-            if _are_alike(choices[0], values, other[0][0], others):
-                other.append(choices)
-                break
-        else:
-            groups.append(([choices], values))
+        alike = next((group for group in groups if _are_alike(choices[0], group[0][0], values)), None)
+        groups.append([choices]) if alike is None else alike.append(choices)
     rows = []
-    unrotated = {choices[0].attention.number for choices in places if choices[0].reason == UNROTATED}
-    for group, values in groups:
-        first = group[0]
-        name = first[0].attention.name + (f" and {len(group) - 1} more" if len(group) > 1 else "")
-        if first[0].reason == UNROTATED:
-            rows.append(_unrotated_row(name, first[0], attentions, unrotated))
-        else:
-            is_called_once = sum(other.name == first[0].attention.name for other in attentions) == 1
-            of_cache, label = _with_cache(model, first[0]) if is_called_once else ((), "queries and keys")
-            faults = (*_faults_of_heads(first[0], values), *of_cache)
-            rows.append(best_of([_row(model, name, place, positions, faults, label) for place in first]))
+    for group in groups:
+        first = group[0][0]
+        name = first.name + (f" and {len(group) - 1} more" if len(group) > 1 else "")
+        if first.reason:
+            rows.append(_uncompared_row(name, first, firsts))
+            continue
+        is_called_once = sum(other.name == first.name for other in firsts) == 1
+        of_cache, label = _with_cache(model, first) if is_called_once else ((), "queries and keys")
+        faults = (*_faults_of_heads(first, values[first.number]), *of_cache)
+        rows.append(best_of([_row(model, name, place, positions, faults, label) for place in group[0]]))
     return rows
+
+
+def _uncompared_row(name: str, place: Place, places: Sequence[Place]) -> RotaryRow:
+    """Return the row of an attention without a rotation: right only if the configuration says so."""
+    same = [other for other in places if other.config is place.config]
+    alike = [other for other in same if other.layer_type == place.layer_type]
+    still = [not any(other.rotates for other in others) for others in (same, alike)]
+    fault = ""
+    if place.rotates:
+        fault = f"queries and keys are rotated, {STATED}" if place.reason == STATED else ""
+    elif place.rotary is None or still[1] and not still[0]:         # the other types of layers have a rotation
+        return unchecked_row(name, place.rotary, place.reason)._replace(verdict="no rotation")
+    elif still[0] or _listed(place.config, "no_rope_layers", len(same)):
+        fault = not_rotated(range(place.rotary.rotary_dim // 2))
+    if fault:
+        return row_of(name, RotaryMatch(None, math.inf, "", (fault,)), place.rotary, "queries and keys")
+    unstated = "" if place.rotates else ", and the configuration does not state that these have no rotation"
+    return unchecked_row(name, place.rotary, f"{place.reason}{unstated}")
+
+
+def _values(model: Model, places: Sequence[Place], positions: Array | None) -> dict[int, Taken]:
+    """Return rotated queries and keys by the number of the attention, for the same random vectors."""
+    rows = ROWS[1] if positions is None else positions.shape[-1]
+    items = {place.number: _random(place, rows) for place in places}
+    last = max((longest(place.config) or 2**17 for place in places), default=2**17)
+    for at in (np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1, np.arange(rows)):
+        with contextlib.suppress(Exception):            # a table may end
+            axes = max(axes_of(place.rotary) for place in places)
+            taken, _ = model.run(rows, on_axes(at, axes) if model.takes_positions else None, items)
+            return dict(enumerate(taken))
+    return {place.number: place.taken for place in places}
+
+
+def _random(place: Place, rows: int) -> list[tuple[Source, Array]]:
+    """Return the sources of an attention, with the same random vectors for attentions of the same width."""
+    both = np.random.default_rng(2).normal(size=(2, rows, len(_columns(place)))).astype(np.float32)
+    return [(source, x) for source, x in zip(place.sources, both, strict=True) if source is not None]
+
+
+def _columns(place: Place) -> range:
+    """Return the columns of queries and keys that are compared."""
+    assert place.rotary is not None
+    return range(place.start, place.start + place.rotary.head_dim)
+
+
+def _are_alike(place: Place, other: Place, values: Mapping[int, Taken]) -> bool:
+    """Return whether two attentions rotate alike, or have the same reason not to be compared."""
+    kinds = [(id(each.config), each.layer_type, each.reason, each.rotates, each.start, [s is None for s in each.sources])
+             for each in (place, other)]
+    return kinds[0] == kinds[1] and (bool(place.reason) or all(
+        source is None or close(values[place.number].vectors[index], values[other.number].vectors[index])
+        for index, source in enumerate(place.sources)))
 
 
 def _faults_of_heads(place: Place, values: Taken) -> tuple[str, ...]:
     """Return a fault if a head has other vectors than the first one, in which the same vectors were rotated."""
     faults = []
-    for source, vectors, what in zip(place.sources, values.vectors, ("", "keys: "), strict=True):
-        stop = place.start + (len(source.columns[0]) if source is not None else 0)
-        heads = vectors[..., place.start : stop]
+    for source, vectors, of_keys in zip(place.sources, values.vectors, ("", "keys: "), strict=True):
+        heads = vectors[..., _columns(place)]
         differing = [k for k in range(len(heads)) if source is not None and not close(heads, heads[k:])]
-        faults += [f"{what}the heads are not rotated alike: head {differing[0]} differs from head 0"] if differing else []
+        faults += [f"{of_keys}the heads are not rotated alike: head {differing[0]} differs from head 0"] if differing else []
     return tuple(faults)
 
 
 def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
     """Compare calls that continue with a cache with a single call; return the faults, and the label of what was compared."""
-    total, start, cache, number, label = sum(CACHED), 0, None, place.attention.number, "queries and keys"
+    total, start, cache, number, label = sum(CACHED), 0, None, place.number, "queries and keys"
     vectors, wrong = _random(place, total), set()
     with contextlib.suppress(Exception):            # the model has no such cache
         whole = model.run(total, None, {number: vectors}, number)[0][number]
@@ -262,7 +325,7 @@ def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
             cache = getattr(result, model.cache)
             if start and taken[number].vectors[1].shape[1] == rows:         # the model is not a decoder
                 return (), label
-            for index, what in ((0, "queries"), (1, "keys")):
+            for index, what in enumerate(BOTH):
                 parts = whole.vectors[index][:, start : start + rows], taken[number].vectors[index][:, -rows:]
                 wrong |= set() if place.sources[index] is None or close(*parts) else {what}
             if not start and wrong:             # the first call has no cache, so something else differs
@@ -273,101 +336,16 @@ def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
     return (fault,) if wrong else (), label
 
 
-def _unrotated_row(name: str, place: Place, attentions: Sequence[Attention], unrotated: set[int]) -> RotaryRow:
-    """Return the row of attentions that do not rotate: right only if the configuration says which do not."""
-    config, rotary = place.attention.config, place.expected.rotary
-    row = unchecked_row(name, rotary, UNROTATED)
-    same = [each.number for each in attentions if each.config is config]
-    types, is_stated = _listed(config, "layer_types"), False
-    if len(types) == len(same) and unrotated < {*same}:
-        is_stated = not {types[k] for k, n in enumerate(same) if n in unrotated} & {
-            types[k] for k, n in enumerate(same) if n not in unrotated}
-    if rotary is None or is_stated:
-        return row._replace(verdict="no rotation", faults=(place.expected.reason or UNROTATED,))
-    if len(_listed(config, "no_rope_layers")) == len(same) or unrotated >= {*same}:
-        result = RotaryMatch(None, math.inf, "", (not_rotated(range(rotary.rotary_dim // 2)),))
-        return row_of(name, result, rotary, "queries and keys")
-    return row._replace(faults=(f"{UNROTATED}, and the configuration does not state that these have no rotation",))
-
-
-def _place(model: Model, attention: Attention, expected: Expected, attentions: Sequence[Attention]) -> Place:
-    """Find the vectors before the rotation."""
-    taken, rotary = attention.taken, expected.rotary
-    width = taken.vectors[0].shape[-1]
-    changing = [moved(vectors) for vectors in taken.vectors]
-    if not any(part.any() for part in changing):
-        return Place(attention, expected, reason=UNROTATED)
-    rows, keys = (vectors.shape[1] for vectors in taken.vectors)
-    if keys != rows and not callable(model.inputs):         # a function of positions may use a cache with a row for each
-        return Place(attention, expected, reason=f"an attention has {keys} keys for {rows} queries; {CHECK}")
-    head_dim = width if rotary is None else rotary.head_dim
-    if head_dim > width:
-        return Place(attention, expected, reason=f"queries have {width} columns, {SOURCE} head_dim {head_dim}; {CHECK}")
-    first = min(int(np.flatnonzero(part)[0]) for part in changing if part.any())
-    start = width - head_dim if first >= width - head_dim else 0
-    rotated = head_dim if rotary is None else rotary.rotary_dim
-    sources: list[Source | None] = []
-    for index, vectors in enumerate(taken.vectors):
-        if index and any(is_equal(vectors, other.taken.vectors[1]) for other in attentions if other.number < attention.number):
-            sources.append(None)            # the keys of another layer
-            continue
-        source = source_of(vectors, taken.records, start, head_dim, rotated, model.known[index])
-        if source is None:
-            reason = f"the {('queries', 'keys')[index]} before the rotation were not found; {CHECK}"
-            return Place(attention, expected, reason=reason)
-        sources.append(source)
-    return Place(attention, expected, (sources[0], sources[1]), start, "" if rotary is not None else expected.reason)
-
-
-def _values(model: Model, places: Sequence[Place], positions: Array | None) -> Any:
-    """Return rotated queries and keys by the number of the attention, for the same random vectors."""
-    rows = ROWS[1] if positions is None else positions.shape[-1]
-    items = {place.attention.number: _random(place, rows) for place in places}
-    last = max((longest(place.attention.config) or 2**17 for place in places), default=2**17)
-    for at in (np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1, np.arange(rows)):
-        with contextlib.suppress(Exception):            # a table may end
-            axes = max(axes_of(place.expected.rotary) for place in places)
-            taken, _ = model.run(rows, on_axes(at, axes) if model.takes_positions else None, items)
-            return taken
-    return {place.attention.number: place.attention.taken for place in places}
-
-
-def _random(place: Place, rows: int) -> list[tuple[Source, Array]]:
-    """Return the sources of an attention, with the same random vectors for attentions of the same width."""
-    rotary, width = place.expected.rotary, place.attention.taken.vectors[0].shape[-1]
-    both = np.random.default_rng(2).normal(size=(2, rows, width if rotary is None else rotary.head_dim)).astype(np.float32)
-    return [(source, x) for source, x in zip(place.sources, both, strict=True) if source is not None]
-
-
-def _are_alike(place: Place, values: Any, other: Place, others: Any) -> bool:
-    """Return whether two attentions rotate alike, or have the same reason not to be compared."""
-    if (place.expected.config is not other.expected.config or place.expected.layer_type != other.expected.layer_type or
-            place.reason != other.reason or place.start != other.start):
-        return False
-    if place.reason and place.sources == (None, None):
-        return True
-    if [s is None for s in place.sources] != [s is None for s in other.sources]:
-        return False
-    parts = zip(place.sources, values.vectors, others.vectors, strict=True)
-    return all(source is None or close(a, b) for source, a, b in parts)
-
-
 def _row(model: Model, name: str, place: Place, positions: Array | None, faults: tuple[str, ...], label: str) -> RotaryRow:
-    rotary = place.expected.rotary
-    if place.expected.layer_type == STATED:
-        fault = "queries and keys are rotated, the configuration has no rotation for this layer"
-        return row_of(name, RotaryMatch(None, math.inf, "", (fault,)), None, "queries and keys")
-    if place.reason or rotary is None:
-        return unchecked_row(name, rotary, place.reason)
-    is_given = place.expected.config is rotary
+    """Compare queries and keys with the expected rotation."""
+    rotary = place.rotary
+    assert rotary is not None
     results, labels = [], [label]
     try:
         for index in (0, 1):
             if place.sources[index] is not None:
-                f = Measured(model, place, index, rotary, positions)
-                f.reach = min(f.reach if f.is_free else CONSECUTIVE, longest(place.expected.config) or f.reach)
-                result, remark = _result(f, rotary, "expected" if is_given else SOURCE)
-                results.append(result._replace(faults=(*result.faults, *_ends(f, result, longest(place.expected.config)))))
+                result, remark = _result(Measured(model, place, index, rotary, positions), rotary, place.config is rotary)
+                results.append(result)
                 labels += [remark] if remark else []
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         return unchecked_row(name, rotary, f"a call raises {type(error).__name__}: {error}; {CHECK}")
@@ -387,57 +365,61 @@ class Measured(Rotation):
 
     def __init__(self, model: Model, place: Place, index: int, rotary: Rotary, positions: Array | None):
         self.model, self.place, self.index, self.positions = model, place, index, positions
-        self.head_dim, self.axes = rotary.head_dim, axes_of(rotary)
-        taken = place.attention.taken
+        self.head_dim, self.axes, self.length = rotary.head_dim, axes_of(rotary), longest(place.config)
+        queries, vectors = place.taken.vectors[0], place.taken.vectors[index]
         # the keys may be those of a cache that has a row for each position
-        self.is_free = model.takes_positions and taken.vectors[0].shape[1] == taken.vectors[index].shape[1]
-        self.width, self.dtype = taken.vectors[0].shape[-1], str(taken.vectors[0].dtype).removeprefix("torch.")
-        self.length: float | None = None        # that of all results for x of length 1, if the model normalizes them
+        self.is_free = model.takes_positions and vectors.shape[1] == queries.shape[1]
+        self.width, self.dtype = queries.shape[-1], str(queries.dtype).removeprefix("torch.")
+        most = CONSECUTIVE if vectors.shape[1] == queries.shape[1] else vectors.shape[1]
+        self.reach = min(self.reach if self.is_free else most, self.length or self.reach)
+        self.unit: float | None = None          # the length of all results for x of length 1, if the model normalizes them
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
-        result = self._rotated(x, positions)
-        if self.length is None:
+        """Call the model once if its positions can be chosen, else for each of the arrays."""
+        if self.is_free:
+            flat = x.reshape(-1, self.head_dim)
+            result = self._run(flat, on_axes(np.tile(positions, len(x)), self.axes), len(flat)).reshape(x.shape)
+        elif self.positions is None:
+            length = max(int(positions.max()) + 1, ROWS[-1])
+            at = on_axes(np.arange(length), self.axes) if self.model.takes_positions else None
+            result = np.stack([self._padded(part, positions.astype(int), at, length) for part in x])
+        else:
+            is_at = (positions[..., :, None] == self.positions[..., None, :]).reshape(-1, x.shape[1], self.positions.shape[-1])
+            rows = np.argmax(is_at.all(axis=0), axis=1)
+            result = np.stack([self._padded(part, rows, None, self.positions.shape[-1]) for part in x])
+        if self.unit is None:
             return [result]
         y = float64_of(*array_of("x", result))
-        lengths = np.linalg.norm(y, axis=1, keepdims=True)
-        y = y / np.where(lengths > 0, lengths, 1) * self.length * np.linalg.norm(x, axis=1, keepdims=True)
+        lengths = np.linalg.norm(y, axis=-1, keepdims=True)
+        y = y / np.where(lengths > 0, lengths, 1) * self.unit * np.linalg.norm(x, axis=-1, keepdims=True)
         return [rounded(y, self.dtype).astype(np.float32)]
 
-    def _rotated(self, x: Array, positions: Array) -> Array:
-        """Call the model once if its positions can be chosen, else as many times as a position occurs."""
-        if self.is_free:
-            return self._run(x, on_axes(positions, self.axes), len(x))
-        if self.positions is None:
-            rows, length = positions.astype(int), max(int(positions.max()) + 1, ROWS[-1])
-        else:
-            is_at = positions[..., :, None] == self.positions[..., None, :]
-            rows, length = np.argmax(is_at.reshape(-1, *is_at.shape[-2:]).all(axis=0), axis=1), self.positions.shape[-1]
-        turns = np.array([np.count_nonzero(rows[:k] == row) for k, row in enumerate(rows)])
-        parts = []
-        for turn in range(turns.max() + 1):
-            chosen = np.flatnonzero(turns == turn)
-            padded = np.full((length, self.head_dim), OTHER, np.float32)
-            padded[rows[chosen]] = x[chosen]
-            at = on_axes(np.arange(length), self.axes) if self.model.takes_positions else None
-            parts.append(self._run(padded, at, length)[rows[chosen]])
-        order = np.concatenate([np.flatnonzero(turns == turn) for turn in range(turns.max() + 1)])
-        return np.concatenate(parts)[np.argsort(order)]
+    def _padded(self, x: Array, rows: Array, positions: Array | None, length: int) -> Array:
+        padded = np.full((length, self.head_dim), OTHER, np.float32)
+        padded[rows] = x
+        return self._run(padded, positions, length)[rows]
 
     def _run(self, x: Array, positions: Array | None, rows: int) -> Array:
-        number, both = self.place.attention.number, [np.full_like(x, OTHER), np.full_like(x, OTHER)]
+        number, both = self.place.number, [np.full_like(x, OTHER), np.full_like(x, OTHER)]
         both[self.index] = x
         items = [(source, vectors) for source, vectors in zip(self.place.sources, both, strict=True) if source is not None]
         taken, _ = self.model.run(rows, positions, {number: items}, number)
-        heads = array_of_tensor("x", taken[number].vectors[self.index][:, :rows])
-        return heads[0, :, self.place.start : self.place.start + self.head_dim]
+        return array_of_tensor("x", taken[number].vectors[self.index][0, :rows, _columns(self.place)])
+
+    def grows(self, length: int) -> bool:
+        """Return whether a call with so many consecutive positions succeeds, as with a table that grows."""
+        with contextlib.suppress(Exception):
+            return self.is_free and length <= 4 * CONSECUTIVE and bool(
+                self.model.run(length, None, last=self.place.number))
+        return False
 
     def lengths(self) -> Reals:
         """Return the lengths of random vectors and of their doubles after the rotation, as shares of those before."""
         at = np.arange(16) if self.positions is None else self.positions
-        x = np.random.default_rng(1).integers(-16, 16, (at.shape[-1], self.head_dim)).astype(np.float32) / 8
+        x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], self.head_dim)).astype(np.float32) / 8
         y = [*self.values(x, at), *self.values(2 * x, at)]
-        lengths = np.concatenate([np.linalg.norm(part, axis=1) / np.linalg.norm(x, axis=1) for part in y])
-        return np.asarray(lengths / np.repeat((1, 2), len(x)))
+        shares = [np.linalg.norm(part, axis=-1) / np.linalg.norm(x, axis=-1) for part in y]
+        return np.concatenate([shares[0], shares[1] / 2]).ravel()
 
 
 def on_axes(positions: Array, axes: int) -> Array:
@@ -445,35 +427,17 @@ def on_axes(positions: Array, axes: int) -> Array:
     return np.tile(positions, (axes, 1)) if axes > 1 and positions.ndim == 1 else positions
 
 
-def _ends(f: Measured, result: RotaryMatch, length: int | None) -> tuple[str, ...]:
-    """Return the fault if a call fails at positions that the configuration allows."""
-    end = next((part for part in result.reason.split("; ") if part.startswith("a call with positions")), "")
-    if not end or length is None:
-        return ()
-    last = int(end.split()[6].replace(",", ""))
-    with contextlib.suppress(Exception):        # a table may grow with the sequence
-        if f.is_free and last < 4 * CONSECUTIVE:
-            f.model.run(last + 1, None, last=f.place.attention.number)
-            return ()
-    return (f"{end}; {SOURCE} max_position_embeddings {length:,}",)
-
-
-def _at_points(f: Measured, rotary: Rotary) -> RotaryMatch:
-    """Compare random vectors at given positions that differ between the axes."""
-    assert f.positions is not None
-    x = np.random.default_rng(3).normal(size=(f.positions.shape[-1], f.head_dim)).astype(np.float32)
-    y, = f.values(x, f.positions)
-    error = float(np.abs(y - rotary.rotate(x.copy(), f.positions)).max() / np.abs(x).max())
-    fault = f"{('queries', 'keys')[f.index]} differ from the expected ones by up to {error:.2g} of the largest element"
-    return RotaryMatch(rotary, error, "", () if error <= ALIKE * size_of(rotary) else (fault,))
-
-
-def _result(f: Measured, rotary: Rotary, source: str) -> tuple[RotaryMatch, str]:
+def _result(f: Measured, rotary: Rotary, is_given: bool) -> tuple[RotaryMatch, str]:
     """Compare the queries or keys, and return a remark about a factor that is not part of the rotation."""
-    if f.positions is not None and f.positions.ndim == 2:
-        return _at_points(f, rotary), ""
-    lengths, size, what = f.lengths(), abs(size_of(rotary)), ("queries", "keys")[f.index]
-    factor, target, remark = float(np.median(lengths)), rotary, ""
+    what, size, source = BOTH[f.index], abs(size_of(rotary)), "expected" if is_given else SOURCE
+    if f.positions is not None and f.positions.ndim == 2:       # the axes have different positions, which are given
+        x = np.random.default_rng(3).normal(size=(1, f.positions.shape[-1], f.head_dim)).astype(np.float32)
+        y, = f.values(x, f.positions)
+        error = float(np.abs(y - rotary.rotate(x.copy(), f.positions)).max() / np.abs(x).max())
+        fault = f"{what} differ from the expected ones by up to {error:.2g} of the largest element"
+        return RotaryMatch(rotary, error, "", () if error <= ALIKE * size else (fault,)), ""
+    lengths, target, remark = f.lengths(), rotary, ""
+    factor = float(np.median(lengths))
     # the softmax scale may be part of the queries, or half of it of queries and keys
     for scale in (1.0, f.width**-0.5, f.width**-0.25, factor / size if f.index == 0 and size == 1 else 1.0):
         if np.ptp(lengths) <= 0.02 * factor and any(
@@ -484,8 +448,8 @@ def _result(f: Measured, rotary: Rotary, source: str) -> tuple[RotaryMatch, str]
     result, _ = matched(f, target, source, f.positions, any_order=True, computes_in=f.dtype)
     if result.faults and np.ptp(lengths) > 0.02 * factor:
         # a power of two, so that a cosine of 1 is exact; not 1, because values are rounded once more
-        f.length, remark = 0.5, f"the lengths of {what} are not those before the rotation, and were not compared"
-        target = rotary.replace(scale=rotary.scale * f.length / size)
+        f.unit, remark = 0.5, f"the lengths of {what} are not those before the rotation, and were not compared"
+        target = rotary.replace(scale=rotary.scale * f.unit / size)
         other, _ = matched(f, target, source, f.positions, any_order=True, computes_in=f.dtype)
         result = result if other.faults else other
     if result.rotary is not None and target is not rotary:
