@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYSPARK_PYTHON": sys.executable}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "RAY_USAGE_STATS_ENABLED": "0",
+           "PYSPARK_PYTHON": sys.executable}
 
 
 def program(text, omitted=()):
@@ -25,7 +26,8 @@ def run(text, folder, then="", omitted=()):
     script = folder / "program.py"
     script.write_text(program(text, omitted) + then)
     environment = environment_with_commands(folder / "bin") | OFFLINE | {"HF_HOME": str(folder / "cache")}
-    return subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True,
+                          text=True, timeout=300)
 
 
 def environment_with_commands(folder):
@@ -35,4 +37,5 @@ def environment_with_commands(folder):
         (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
         (folder / name).chmod(0o755)
     paths = {"PATH": str(folder), "PYTHONPATH": str(Path(__file__).parent)}
-    return os.environ | {name: os.pathsep.join(filter(None, [path, os.environ.get(name)])) for name, path in paths.items()}
+    return os.environ | {name: os.pathsep.join(filter(None, [path, os.environ.get(name)]))
+                         for name, path in paths.items()}

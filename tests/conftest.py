@@ -70,7 +70,8 @@ def skipped_if_missing(report, path):
 
 def pytest_terminal_summary(terminalreporter):
     """Show each reason for which tests were skipped, such as a missing package."""
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ")
+                      for report in terminalreporter.stats.get("skipped", ()))
     for reason, number in sorted(reasons.items()):
         terminalreporter.write_line(f"skipped {number}: {reason}")
 

@@ -76,7 +76,8 @@ def tight_scale(rng, value, dtype):
 def scaled(rng, position, convention, dtype):
     """Return the case for the column whose value is closer to zero; `tight_scale` chooses its scale."""
     reference = Reference(2, **convention)
-    column, value = min(((c, reference.value(position, c, 700)) for c in (0, 1)), key=lambda pair: abs(pair[1]))
+    column, value = min(((c, reference.value(position, c, 700)) for c in (0, 1)),
+                        key=lambda pair: abs(pair[1]))
     scale = tight_scale(rng, value, dtype)
     return scale and (position, column, dict(convention, scale=scale))
 

@@ -25,7 +25,8 @@ from constructed import KINDS, cases
 from keywords import single_keywords
 from reference import FORMATS, Reference
 
-POSITIONS = [1, -3, 2**24 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 1_763_700_000_000_000_001, 0.1, -999.75, 1e15 + 0.125, 1e-300]
+POSITIONS = [1, -3, 2**24 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 1_763_700_000_000_000_001, 0.1, -999.75,
+             1e15 + 0.125, 1e-300]
 # (d_model, frequency index, base): an ordinary column, and the columns with the hardest known zeros
 HARD = [(512, 0, 10000.0), (512, 88, 10000.0), (4096, 990, 1e8)]
 

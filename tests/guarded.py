@@ -95,7 +95,8 @@ def encode_integers(encoding, out, name, threads):
 
 
 def encode_reals(encoding, out, name, threads):
-    encoding.encode(guarded(np.arange(START, START + len(out), dtype=np.float64)), dtype=name, out=out, threads=threads)
+    encoding.encode(guarded(np.arange(START, START + len(out), dtype=np.float64)), dtype=name, out=out,
+                    threads=threads)
 
 
 def stream(encoding, out, name, threads):
@@ -192,7 +193,8 @@ def sweep_batches(every):
             buffer = buffer_for(sum(abs(s) * n for s, n in zip(strides, shape, strict=True)))
             array = buffer.array(shape, dtype, strides, side)
             call = add_integers if scattered else add_range
-            check((call.__name__, name, layout, shape, strides, side), call, encoding, table, buffer, array, name, None)
+            check((call.__name__, name, layout, shape, strides, side), call, encoding, table, buffer, array,
+                  name, None)
     return count // every
 
 

@@ -32,7 +32,8 @@ VALID = {
     "scale": SCALES,
     "shift": [1.0, 0.0, -3.25, 0.25],
     "frequencies": [                    # six, for d_model 11 or 12
-        (1.0, -1.5, 1 / 3, 1e300, 0.0, 5e-324), (1e-20, 7.5, -1.0, 1e300, 5e-324, 0.0), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+        (1.0, -1.5, 1 / 3, 1e300, 0.0, 5e-324), (1e-20, 7.5, -1.0, 1e300, 5e-324, 0.0),
+        (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
         (2 * pi, pi, 2.0**-1022, -1e300, 1.7976931348623157e308, 1e-160),
     ],
     "periods": [
@@ -43,21 +44,24 @@ VALID = {
 SEQUENCES = [name for name, values in VALID.items() if isinstance(values[0], tuple)]
 
 INVALID = {
-    "base": [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"), np.array("100", object), np.nan,
-             np.array(True), np.timedelta64(5), np.datetime64(5, "s"), memoryview(b"100"), Tensor("torch.bool", 1), np.inf,
-             Tensor("torch.complex64", 1), 10**400, 10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")],
+    "base": [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"),
+             np.array("100", object), np.nan, np.array(True), np.timedelta64(5), np.datetime64(5, "s"),
+             memoryview(b"100"), Tensor("torch.bool", 1), np.inf, Tensor("torch.complex64", 1), 10**400,
+             10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")],
     "frequency_scale": ["1", float("inf")],
     "position_offset": [2.0**63, "1", np.array(2**53 + 1), np.int64(2**53 + 1), float("nan")],
     "position_scale": ["1", float("inf")],
     "padding_idx": [1.0, 2**63, -(2**63) - 1, 10**5000, True, [1], Tensor("torch.bool", 1)],
     "scale": ["2", None, float("nan")],
     "shift": [float("nan"), "1"],
-    "frequencies": [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0], [[1.0], [2.0, 3.0]],
+    "frequencies": [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0],
+                    [[1.0], [2.0, 3.0]],
                     np.ma.array([1, 2], mask=[True, False]), [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
-    "periods": [[0] * 32, [-1.0] * 32, [float("nan")] * 32, [10**5000] * 32, [True] * 32, [1j] * 32, [None] * 32, np.eye(2), 5,
-                "1D", [1.0], [1, "1D"] * 16, ["1M"] * 32, ["1Y"] * 32, ["-1D"] * 32, ["0s"] * 32, ["1 day"] * 32,
-                [np.timedelta64(1, "M")] * 32, [np.timedelta64(5)] * 32, [np.timedelta64("NaT", "s")] * 32,
-                [np.datetime64(5, "s")] * 32, np.ma.array([1, 2], mask=[True, False])],
+    "periods": [[0] * 32, [-1.0] * 32, [float("nan")] * 32, [10**5000] * 32, [True] * 32, [1j] * 32,
+                [None] * 32, np.eye(2), 5, "1D", [1.0], [1, "1D"] * 16, ["1M"] * 32, ["1Y"] * 32,
+                ["-1D"] * 32, ["0s"] * 32, ["1 day"] * 32, [np.timedelta64(1, "M")] * 32,
+                [np.timedelta64(5)] * 32, [np.timedelta64("NaT", "s")] * 32, [np.datetime64(5, "s")] * 32,
+                np.ma.array([1, 2], mask=[True, False])],
 } | {name: ["other", 1] for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
 
 

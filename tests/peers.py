@@ -68,7 +68,8 @@ def installed_class(package, path, name, **names):
     torch = pytest.importorskip("torch")
     source = Path(spec.submodule_search_locations[0], path).read_text()
     node = next(node for node in ast.parse(source).body if getattr(node, "name", None) == name)
-    names = {"math": math, "np": np, "torch": torch, "nn": torch.nn, "Tensor": torch.Tensor, **vars(typing), **names}
+    names = {"math": math, "np": np, "torch": torch, "nn": torch.nn, "Tensor": torch.Tensor, **vars(typing),
+             **names}
     exec(compile(ast.Module([node], []), path, "exec"), names)
     return names[name]
 
@@ -97,12 +98,14 @@ of_model("marian", "marian", lambda m, d: m.MarianSinusoidalPositionalEmbedding(
          d_models=ANY, unit=FLOAT64)
 of_model("roformer", "roformer", lambda m, d: m.RoFormerSinusoidalPositionalEmbedding(N, d).create_weight(),
          d_models=ANY, unit=FLOAT64)
-of_model("xlm", "xlm", lambda m, d: m.create_sinusoidal_embeddings(N, d, m.torch.empty(N, d)), d_models=ANY, unit=FLOAT64)
+of_model("xlm", "xlm", lambda m, d: m.create_sinusoidal_embeddings(N, d, m.torch.empty(N, d)), d_models=ANY,
+         unit=FLOAT64)
 of_model("m2m100", "m2m_100", lambda m, d: m.M2M100SinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1),
          d_models=FROM_4)
-of_model("speech2text", "speech_to_text",
-         lambda m, d: m.Speech2TextSinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1), d_models=FROM_4)
-of_model("musicgen", "musicgen", lambda m, d: m.MusicgenSinusoidalPositionalEmbedding.get_embedding(N, d), d_models=FROM_4)
+of_model("speech2text", "speech_to_text", d_models=FROM_4,
+         table=lambda m, d: m.Speech2TextSinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1))
+of_model("musicgen", "musicgen", lambda m, d: m.MusicgenSinusoidalPositionalEmbedding.get_embedding(N, d),
+         d_models=FROM_4)
 of_model("whisper", "whisper", lambda m, d: m.sinusoids(N, d), d_models=EVEN_FROM_4)
 of_model("whisper", "whisper", lambda m, d: m.sinusoids(N, d, max_timescale=500),
          d_models=EVEN_FROM_4, changes={"max_timescale": 500})
@@ -110,7 +113,8 @@ of_model("ctrl", "ctrl", lambda m, d: m.positional_encoding(N, d, m.torch.float)
 of_model("gptj", "gptj", lambda m, d: m.create_sinusoidal_positions(N, d))
 # frequencies as in relative_positional_encoding
 of_model("xlnet", "xlnet", lambda m, d: m.XLNetModel.positional_embedding(
-    m.torch.arange(43, -21, -1.0), 1 / m.torch.pow(10000, m.torch.arange(0, d, 2.0) / d))[:, 0], positions=POSITIONS[::-1] - 20)
+    m.torch.arange(43, -21, -1.0), 1 / m.torch.pow(10000, m.torch.arange(0, d, 2.0) / d))[:, 0],
+    positions=POSITIONS[::-1] - 20)
 of_model("pegasus-x", "pegasus_x", lambda m, d: m.PegasusXSinusoidalPositionalEmbedding(d)(m.torch.zeros(1, N, d))[0],
          d_models=EVEN_FROM_4)
 of_model("speecht5", "speecht5", lambda m, d: m.SpeechT5ScaledPositionalEncoding(0.0, d, N).pe[0])
@@ -198,7 +202,8 @@ peer("pyg", d_models=EVEN_FROM_4, changes={"base_freq": 0.01, "granularity": 4.0
 
 @peer("fairseq", d_models=FROM_4)
 def fairseq(d_model):
-    module = installed_class("fairseq", "modules/sinusoidal_positional_embedding.py", "SinusoidalPositionalEmbedding")
+    module = installed_class("fairseq", "modules/sinusoidal_positional_embedding.py",
+                             "SinusoidalPositionalEmbedding")
     return module.get_embedding(N, d_model, padding_idx=1).numpy()
 
 

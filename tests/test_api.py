@@ -87,7 +87,8 @@ def test_show_runtime():
     assert runtime["threads"] >= 1
 
 
-@pytest.mark.skipif(platform.machine() not in ("aarch64", "arm64") or os.name == "nt", reason="not built with NEON")
+@pytest.mark.skipif(platform.machine() not in ("aarch64", "arm64") or os.name == "nt",
+                    reason="not built with NEON")
 def test_neon_runs_on_arm64():
     assert posenc.show_runtime()["instruction_sets"] == {"neon": True, "baseline": True}
 

@@ -91,7 +91,8 @@ def test_additions_have_the_same_bits(isa, dtype, name):
 def test_add_to_leaves_padding_rows(isa, dtype, kind):
     """The rows of x at the padding position keep their bits, such as -0."""
     rng = np.random.default_rng(5)
-    positions = {"range": np.arange(200), "span": rng.integers(0, 60, 200), "digits": rng.integers(0, 3, 200) * 10**9 + 7,
+    positions = {"range": np.arange(200), "span": rng.integers(0, 60, 200),
+                 "digits": rng.integers(0, 3, 200) * 10**9 + 7,
                  "reals": rng.integers(0, 40, 200) / 2, "batch": np.arange(100)}[kind]
     padding = int(positions[-7])
     x = -posenc.encode(np.zeros((2, 100) if kind == "batch" else 200), 70, dtype=dtype, scale=0.0)

@@ -22,6 +22,7 @@ from conftest import assert_same_bits
 if find_spec("torch"):
     import torch
 
+ROTARY = posenc.Rotary(4)
 LARGE = [1_700_000_000_000_000_001, 2**62 + 1, 3, 0]
 COLUMNS = {
     "pandas": lambda v: pd.Series(v, dtype="Int64"),
@@ -63,7 +64,8 @@ def test_columns_are_exact(container):
     assert_same_bits(posenc.add_to(np.zeros((4, 8)), column) + 0, expected + 0.0)
     if find_spec("torch"):
         assert_same_bits(posenc.torch.encode(column, 8, dtype=torch.float64).numpy(), expected)
-        assert_same_bits(posenc.torch.add_to(torch.zeros(4, 8, dtype=torch.float64), column).numpy() + 0, expected + 0.0)
+        assert_same_bits(posenc.torch.add_to(torch.zeros(4, 8, dtype=torch.float64), column).numpy() + 0,
+                         expected + 0.0)
     assert_same_bits(posenc.dask.table(column, 8, dtype="float64").compute(), expected)
 
 
@@ -82,6 +84,8 @@ def entries(column, n):
     yield "positions", lambda: posenc.encode(column, 8)
     yield "positions", lambda: posenc.add_to(x, column)
     yield "positions", lambda: posenc.check.identify(x, column)
+    yield "positions", lambda: ROTARY.tables(column)
+    yield "positions", lambda: ROTARY.rotate(x[:, :4].astype(np.float32), column)
     yield "shape[0]", lambda: posenc.grid((column, 2), 8)
     yield "coordinates", lambda: posenc.points(column, 2 * n)
     yield "frequencies", lambda: posenc.Encoding(2 * n, frequencies=column)
@@ -114,17 +118,20 @@ def test_tables_that_mix_reals_with_large_integers_are_refused(make):
 def test_real_columns(container):
     with pytest.raises(ValueError, match="positions has 1 null"):
         posenc.encode(REALS[container]([0.5, None]), 8)
-    assert_same_bits(posenc.encode(REALS[container]([0.5, 2.0**60]), 8), posenc.encode(np.array([0.5, 2.0**60]), 8))
+    assert_same_bits(posenc.encode(REALS[container]([0.5, 2.0**60]), 8),
+                     posenc.encode(np.array([0.5, 2.0**60]), 8))
 
 
-@pytest.mark.parametrize("make", [pd.Series, pl.Series, pa.array, list], ids=["pandas", "polars", "Arrow", "list"])
+@pytest.mark.parametrize("make", [pd.Series, pl.Series, pa.array, list],
+                         ids=["pandas", "polars", "Arrow", "list"])
 def test_nan_is_not_a_null(make):
     rows = posenc.encode(make([0.5, float("nan"), 2.0]), 8)
     assert np.isnan(rows[1]).all() and not np.isnan(rows[[0, 2]]).any()
 
 
 @pytest.mark.parametrize(
-    "make", [pd.Series, pd.Index, lambda v: pd.DataFrame({"a": [1, 2, 3], "b": v})], ids=["Series", "Index", "DataFrame"]
+    "make", [pd.Series, pd.Index, lambda v: pd.DataFrame({"a": [1, 2, 3], "b": v})],
+    ids=["Series", "Index", "DataFrame"]
 )
 def test_integers_that_pandas_may_have_rounded_are_refused(make):
     """By default, pandas converts integers and nulls to float64 and NaN."""
@@ -146,7 +153,8 @@ def test_real_columns_are_not_converted_to_lists(make, monkeypatch):
 
 def test_nanoarrow():
     nanoarrow = pytest.importorskip("nanoarrow")
-    assert_same_bits(posenc.encode(nanoarrow.Array(LARGE, nanoarrow.int64()), 8), posenc.encode(np.array(LARGE), 8))
+    assert_same_bits(posenc.encode(nanoarrow.Array(LARGE, nanoarrow.int64()), 8),
+                     posenc.encode(np.array(LARGE), 8))
     with pytest.raises(ValueError, match="positions has 1 null among 3 values"):
         posenc.encode(nanoarrow.Array([1, None, 3], nanoarrow.int64()), 8)
 
@@ -175,7 +183,8 @@ class DLPack:
 
 
 def test_arrays_from_dlpack_are_exact():
-    assert_same_bits(posenc.encode(DLPack(LARGE), 8, dtype="float64"), posenc.encode(np.array(LARGE), 8, dtype="float64"))
+    assert_same_bits(posenc.encode(DLPack(LARGE), 8, dtype="float64"),
+                     posenc.encode(np.array(LARGE), 8, dtype="float64"))
 
 
 # ---- dates and durations -----------------------------------------------------------------------------------
@@ -210,7 +219,8 @@ def test_times_are_refused_with_a_conversion(container):
         with pytest.raises(TypeError) as refused:
             call()
         start = rf"{re.escape(name)} has dtype .*\[(\w+)\], expected numbers such as "
-        unit, code = re.fullmatch(start + "(.*?)(?:; or give periods= .*|, with any periods .*)", str(refused.value)).groups()
+        unit, code = re.fullmatch(start + "(.*?)(?:; or give periods= .*|, with any periods .*)",
+                                  str(refused.value)).groups()
         numbers = eval(code, {"numpy": np, "shape": [column], name: column})
         assert np.ravel(numbers).tolist() == [Fraction(s) * PER_SECOND[unit] for s in seconds], code
         assert posenc.encode(numbers, 8).shape == (*np.shape(numbers), 8)
@@ -227,7 +237,8 @@ def test_nat_is_counted(column):
 
 @pytest.mark.parametrize("dtype, column", [
     *[("object and contains ", column) for column in (
-        TIMES, TIMES[0], DAYS, DURATIONS, list(pd.DatetimeIndex(TIMES)), pd.Series(TIMES).dt.tz_localize("UTC"), [pd.NaT])],
+        TIMES, TIMES[0], DAYS, DURATIONS, list(pd.DatetimeIndex(TIMES)),
+        pd.Series(TIMES).dt.tz_localize("UTC"), [pd.NaT])],
     *[(r"datetime64\[us\]", table({"a": TIMES})) for table in (pd.DataFrame, pl.DataFrame, pa.table)],
 ])
 def test_times_in_objects_and_tables_are_refused(column, dtype):
@@ -241,16 +252,6 @@ HALVES = {
     "NumPy": np.asarray, "NumPy, byte order": lambda v: v.astype(">f2"), "list": list, "pandas": pd.Series,
     "pandas, Arrow": lambda v: pd.Series(pa.array(v), dtype=pd.ArrowDtype(pa.float16())), "polars": pl.Series,
     "Arrow": pa.array, "Arrow, chunks": lambda v: pa.chunked_array([pa.array(v)]),
-}
-ROTARY = posenc.Rotary(4)
-ENTRIES = {
-    "encode": lambda p: posenc.encode(p, 4),
-    "add_to": lambda p: posenc.add_to(np.zeros((3, 4), np.float32), p),
-    "grid": lambda p: posenc.grid([p, 2], 8), "tables": ROTARY.tables,
-    "tables, axes": lambda p: posenc.Rotary(4, axes=[0, 1]).tables(np.stack([np.asarray(p)] * 2)),
-    "rotate": lambda p: ROTARY.rotate(np.ones((3, 4), np.float32), p),
-    "points": lambda p: posenc.points(np.asarray(p)[:, None], 4),
-    "identify": lambda p: posenc.check.identify(np.ones((3, 4), np.float32), positions=p),
 }
 if find_spec("torch"):
     X = torch.zeros(3, 4)
@@ -267,25 +268,26 @@ if find_spec("torch"):
     }
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_large_positions_of_16_bits_are_refused(entry):
+@pytest.mark.parametrize("dtype, most", [(np.float16, 2048), (ml_dtypes.bfloat16, 256)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_large_positions_of_16_bits_are_refused(dtype, most, sign):
     """16-bit positions may already be rounded: 999 is 1000 in bfloat16."""
-    for dtype, most in ((np.float16, 2048), (ml_dtypes.bfloat16, 256)):
-        for sign in (1, -1):
-            good = np.array([0, 1, sign * most]).astype(dtype)
-            bad = np.array([0, sign * (most + 2), 1]).astype(dtype)
-            ENTRIES[entry](good)
+    good, bad = (np.array([0, 1, sign * last]).astype(dtype) for last in (most, most + 2))
+    posenc.Rotary(4, axes=[0, 1]).tables(np.stack([good, good]))
+    posenc.encode(good, 8)
+    with pytest.raises(ValueError, match=f"reach {sign * (most + 2)} in {bad.dtype.name}"):
+        posenc.Rotary(4, axes=[0, 1]).tables(np.stack([bad, bad]))
+    for name, call in entries(bad, 3):
+        if name in ("positions", "shape[0]", "coordinates"):
             with pytest.raises(ValueError, match=f"reach {sign * (most + 2)} in {bad.dtype.name}"):
-                ENTRIES[entry](bad)
+                call()
 
 
 @pytest.mark.parametrize("container", HALVES)
 def test_large_columns_of_16_bits_are_refused(container):
     assert np.isnan(posenc.encode(HALVES[container](np.array([0, np.nan, 2048], np.float16)), 4)[1]).all()
-    for entry in ("encode", "add_to", "tables", "rotate"):
-        ENTRIES[entry](HALVES[container](np.array([0, 1, 2048], np.float16)))
-        with pytest.raises(ValueError, match="positions reach 2050 in float16"):
-            ENTRIES[entry](HALVES[container](np.array([0, 1, 2050], np.float16)))
+    with pytest.raises(ValueError, match="positions reach 2050 in float16"):
+        posenc.encode(HALVES[container](np.array([0, 1, 2050], np.float16)), 4)
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pa.table], ids=["pandas", "Arrow"])

@@ -14,8 +14,8 @@ from test_hash import HASH, ROTATION_HASH
 
 ROOT = Path(__file__).parents[1]
 KERNEL = ROOT / "src/posenc/_core/c"
-FAST = ["-Ofast", "-ffast-math", "-funsafe-math-optimizations", "-ffinite-math-only", "-fassociative-math", "-freciprocal-math",
-        "-fno-signed-zeros", "-fno-trapping-math"]
+FAST = ["-Ofast", "-ffast-math", "-funsafe-math-optimizations", "-ffinite-math-only", "-fassociative-math",
+        "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math"]
 COMPILERS = [pytest.param(name, flags, marks=pytest.mark.skipif(not shutil.which(name), reason="not installed"), id=name)
              for name, flags in (("gcc", [*FAST, "-mfpmath=387"]), ("clang", FAST))]
 
@@ -34,13 +34,15 @@ def test_flags_do_not_change_the_bits_or_the_program(compiler, flags, tmp_path):
     # the import must not let the processor flush subnormal numbers to zero
     code = f"import sys; sys.path.append({str(ROOT / 'tests')!r}); {print_hashes}; assert float('1e-310') * 0.5 > 0"
     for isa in HERE:
-        output = subprocess.check_output([sys.executable, "-c", code], env={**environment, "POSENC_ISA": isa}, text=True)
+        output = subprocess.check_output([sys.executable, "-c", code], env={**environment, "POSENC_ISA": isa},
+                                         text=True)
         assert output.split() == [HASH, ROTATION_HASH, str(built / "posenc/__init__.py")], isa
 
 
 @pytest.mark.parametrize("flag", ["-ffast-math", "-ffinite-math-only", "-fsingle-precision-constant", "-mfpmath=387"])
 def test_the_kernels_refuse_inexact_arithmetic(flag):
-    version = subprocess.run(["gcc", "--version"], capture_output=True, text=True).stdout if shutil.which("gcc") else "none"
+    version = subprocess.run(["gcc", "--version"], capture_output=True,
+                             text=True).stdout if shutil.which("gcc") else "none"
     if "Free Software Foundation" not in version:               # on macOS, gcc is clang
         pytest.skip("requires GCC")
     command = ["gcc", f"-I{KERNEL}", "-fsyntax-only", "-x", "c", KERNEL / "kernel.h"]

@@ -36,7 +36,8 @@ def test_blocks_have_the_bits_of_a_direct_call(dtype):
 
 @pytest.mark.parametrize(
     "positions",
-    [0, 1, 1000, range(0), SCATTERED, SCATTERED / 7, [1.5, -2.5], np.array(5), np.array([]), np.zeros((0, 3)), np.uint8([200])],
+    [0, 1, 1000, range(0), SCATTERED, SCATTERED / 7, [1.5, -2.5], np.array(5), np.array([]), np.zeros((0, 3)),
+     np.uint8([200])],
     ids=lambda p: f"{getattr(p, 'dtype', '')}{getattr(p, 'shape', p)}",
 )
 @pytest.mark.parametrize("chunks", ["auto", 7])

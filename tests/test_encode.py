@@ -62,7 +62,8 @@ BASES = [2.0, 10000.0, 500000.0, 1e8]
 ])
 def test_random_positions_are_correct(isa, dtype, d_model, base, rows):
     rng = np.random.default_rng([d_model, int(base), rows])
-    assert_correct(rng.integers(LOWEST, BEYOND, rows), d_model, dtype, some_columns(rng, d_model, 8), base=base)
+    assert_correct(rng.integers(LOWEST, BEYOND, rows), d_model, dtype, some_columns(rng, d_model, 8),
+                   base=base)
 
 
 @pytest.mark.parametrize("start, step", [
@@ -81,7 +82,8 @@ def test_small_positions_are_correct(isa, dtype, d_model, last):
 
 def test_powers_of_two_and_neighbours_are_correct(isa, dtype):
     positions = {sign * (2**k + d) for k in range(64) for d in (-1, 0, 1) for sign in (1, -1)}
-    assert_correct(np.array(sorted(p for p in positions if LOWEST <= p < BEYOND)), 16, dtype, [0, 1, 6, 7, 14, 15])
+    assert_correct(np.array(sorted(p for p in positions if LOWEST <= p < BEYOND)), 16, dtype,
+                   [0, 1, 6, 7, 14, 15])
 
 
 # --- fractional positions -------------------------------------------------------------------------
@@ -209,7 +211,8 @@ def test_positions_next_to_a_zero_are_correct(isa, dtype, d_model, base, frequen
     nearest = zeros(frequency, Reference(d_model, base=base), function, count=12)
     assert nearest[0][1] < 1e-17
     positions = [p for p, _ in nearest] + [-p for p, _ in nearest]
-    assert_correct_in_arrays_and_ranges(positions, d_model, dtype, 2 * frequency + (function == "cos"), base=base)
+    assert_correct_in_arrays_and_ranges(positions, d_model, dtype, 2 * frequency + (function == "cos"),
+                                        base=base)
 
 
 def test_a_position_that_needs_long_frequencies_is_correct(isa, dtype):
@@ -297,11 +300,13 @@ def test_values_that_a_scale_brings_next_to_a_half_way_point(isa, dtype):
     Many float64 values are within 2**-105 (relative) of a half-way point.
     """
     hard = cases("ordinary_values", dtype, 0, 100)
-    correct = [Reference(2, **convention).bits(position, column, dtype) for position, column, convention in hard]
+    correct = [Reference(2, **convention).bits(position, column, dtype)
+               for position, column, convention in hard]
 
     def count_wrong(before, after):
         values = [
-            posenc.encode(range(position - before, position + 1 + after), 2, dtype=dtype, **convention)[before, column]
+            posenc.encode(range(position - before, position + 1 + after), 2, dtype=dtype,
+                          **convention)[before, column]
             for position, column, convention in hard
         ]
         bits = bits_of(np.array(values))

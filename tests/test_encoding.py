@@ -108,7 +108,8 @@ def test_an_encoding_stands_for_d_model_and_keywords():
     np.testing.assert_array_equal(next(posenc.stream(7, EXPLICIT)).values, table)
     np.testing.assert_array_equal(posenc.add_to(np.ones((7, 6), np.float32), encoding=EXPLICIT), 1 + table)
     torch = pytest.importorskip("torch")
-    np.testing.assert_array_equal(posenc.torch.PositionalEncoding(EXPLICIT)(torch.zeros(2, 7, 6))[1].numpy(), table)
+    np.testing.assert_array_equal(posenc.torch.PositionalEncoding(EXPLICIT)(torch.zeros(2, 7, 6))[1].numpy(),
+                                  table)
     np.testing.assert_array_equal(posenc.torch.PositionalTable(EXPLICIT, 7)().numpy(), table)
 
 

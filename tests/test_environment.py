@@ -183,7 +183,8 @@ def trapping(context):
         context.traps, context.rounding = dict(before.traps), before.rounding
 
 
-@pytest.mark.parametrize("context", [decimal.getcontext, lambda: decimal.DefaultContext], ids=["thread", "default"])
+@pytest.mark.parametrize("context", [decimal.getcontext, lambda: decimal.DefaultContext],
+                         ids=["thread", "default"])
 def test_decimal_contexts_do_not_matter(context):
     """The host program may enable every trap, including decimal.Inexact."""
     expected = posenc.Encoding(66).frequencies

@@ -24,7 +24,8 @@ UNDECIDED_VALUE = np.uint64(UNDECIDED_BITS).view(np.float64)
 
 
 @pytest.mark.parametrize("position, dtype, convention, bits", [
-    (342532172538178871, "float64", {"frequencies": [25.582376111203338], "scale": 1.9509239640789042}, 0x39164901055DA164),
+    (342532172538178871, "float64", {"frequencies": [25.582376111203338], "scale": 1.9509239640789042},
+     0x39164901055DA164),
     (2**53 + 1, "float64", {"position_scale": 2.0**-170, "position_offset": 2.0**-177}, 0x38A0000000000001),
     # the offset moves the angle beyond a half-way point, and the cubic term of the series moves the value
     # back
@@ -68,7 +69,8 @@ def test_frequencies_have_256_bits(d_model, convention):
         turn = turns.integer(index)
         assert turn.bit_length() >= 256
         wide = arithmetic(1000)
-        exact_turn = wide.div(wide.mul(reference.frequency(index, 1000), reference.position_scale), wide.const_pi())
+        exact_turn = wide.div(wide.mul(reference.frequency(index, 1000), reference.position_scale),
+                              wide.const_pi())
         assert abs(wide.sub(wide.mul_2exp(exact_turn, turns.fraction_bits - 1), turn)) <= 2
 
 

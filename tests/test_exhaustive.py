@@ -30,7 +30,8 @@ def compute_column(tmp_path_factory):
     subprocess.run([compiler, "-O2", "-o", program, source, "-lmpfr", "-lgmp"], check=True)
 
     def column(frequency, function, first, count):
-        output = subprocess.run([program, frequency, function, str(first), str(count)], check=True, capture_output=True)
+        output = subprocess.run([program, frequency, function, str(first), str(count)], check=True,
+                                capture_output=True)
         return np.frombuffer(output.stdout, FIELDS)
 
     return column

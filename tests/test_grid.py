@@ -42,9 +42,9 @@ def test_columns_are_those_of_points(group, layout, include_input, dtype, isa):
         ((0, 1, 2), (8, 8, 8), "error", 0), ((2, 0, 1), (2, 12, 6), "error", 0),
         ((1, 2, 0), (6, 6, 6), "truncate", -3), ((0, 2, 1), (6, 0, 4), "zero", 3),
     ):
-        arguments = {"d_model": sum(widths) + (3 if include_input else 0) + extra, "axes": axes, "widths": widths,
-                     "odd": odd, "group": group, "layout": layout, "include_input": include_input, "dtype": dtype,
-                     "base": (100, 1000, 2), "order": "cos"}
+        arguments = {"d_model": sum(widths) + (3 if include_input else 0) + extra, "axes": axes,
+                     "widths": widths, "odd": odd, "group": group, "layout": layout,
+                     "include_input": include_input, "dtype": dtype, "base": (100, 1000, 2), "order": "cos"}
         assert_same_bits(posenc.grid(coordinates, **arguments), posenc.points(cells, **arguments))
 
 
@@ -53,7 +53,8 @@ def test_column_orders_match_the_guide():
     assert {row[:2] for row in rows} == set(SORTED_BY)
     angles = {"h": 3.0, "w": 5.0}
     for group, layout, picture in rows:
-        row = posenc.grid(([3], [5]), 8, group=group, layout=layout, frequencies=[1.0, 0.25], dtype="float64")[0, 0]
+        row = posenc.grid(([3], [5]), 8, group=group, layout=layout, frequencies=[1.0, 0.25],
+                          dtype="float64")[0, 0]
         function = {"s": math.sin, "c": math.cos}
         expected = [function[f](angles[axis] * (1.0, 0.25)[int(i)]) for f, axis, i in picture.split()]
         assert np.allclose(row, expected, rtol=0, atol=1e-15)
@@ -82,12 +83,14 @@ def test_a_grid_matches_the_reference(dtype):
 
 # ---- encodings ---------------------------------------------------------------------------------------------
 
-BANDS = [posenc.Encoding(16, frequencies=np.linspace(1, end, 8), position_scale=math.pi, layout="halves") for end in (3, 4.5)]
+BANDS = [posenc.Encoding(16, frequencies=np.linspace(1, end, 8), position_scale=math.pi, layout="halves")
+         for end in (3, 4.5)]
 # name: (d_model, the encoding of each axis)
 GIVEN = {
     "preset": (posenc.preset("whisper", 6), [posenc.preset("whisper", 6)] * 2),
     "dependent on d_model": (posenc.preset("nerf", 20), [posenc.preset("nerf", 20)] * 2),
-    "one for each axis": ([posenc.Encoding(4, base=7), posenc.Encoding(8)], [posenc.Encoding(4, base=7), posenc.Encoding(8)]),
+    "one for each axis": ([posenc.Encoding(4, base=7), posenc.Encoding(8)],
+                          [posenc.Encoding(4, base=7), posenc.Encoding(8)]),
     "frequencies": (tuple(BANDS), BANDS),
 }
 
@@ -124,7 +127,8 @@ def test_coordinates_are_rounded_once(coordinates, start):
         exactly = [FORMULAS[coordinates](k + Fraction(start), n, Fraction(start)) for k in range(n)]
         expected = np.array([float(x) for x in exactly])            # float rounds a Fraction to nearest
         table = posenc.grid(
-            (n, 2), 6, start=(start, 0), coordinates=coordinates, include_input="last", dtype="float64", channel_first=True
+            (n, 2), 6, start=(start, 0), coordinates=coordinates, include_input="last", dtype="float64",
+            channel_first=True
         )
         assert_same_bits(np.ascontiguousarray(table[4, :, 0]), expected)
         assert_same_bits(np.ascontiguousarray(table[:2, :, 0].T), posenc.encode(expected, 2, dtype="float64"))
@@ -135,7 +139,8 @@ def test_large_integers_are_exact():
     table = posenc.grid((3, 2), 8, start=(start, 0))
     assert_same_bits(np.ascontiguousarray(table[:, 0, :4]), posenc.encode(range(start, start + 3), 4))
     assert_same_bits(posenc.grid((3, 2), 8, start=(np.int64(start), False + 0.0)), table)
-    assert_same_bits(posenc.grid((range(-(2**63), -(2**63) + 3),), 4), posenc.encode(range(-(2**63), -(2**63) + 3), 4))
+    assert_same_bits(posenc.grid((range(-(2**63), -(2**63) + 3),), 4),
+                     posenc.encode(range(-(2**63), -(2**63) + 3), 4))
 
 
 # ---- shapes and out ----------------------------------------------------------------------------------------
@@ -190,7 +195,8 @@ def test_coordinates_may_overlap_out(monkeypatch):
     monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)
     memory = np.arange(40.0)
     expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
-    assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)), expected)
+    assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)),
+                     expected)
 
 
 def test_nan_affects_only_the_columns_of_its_axis():
@@ -216,10 +222,12 @@ def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
 @pytest.mark.parametrize("arguments, name", [      # test_mistakes.py tries every argument
     ({"shape": (2, [0.0, 1.0, 2.0**63])}, "shape"), ({"shape": (2, [[1, 2, 3]])}, "shape"),
     ({"shape": (2, [0, 1, 2**62]), "position_offset": 2.0**62}, "position_offset"),
-    ({"shape": (2, [0, 1, 2]), "start": 1}, "start"), ({"start": 2.0**63}, "start"), ({"start": (0, 0, 0)}, "start"),
+    ({"shape": (2, [0, 1, 2]), "start": 1}, "start"), ({"start": 2.0**63}, "start"),
+    ({"start": (0, 0, 0)}, "start"),
     ({"shape": (2, [0, 1, 2]), "coordinates": "centered"}, "shape has"), ({"axes": (0, 2)}, "axes"),
     ({"start": 2.0**62, "position_offset": (0, 2.0**62)}, "position_offset"),
-    ({"coordinates": (0, math.inf)}, "coordinates"), ({"widths": (4, 2)}, "widths"), ({"d_model": 6}, "d_model"),
+    ({"coordinates": (0, math.inf)}, "coordinates"), ({"widths": (4, 2)}, "widths"),
+    ({"d_model": 6}, "d_model"),
     ({"d_model": [posenc.Encoding(4), 4]}, "d_model"), ({"d_model": posenc.Encoding(4), "base": 7}, "base"),
     ({"frequencies": [[1.0, 2.0], [1.0]]}, "frequencies"), ({"base": (1, 2, 3)}, "base"),
 ], ids=str)

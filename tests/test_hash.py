@@ -42,7 +42,8 @@ SCATTERED = integers(30, seed=1)
 NEAR_ZEROS = [1108341089274117551, 7178985671544356912, 6293441367398768353,
               385147166616854303, 2870424422792338166, 1970379210725671803]
 FRACTIONAL = np.array(
-    [0.1, -0.1, 1e-300, 5e-324, -5e-324, 2.0**51 + 0.5, 2.0**52 - 0.5, 1 / 3, 1e5 + 0.7, -1e15 - 0.3, 2.0**63 - 1024]
+    [0.1, -0.1, 1e-300, 5e-324, -5e-324, 2.0**51 + 0.5, 2.0**52 - 0.5, 1 / 3, 1e5 + 0.7, -1e15 - 0.3,
+     2.0**63 - 1024]
     + [0.0, -0.0, np.nan, np.inf, -np.inf]
     + [int(p >> 11) * 2.0**-e for p, e in zip(SCATTERED[:12], range(0, 60, 5), strict=True)]
 )
@@ -56,7 +57,8 @@ WIDTHS = [1, 2, 3, 6, 11, 64, 510, 512]
 
 CONVENTIONS = [                 # 1e-40 is subnormal in float32
     {"layout": "halves"}, {"order": "cos"}, {"odd": "zero"}, {"exponents": "column"}, {"spacing": "endpoint"},
-    {"shift": 1.0}, {"scale": 22.6}, {"scale": -1.0}, {"scale": 1e-40}, {"scale": 1e-310}, {"base": 1e8}, {"base": 2.0},
+    {"shift": 1.0}, {"scale": 22.6}, {"scale": -1.0}, {"scale": 1e-40}, {"scale": 1e-310}, {"base": 1e8},
+    {"base": 2.0},
     {"position_offset": 0.1}, {"position_scale": 1 / 3},
     {"frequency_scale": -100.0, "odd": "zero", "layout": "halves", "order": "cos", "exponents": "column"},
 ]
@@ -81,7 +83,8 @@ def cases():
             yield FRACTIONAL, d_model, convention
     for positions in (ACROSS_0, HIGHEST, SCATTERED[:10], FRACTIONAL):
         yield positions, 11, {"frequencies": FREQUENCIES}
-        yield positions, 12, {"frequencies": FREQUENCIES, "position_scale": 1 / 3, "position_offset": 0.1, "scale": -22.6}
+        yield positions, 12, {"frequencies": FREQUENCIES, "position_scale": 1 / 3, "position_offset": 0.1,
+                              "scale": -22.6}
 
 
 def additions():

@@ -45,7 +45,8 @@ def call(function, arguments):
     if not method:
         return function(**arguments)
     method_arguments = {k: v for k, v in arguments.items() if k in METHOD_ARGUMENTS}
-    return getattr(function(**{k: v for k, v in arguments.items() if k not in METHOD_ARGUMENTS}), method)(**method_arguments)
+    return getattr(function(**{k: v for k, v in arguments.items() if k not in METHOD_ARGUMENTS}),
+                   method)(**method_arguments)
 
 
 BAD_TOGETHER = [
@@ -87,8 +88,10 @@ def test_tables_beyond_memory_are_refused():
 
 
 def test_exact_numbers_of_every_type_are_accepted():
-    numbers = [5, 5.0, np.int8(5), np.float16(5), np.longdouble(5), np.array(5), np.array(5.0), Fraction(5), Decimal(5)]
-    numbers += [ml_dtypes.bfloat16(5), Tensor("torch.int64", 5), Tensor("torch.bfloat16", 5), np.array(5, ml_dtypes.bfloat16)]
+    numbers = [5, 5.0, np.int8(5), np.float16(5), np.longdouble(5), np.array(5), np.array(5.0), Fraction(5),
+               Decimal(5)]
+    numbers += [ml_dtypes.bfloat16(5), Tensor("torch.int64", 5), Tensor("torch.bfloat16", 5),
+                np.array(5, ml_dtypes.bfloat16)]
     for number in numbers:
         assert Encoding(4, base=number) == Encoding(4, base=5.0)
     for number in (4, np.uint8(4), np.array(4), Tensor("torch.uint8", 4)):
@@ -141,7 +144,8 @@ def test_out_may_be_a_memory_map(tmp_path):
 
 INVALID_SETTINGS = {
     **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "two")},
-    **{("POSENC_ISA", text): "expected one of the instruction sets of this processor: " for text in ("bogus", "AVX2")},
+    **{("POSENC_ISA", text): "expected one of the instruction sets of this processor: "
+       for text in ("bogus", "AVX2")},
 }
 # The import succeeds; every function that needs the kernels raises an error.  The program prints one line for
 # each function.
@@ -162,7 +166,8 @@ for call in (
 
 @pytest.mark.parametrize("name, text", INVALID_SETTINGS)
 def test_invalid_settings_are_reported(name, text):
-    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, env=os.environ | {name: text})
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True,
+                          env=os.environ | {name: text})
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert len(lines) == 9
@@ -175,7 +180,8 @@ def test_invalid_settings_are_reported(name, text):
 LOWEST, BEYOND = -(2**63), 2**63
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 D_MODELS = (0, 1, 2, 3, 5, 8, 31, 32, 33, 64, 65)
-EXTREMES = (0, 1, -1, 2, 2**31, 2**53 - 1, 2**53 + 1, -(2**53) - 1, 2**62, LOWEST, LOWEST + 1, BEYOND - 1, BEYOND - 2)
+EXTREMES = (0, 1, -1, 2, 2**31, 2**53 - 1, 2**53 + 1, -(2**53) - 1, 2**62, LOWEST, LOWEST + 1, BEYOND - 1,
+            BEYOND - 2)
 
 
 class Index:
@@ -295,7 +301,8 @@ class Embedded(NamedTuple):
         buffer = self.buffer.copy()
         offset = self.array.__array_interface__["data"][0] - self.buffer.__array_interface__["data"][0]
         if self.array.size:
-            np.ndarray(self.array.shape, f"V{self.array.itemsize}", buffer, offset, self.array.strides)[...] = b""
+            np.ndarray(self.array.shape, f"V{self.array.itemsize}", buffer, offset,
+                       self.array.strides)[...] = b""
         return buffer.tobytes()
 
 
@@ -444,33 +451,6 @@ def add_cases(draw):
 
 
 @st.composite
-def stream_cases(draw):
-    d_model, dtype, convention, arguments = draw(common())
-    n = draw(lengths)
-    positions = draw(st.one_of(st.just(n), st.just(np.int32(n)), ranges(n)))
-    numbers = list(positions) if isinstance(positions, range) else list(range(n))
-    assume_in_domain(numbers, convention)
-    chunk, embedding = draw(st.sampled_from([None, 1, 7, 64, 1000, np.int64(5)])), None
-    if draw(st.booleans()):
-        rows = draw(st.sampled_from([1, 5, 33, 64]))
-        embedding = draw(embedded((rows, d_model), DTYPES[dtype]))
-        arguments["out"], chunk = embedding.array, draw(st.sampled_from([None, rows]))
-    arguments |= {"positions": positions, "chunk_rows": chunk} | draw(spelled(d_model, dtype))
-    cell = lambda n: draw(st.integers(0, n - 1))            # noqa: E731
-
-    def check(result):
-        row = 0
-        for part in result:
-            assert list(part.positions) == numbers[row : row + len(part.values)]
-            assert embedding is None or np.shares_memory(part.values, embedding.array) or not part.values.size
-            assert_correct(cell, part.values, list(part.positions), d_model, dtype, convention)
-            row += len(part.values)
-        assert row == len(numbers)
-
-    return draw(st.sampled_from(["stream", "Encoding.stream"])), arguments, embedding, check
-
-
-@st.composite
 def axes_cases(draw):
     """Draw a call of grid or points, whose columns must be those of one Encoding for each axis."""
     axes, width, dtype = draw(st.integers(1, 3)), draw(st.sampled_from([2, 6, 32, 34])), draw(st.sampled_from(list(DTYPES)))
@@ -548,12 +528,13 @@ def rotate_cases(draw):
     return "Rotary.rotate", arguments, embedding, check
 
 
-STRATEGIES = [encode_cases(), add_cases(), stream_cases(), axes_cases(), rotate_cases()]
+STRATEGIES = [encode_cases(), add_cases(), axes_cases(), rotate_cases()]
 
 
 def any_call(examples, **more):
     """Return a test that makes `examples` random calls with valid arguments."""
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), **more)
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+              **more)
     @given(st.sampled_from(STRATEGIES).flatmap(lambda cases: cases))
     def test(case):
         function, arguments, embedding, check = case

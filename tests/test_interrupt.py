@@ -23,9 +23,12 @@ PAIRS = SLOW.reshape(-1, 2)
 # function that overwrites an array, and the shape of the array
 CALLS = {
     "encode": (lambda out: posenc.encode(SLOW, 512, out=out, **KEYWORDS), (4000, 512)),
-    "encode with threads": (lambda out: posenc.encode(SLOW, 512, dtype="float64", out=out, threads=2), (4000, 512)),
-    "points by axis": (lambda out: posenc.points(PAIRS, 1024, group="axis", out=out, **KEYWORDS), (2000, 1024)),
-    "points by function": (lambda out: posenc.points(PAIRS, 1024, group="function", out=out, **KEYWORDS), (2000, 1024)),
+    "encode with threads": (lambda out: posenc.encode(SLOW, 512, dtype="float64", out=out, threads=2),
+                            (4000, 512)),
+    "points by axis": (lambda out: posenc.points(PAIRS, 1024, group="axis", out=out, **KEYWORDS),
+                       (2000, 1024)),
+    "points by function": (lambda out: posenc.points(PAIRS, 1024, group="function", out=out, **KEYWORDS),
+                           (2000, 1024)),
 }
 
 

@@ -48,7 +48,8 @@ def test_imports_have_no_cycles():
 def test_imports_run_downward():
     """A module may import from its own row of the map and from the rows below it."""
     table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## Map\n")[1].split("\n## ")[0]
-    rows = [re.findall(r"`([\w.]+?)(?:\.pyx?|/)`", line.split("|")[1]) for line in table.splitlines() if line.startswith("| `")]
+    rows = [re.findall(r"`([\w.]+?)(?:\.pyx?|/)`", line.split("|")[1])
+            for line in table.splitlines() if line.startswith("| `")]
     level = {name: number for number, names in enumerate(rows) for name in names}
 
     def level_of(module):
@@ -111,8 +112,8 @@ def test_files_have_at_most_500_lines_and_functions_60():
     assert {function for function in found if function[-1] > 60} == set()
 
 
-PARTS = {"simd_sse2": ["baseline", "operators"], "simd_scalar": ["baseline", "operators"], "simd_neon": ["operators"],
-         "simd_avx2": ["x86"], "simd_avx512": ["x86"]}
+PARTS = {"simd_sse2": ["baseline", "operators"], "simd_scalar": ["baseline", "operators"],
+         "simd_neon": ["operators"], "simd_avx2": ["x86"], "simd_avx512": ["x86"]}
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -131,5 +132,6 @@ def test_each_instruction_set_defines_every_primitive(name):
 
 def test_guards_have_the_names_of_their_headers():
     paths = sorted((PACKAGE / "_core" / "c").rglob("*.h"))
-    guards = {path.stem: re.match(r"(?s)(?:/\*.*?\*/\s*)?#ifndef POSENC_(\w+)_H\n", path.read_text("utf-8")) for path in paths}
+    guards = {path.stem: re.match(r"(?s)(?:/\*.*?\*/\s*)?#ifndef POSENC_(\w+)_H\n", path.read_text("utf-8"))
+              for path in paths}
     assert len(guards) > 15 and [stem for stem, guard in guards.items() if guard and guard[1] != stem.upper()] == []

@@ -87,7 +87,8 @@ ARRAYS = {
         np.zeros((), F4), readonly(np.zeros(SHAPE, F4)), np.zeros(SHAPE, np.dtype(F4).newbyteorder()),
         np.zeros(4 * 12 * 64 + 1, np.uint8)[1:].view(F4).reshape(SHAPE),           # misaligned
         # not contiguous in the last dimension
-        np.zeros(SHAPE, F4, order="F"), np.zeros((12, 128), F4)[:, ::2], np.zeros(SHAPE, F4)[:, ::-1], strided((0, 0)),
+        np.zeros(SHAPE, F4, order="F"), np.zeros((12, 128), F4)[:, ::2], np.zeros(SHAPE, F4)[:, ::-1],
+        strided((0, 0)),
         # overlapping rows
         strided((0, 4)), strided((128, 4)), strided((128, 4))[::-1],
     ],
@@ -113,7 +114,8 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     },
     "d_model": {TypeError: [4.0, True, "4", [4], Tensor("torch.bool", 1), Tensor("torch.int64", 4, ndim=1)],
                 ValueError: [-1, 2**24 + 1, 2**40, 2**63, 2**70, 10**5000]},
-    "dtype": {TypeError: ["int32", "float128", "half precision", "<0)", "complex64", object, 4, [], "f4,f4"], ValueError: [">f4"]},
+    "dtype": {TypeError: ["int32", "float128", "half precision", "<0)", "complex64", object, 4, [], "f4,f4"],
+              ValueError: [">f4"]},
     "out": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros((12, 65), F4), np.zeros(12 * 64, F4), np.zeros((4, 12, 64), F4)]},
     "x": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros(64, F4), np.broadcast_to(np.zeros(64, F4), SHAPE)]},
     "threads": {TypeError: [2.7, True, "2", Tensor("torch.bool", 1)], ValueError: [0, -1, -(2**70), -(10**5000)]},
@@ -124,18 +126,21 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "shape": ["3x4", (), (7, 7.5), (-1, 2)], "head_dim": ["64", 63, -2, 2**25],
     "encoding": [64, "whisper", {}], "name": ["wisper", 64], "mask": [[2, 0], "10", [[1, 0], [1]]],
     "start": ["0", [0.5]], "lengths": [[-1], 3, [2**62, 2**62]], "segment_ids": [[0.5], 7],
-    "padding_segment": [0.5], "path": [3, ["pe.npy"], "a\0.npy", ""], "overwrite": [1, "w"], "chunks": ["oops", -7, 0, {}.keys], "samples": [0, 2.5, "all"],
+    "padding_segment": [0.5], "path": [3, ["pe.npy"], "a\0.npy", ""], "overwrite": [1, "w"],
+    "chunks": ["oops", -7, 0, {}.keys], "samples": [0, 2.5, "all"],
     "progress": [True, "bar"], "inverse": [1, "no"],
     "rotary_dim": [63, 66, 2.5],
     "scaling": ["yarn", {"rope_type": "ntk", "factor": 2}, {"factor": 2}], "axes": [[0, 2], "xy", [-1] * 32],
     "widths": [(100, 30), 4, (4.0, 4.0)], "group": ["axes", None], "include_input": [True, "middle"],
-    "extra_tokens": [True, -1], "channel_first": ["first", 1], "dimensions": [[64], [0.5]], "length": [-1, 0.5],
+    "extra_tokens": [True, -1], "channel_first": ["first", 1], "dimensions": [[64], [0.5]],
+    "length": [-1, 0.5],
     "shard_rows": [0, 1.5, 10],
     "dropout": [-0.1, 2.0, "0.1"], "max_len": [-1, 2.5, Tensor("torch.bool", 1)], "max_sequence_length": [2.5, Tensor("torch.bool", 1)], "config": ["meta-llama/Llama-3", {"head_dim": 64}, 3],
     "document": [64, {"d_model": 64}],
 } | INVALID
 ACCEPTED = {            # what a function accepts, or passes to another library that refuses it
-    ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"), ("torch.RotaryEmbedding", "device"),
+    ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"),
+    ("torch.RotaryEmbedding", "device"),
     ("open", "storage_options"), ("save", "storage_options"), ("verify", "storage_options"),
 }
 
@@ -143,8 +148,8 @@ ACCEPTED = {            # what a function accepts, or passes to another library 
 def scope_of(name):
     """Return the names that a call may use; skip the test if a package is not installed."""
     module = name.partition(".")[0]
-    scope = {"posenc": posenc, "np": np, "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "CONFIG": CONFIG,
-             "x": np.full((12, 64), 7, np.float32)}
+    scope = {"posenc": posenc, "np": np, "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64),
+             "CONFIG": CONFIG, "x": np.full((12, 64), 7, np.float32)}
     if module == "torch":
         scope["t"] = pytest.importorskip("torch").full((12, 64), 7.0)
     if module in ("torch", "dask", "plot"):
@@ -207,7 +212,8 @@ def test_wrong_arguments_are_refused_before_anything_is_written(name, folder):
                 name.startswith("dask") and parameter.name == "dtype"
             )
             none = [] if takes_none else [None]
-            problems += [refused(name, {parameter.name: value}, parameter.name[:4]) for value in (object(), *none)]
+            problems += [refused(name, {parameter.name: value}, parameter.name[:4])
+                         for value in (object(), *none)]
             cases = {parameter.name: WRONG.get(parameter.name, []), f"{parameter.name}x": [1]}
         for keyword, values in cases.items():
             for value, kind in cases_of(name, keyword, values):

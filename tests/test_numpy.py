@@ -49,7 +49,8 @@ def assert_close(table, expected, positions):
 def test_encode(positions, d_model, dtype):
     expected = recipe(positions, d_model)
     assert_close(posenc.encode(positions, d_model, dtype=dtype), expected, positions)
-    assert_close(posenc.encode(np.array(positions), d_model, out=np.empty((N, d_model), dtype)), expected, positions)
+    assert_close(posenc.encode(np.array(positions), d_model, out=np.empty((N, d_model), dtype)), expected,
+                 positions)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -85,7 +85,8 @@ def test_files_of_numpy(tmp_path, array):
 
 def test_unaligned_values(tmp_path):
     tensors = {"a": tensor("I8", (3,), (0, 3)), "pe": tensor("F32", (10, 4), (3, 163))}
-    write_safetensors(tmp_path / "pe.safetensors", json.dumps(tensors), bytes(3) + posenc.encode(10, 4).tobytes())
+    write_safetensors(tmp_path / "pe.safetensors", json.dumps(tensors),
+                      bytes(3) + posenc.encode(10, 4).tobytes())
     assert_same_bits(posenc.open(tmp_path / "pe.safetensors").values, posenc.encode(10, 4))
 
 

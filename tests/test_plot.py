@@ -102,8 +102,10 @@ def test_similarity_shows_dot_products():
     (range(6), "position", {0: "0", 2: "2", 5: "5"}),
     (range(30, 0, -5), "position", {0: "30", 5: "5"}),
     (np.array([0.5, 1.25, 999]), "position", {0: "0.5", 1: "1.25", 2: "999"}),
-    (range(10**18, 10**18 + 18, 3), "position \N{MINUS SIGN} 1,000,000,000,000,000,000", {0: "0", 1: "3", 5: "15"}),
-    (np.array([1.7e9, np.inf, 1.7e9 + 0.5]), "position \N{MINUS SIGN} 1,700,000,000.0", {0: "0", 1: "inf", 2: "0.5"}),
+    (range(10**18, 10**18 + 18, 3), "position \N{MINUS SIGN} 1,000,000,000,000,000,000",
+     {0: "0", 1: "3", 5: "15"}),
+    (np.array([1.7e9, np.inf, 1.7e9 + 0.5]), "position \N{MINUS SIGN} 1,700,000,000.0",
+     {0: "0", 1: "inf", 2: "0.5"}),
 ])
 def test_rows_are_labelled_by_position(positions, label, expected):
     ax = posenc.plot.heatmap(ENCODING, positions)
@@ -116,7 +118,8 @@ def test_rows_are_labelled_by_position(positions, label, expected):
 @pytest.mark.parametrize("draw", PLOTS)
 def test_all_text_is_inside_the_image_and_legible(draw):
     """The image is at most 800 pixels wide, to fit in a README, and its text is at least 10 pixels high."""
-    ax = draw(ENCODING.replace(scale=1.23456789, frequency_scale=0.123456789, odd="zero"), range(10**17, 10**17 + 200))
+    ax = draw(ENCODING.replace(scale=1.23456789, frequency_scale=0.123456789, odd="zero"),
+              range(10**17, 10**17 + 200))
     pixels = drawn(ax)
     assert pixels.shape[1] <= 800
     texts = [text for text in ax.figure.findobj(Text) if text.get_visible() and text.get_text()]

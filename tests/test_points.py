@@ -29,7 +29,8 @@ COORDINATES = {
 
 @pytest.mark.parametrize("kind", COORDINATES)
 @pytest.mark.parametrize("group, layout", SORTED_BY)
-@pytest.mark.parametrize("axes, widths", [((2, 0, 1), (4, 2, 6)), ((1, 2, 0), (4, 4, 4))], ids=["unequal", "equal"])
+@pytest.mark.parametrize("axes, widths", [((2, 0, 1), (4, 2, 6)), ((1, 2, 0), (4, 4, 4))],
+                         ids=["unequal", "equal"])
 def test_points_match_the_reference(kind, group, layout, axes, widths, dtype):
     scales, bases = (1.5, math.pi, 1.0), (50, 1e4, 1e6)
     table = posenc.points(
@@ -113,7 +114,8 @@ def test_coordinates_may_overlap_out(monkeypatch):
         memory = np.arange(40.0)
         expected = posenc.points(memory[: 10 * axes].reshape(10, axes).copy(), 4, dtype="float64")
         assert_same_bits(
-            posenc.points(memory[: 10 * axes].reshape(10, axes), 4, dtype="float64", out=memory.reshape(10, 4)), expected
+            posenc.points(memory[: 10 * axes].reshape(10, axes), 4, dtype="float64",
+                          out=memory.reshape(10, 4)), expected
         )
 
 
@@ -179,6 +181,7 @@ def test_the_example_matches_pytorch3d():
 def test_the_example_matches_detr():
     names, torch = example("DETR"), pytest.importorskip("torch")
     embedding = transformers("detr").DetrSinePositionEmbedding(128, normalize=True)
-    expected = embedding((len(names.mask), 3, *names.mask.shape[1:]), "cpu", torch.float32, torch.from_numpy(names.mask))
+    expected = embedding((len(names.mask), 3, *names.mask.shape[1:]), "cpu", torch.float32,
+                         torch.from_numpy(names.mask))
     assert not names.mask.all(axis=(1, 2)).any() and names.mask.any(axis=(1, 2)).all()
     assert_close(names.table, expected.numpy(), 2 * math.pi, 2.0**-24)

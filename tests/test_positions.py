@@ -33,7 +33,8 @@ def test_tables_with_padding_match_the_reference(isa, dtype, positions, padding_
     for convention in ({}, {"layout": "halves", "scale": -2.0}, {"odd": "zero", "spacing": "endpoint"}, {"scale": 1e300}):
         convention["padding_idx"] = padding_idx
         expected = Reference(7, **convention).table(list(positions), dtype)
-        np.testing.assert_array_equal(bits_of(posenc.encode(positions, 7, dtype=dtype, **convention)), expected)
+        np.testing.assert_array_equal(bits_of(posenc.encode(positions, 7, dtype=dtype, **convention)),
+                                      expected)
 
 
 @pytest.mark.parametrize("rows, d_model, step", [
@@ -68,13 +69,15 @@ def test_padding_in_arrays_streams_and_strided_out(isa, dtype):
         chunks = [c.values for c in posenc.stream(positions, 34, chunk_rows=chunk, dtype=dtype, **convention)]
         assert_same_bits(np.concatenate(chunks), expected)
     out = np.empty((len(positions), 40), expected.dtype)[::-1, 3:37]
-    assert_same_bits(np.ascontiguousarray(posenc.encode(positions, 34, dtype=dtype, out=out, **convention)), expected)
+    assert_same_bits(np.ascontiguousarray(posenc.encode(positions, 34, dtype=dtype, out=out, **convention)),
+                     expected)
 
 
 def test_padding_idx_is_compared_before_the_offset(isa, dtype):
     for positions in (range(100), np.arange(100), np.arange(100.0)):
         expected = with_zero_row(posenc.encode(positions, 8, dtype=dtype, position_offset=3.5), positions, 40)
-        assert_same_bits(posenc.encode(positions, 8, dtype=dtype, position_offset=3.5, padding_idx=40), expected)
+        assert_same_bits(posenc.encode(positions, 8, dtype=dtype, position_offset=3.5, padding_idx=40),
+                         expected)
 
 
 # ---- positions of batches ----------------------------------------------------------------------------------
@@ -136,13 +139,15 @@ def test_masks_match_transformers(padding_idx, past):
     speech = transformers.models.speech_to_text.modeling_speech_to_text.Speech2TextSinusoidalPositionalEmbedding
     for mask in MASKS.values():
         tokens = torch.from_numpy(np.where(mask, 9, padding_idx))
-        positions = posenc.positions_from_mask(tokens.ne(padding_idx), padding_idx=padding_idx, start=padding_idx + 1 + past)
+        positions = posenc.positions_from_mask(tokens.ne(padding_idx), padding_idx=padding_idx,
+                                               start=padding_idx + 1 + past)
         for peer in (m2m, nllb):
             assert_positions(positions, peer.create_position_ids_from_input_ids(tokens, padding_idx, past).numpy())
         assert_positions(positions, speech.create_position_ids_from_input_ids(None, tokens, padding_idx, past).numpy())
 
 
-LENGTH_LISTS = [[], [0], [4], [3, 0, 2, 5], [0, 0, 1, 0], [0, 0, 0], [0, 7], np.random.default_rng(1).integers(0, 40, 50)]
+LENGTH_LISTS = [[], [0], [4], [3, 0, 2, 5], [0, 0, 1, 0], [0, 0, 0], [0, 7],
+                np.random.default_rng(1).integers(0, 40, 50)]
 
 
 @pytest.mark.parametrize("lengths", LENGTH_LISTS, ids=len)
@@ -189,7 +194,8 @@ def test_arguments_may_be_tensors():
     with pytest.raises(TypeError, match=r"mask is of type Tensor, .* pass mask\.bool\(\)"):
         posenc.positions_from_mask(mask.bfloat16())
     for tensor in (mask, mask.int(), mask.float()):
-        assert_positions(posenc.positions_from_mask(tensor, start=torch.tensor([5, 9])), [[-1, 5, 6], [9, 10, -1]])
+        assert_positions(posenc.positions_from_mask(tensor, start=torch.tensor([5, 9])),
+                         [[-1, 5, 6], [9, 10, -1]])
     assert_positions(posenc.positions_from_segments(mask.int(), padding_segment=0), [[-1, 0, 1], [0, 1, -1]])
     assert_positions(posenc.positions_from_lengths(torch.tensor([2, 1])), [0, 1, 0])
 

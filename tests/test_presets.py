@@ -95,8 +95,7 @@ def test_two_columns_are_finite_and_distinguishable(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_encodings_of_their_convention(name):
     encoding = posenc.preset(name, 16)
-    assert encoding == posenc.Encoding(16, **PRESETS[name].convention(16))
-    assert pickle.loads(pickle.dumps(encoding)) == encoding
+    assert pickle.loads(pickle.dumps(encoding)) == encoding == posenc.Encoding(16, **PRESETS[name].convention(16))
     if name in ("mlx", "x-transformers"):       # their formulas divide by d_model
         with pytest.raises(ValueError, match=f"{name} has d_model 0 .* expected no zero"):
             posenc.preset(name, 0)
@@ -143,7 +142,8 @@ def test_parameters_change_a_preset(name, changes, convention):
     (("whisper", 8), {"shift": 1, "spacing": "endpoint"}, ValueError, "spacing and shift are both given"),
     (("diffusers-timestep", 8), {"flip_sin_to_cos": 1}, TypeError, "flip_sin_to_cos is 1 of type int, expected a bool"),
     (("diffusers-timestep", 8), {"max_period": "1"}, TypeError, "max_period is '1' of type str"),
-    (("diffusers-timestep", 8), {"downscale_freq_shift": 4}, ValueError, "shift is 4.0, expected a number other than 4"),
+    (("diffusers-timestep", 8), {"downscale_freq_shift": 4}, ValueError,
+     "shift is 4.0, expected a number other than 4"),
     (("mlx", 8), {"min_freq": -1}, ValueError, "mlx has {'min_freq': -1.0}: base is -1.0, expected a positive number"),
     (("whisper", 8), {"max_timescale": 0}, ValueError, "whisper has {'max_timescale': 0.0}: base is 0.0, expected a pos"),
     (("tensor2tensor", 2), {"start_index": 2**53 + 1}, ValueError, "start_index is 9007199254740993, expected a number"),

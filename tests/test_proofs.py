@@ -13,7 +13,8 @@ import pytest
 TOOL = Path(__file__).parents[1] / "tools" / "prove.py"
 pytest.importorskip("pycparser")
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not TOOL.exists(), reason="requires the source tree")]
-needs_programs = pytest.mark.skipif(not (shutil.which("gappa") and shutil.which("sollya")), reason="requires gappa and sollya")
+needs_programs = pytest.mark.skipif(not (shutil.which("gappa") and shutil.which("sollya")),
+                                    reason="requires gappa and sollya")
 
 
 def run(*arguments):

@@ -173,7 +173,8 @@ def test_llama3_by_hand():
     (Rotary(8, base=500.0, frequency_scale=0.3, scale=0.7), {"base": 500.0, "frequency_scale": 0.3, "scale": 0.7}),
     # 16**(-i / 4) * 8**(-i / 3) = 4**-i = 256**(-i / 4); the growth is 8 * 15 / 8 - 7 = 8
     (Rotary(8, base=16.0, scaling=DYNAMIC | {"length": 15}), {"base": 256.0}),
-    (Rotary(8, base=16.0, scaling={"type": "dynamic", "alpha": 8.0, "factor": 1.0, "beta_fast": 32}), {"base": 256.0}),
+    (Rotary(8, base=16.0, scaling={"type": "dynamic", "alpha": 8.0, "factor": 1.0, "beta_fast": 32}),
+     {"base": 256.0}),
     (Rotary(8, scaling=DYNAMIC | {"length": 8}), {}),
     (Rotary(8, scaling=YARN | {"attention_factor": 1.25}), {"frequencies": [1.0, 0.1, 0.00625, 0.00025], "scale": 1.25}),
     (Rotary(8, frequencies=[2.0, -0.1, 0.0, 1e-9]), {"frequencies": [2.0, -0.1, 0.0, 1e-9]}),
@@ -213,14 +214,15 @@ def test_sections_become_axes():
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 500000.0}
 GEMMA3 = {"model_type": "gemma3_text", "head_dim": 256, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
           "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
-QWEN = {"model_type": "qwen", "hidden_size": 4096, "num_attention_heads": 32, "rotary_emb_base": 10000, "rotary_pct": 1.0,
-        "seq_length": 8192, "use_dynamic_ntk": True}
-NOMIC = {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "n_positions": 8192, "max_trained_positions": 2048,
-         "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
-         "rotary_scaling_factor": 2}
+QWEN = {"model_type": "qwen", "hidden_size": 4096, "num_attention_heads": 32, "rotary_emb_base": 10000,
+        "rotary_pct": 1.0, "seq_length": 8192, "use_dynamic_ntk": True}
+NOMIC = {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "n_positions": 8192,
+         "max_trained_positions": 2048, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
+         "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": 2}
 DEEPSEEK_V4 = {"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 64, "rope_theta": 10000,
                "compress_rope_theta": 160000, "max_position_embeddings": 1048576, "rope_scaling": {
-                   "type": "yarn", "factor": 16, "original_max_position_embeddings": 65536, "beta_fast": 32, "beta_slow": 1}}
+                   "type": "yarn", "factor": 16, "original_max_position_embeddings": 65536, "beta_fast": 32,
+                   "beta_slow": 1}}
 MIMO = {"model_type": "mimo_v2_flash", "head_dim": 192, "rope_theta": 5000000, "swa_rope_theta": 10000,
         "partial_rotary_factor": 0.334}
 MROPE = {"type": "mrope", "mrope_section": [2, 3, 3]}
@@ -233,8 +235,8 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
 @pytest.mark.parametrize("config, options, expected", [
     (LLAMA, {}, Rotary(128, base=500000.0)),
     (LLAMA | {"rope_scaling": LLAMA3}, {"length": 9}, Rotary(128, scaling=LLAMA3)),
-    (LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 8.0}, "max_position_embeddings": 8}, {"length": 15},
-     Rotary(128, base=500000.0, scaling=DYNAMIC | {"length": 15})),
+    (LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 8.0}, "max_position_embeddings": 8},
+     {"length": 15}, Rotary(128, base=500000.0, scaling=DYNAMIC | {"length": 15})),
     (LLAMA | {"rope_scaling": {"type": "yarn", "factor": 4.0}, "max_position_embeddings": 4096}, {},
      Rotary(128, base=500000.0, scaling=YARN)),
     (PHI3, {}, Rotary(8, scaling=LONGROPE)),
@@ -245,19 +247,23 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
      Rotary(32, base=1e6, scaling={"rope_type": "proportional", "partial_rotary_factor": 0.25})),
     ({"model_type": "gemma4_text", "head_dim": 16, "layer_types": ["sliding_attention", "full_attention", "full_attention"],
       "per_layer_config": {"1": {"head_dim": 32}, "02": {"head_dim": 32}}, "rope_parameters": {
-        "full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}}, {"layer_type": "full_attention"},
+        "full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}},
+        {"layer_type": "full_attention"},
      Rotary(32, base=1e6)),
-    ({"model_type": "zamba2", "attention_head_dim": 160, "kv_channels": 80, "use_mem_rope": True}, {}, Rotary(160)),
+    ({"model_type": "zamba2", "attention_head_dim": 160, "kv_channels": 80, "use_mem_rope": True}, {},
+     Rotary(160)),
     ({"model_type": "gptj", "head_dim": 128, "rotary_dim": None}, {}, Rotary(128, layout="interleaved")),
     (LLAMA | {"rotary_emb_fraction": 0.5, "rotary_emb_interleaved": True}, {},
      Rotary(128, base=500000.0, rotary_dim=64, layout="interleaved")),
     (LLAMA | {"rope_parameters": {}, "rope_scaling": LLAMA3}, {}, Rotary(128, scaling=LLAMA3)),
-    (LLAMA | {"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 8192.0}}, {}, Rotary(128, scaling=LLAMA3)),
+    (LLAMA | {"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 8192.0}}, {},
+     Rotary(128, scaling=LLAMA3)),
     (LLAMA | {"model_type": "phi", "hidden_size": 2560}, {}, Rotary(80, base=500000.0, rotary_dim=40)),
     (GEMMA3 | {"rope_local_base_freq": None}, {"layer_type": "sliding_attention"}, Rotary(256)),
     *[({"model_type": "of the future", name: LLAMA}, {}, Rotary(128, base=500000.0))
       for name in ("text_config", "llm_config", "language_config")],
-    (LLAMA | {"model_type": "of the future"}, {"layout": "interleaved"}, Rotary(128, base=500000.0, layout="interleaved")),
+    (LLAMA | {"model_type": "of the future"}, {"layout": "interleaved"},
+     Rotary(128, base=500000.0, layout="interleaved")),
     ({"model_type": "of the future", "head_dim": 16, "rope_theta": 1e4, "rope_scaling": MROPE},
      {"layout": "halves", "axes": [0, 1, 2, 0, 1, 2, 0, 1]}, Rotary(16, axes=[0, 1, 2, 0, 1, 2, 0, 1])),
     (QWEN, {"layout": "halves"}, Rotary(128)), (QWEN, {"layout": "halves", "length": 8192}, Rotary(128)),
@@ -277,8 +283,8 @@ def test_configurations(config, options, expected):
     (DEEPSEEK_V4, {"layer_type": "compress"}, 5.6805e-7, "interleaved"),
     (MIMO, {"layer_type": "full_attention"}, 5e6 ** (-62 / 64), "halves"),
     (MIMO, {"layer_type": "sliding_attention"}, 1e4 ** (-62 / 64), "halves"),
-    ({"model_type": "dots3_note", "qk_rope_head_dim": 64, "swa_rope_theta": 99}, {"layer_type": "sliding_attention"},
-     99 ** (-62 / 64), "interleaved"),
+    ({"model_type": "dots3_note", "qk_rope_head_dim": 64, "swa_rope_theta": 99},
+     {"layer_type": "sliding_attention"}, 99 ** (-62 / 64), "interleaved"),
     ({"model_type": "gpt_neox", "head_dim": 15, "rotary_ndims": 3}, {}, 1e4 ** (-2 / 3), "halves"),
     (NOMIC, {"length": 8192}, (1000 * 7 ** (64 / 62)) ** (-62 / 64), "halves"),
     ({"model_type": "wav2vec2-conformer", "head_dim": 64, "position_embeddings_type": "rotary", "rotary_embedding_base": 9}, {},
@@ -377,14 +383,16 @@ def test_every_form_of_positions_and_out(rotary, dtype):
 @functools.cache
 def rotaries():
     """Return rotations with all layouts, scales without a fast path, and one or several axes."""
-    kinds = [{}, {"base": 5e5, "rotary_dim": 20}, {"scale": 0.75}, {"scale": 2.0**-70}, {"axes": [0, 1, 2, 2, 1, 0] * 2}]
+    kinds = [{}, {"base": 5e5, "rotary_dim": 20}, {"scale": 0.75}, {"scale": 2.0**-70},
+             {"axes": [0, 1, 2, 2, 1, 0] * 2}]
     return [Rotary(24, layout=layout, **kind) for kind in kinds for layout in ("halves", "interleaved")] + [Rotary(68)]
 
 
 def random_selection(rng, shape):
     """Return a random index of slices, integers, an ellipsis and None."""
     lengths = [(n, *np.sort(rng.integers(0, n + 1, 2)).tolist()) for n in shape]
-    choices = [(slice(a, b), slice(None, None, -1), slice(None, None, 2), int(rng.integers(-n, n))) for n, a, b in lengths]
+    choices = [(slice(a, b), slice(None, None, -1), slice(None, None, 2), int(rng.integers(-n, n)))
+               for n, a, b in lengths]
     key = tuple(each[rng.integers(len(each))] for each in choices)
     key = key[: rng.integers(len(key) + 1)]
     return key + ((...,) if rng.random() < 0.5 else ()) + ((None,) if rng.random() < 0.2 else ())
@@ -398,7 +406,8 @@ def compare_at_with_rotate(rng):
     positions = rng.integers(-(2**63), 2**63 - 1, axes + shape) >> int(rng.integers(64))
     if rng.random() < 0.3:                  # evenly spaced, enough for an offset table
         shape = (shape[0], 70)
-        positions = np.broadcast_to(np.arange(70) * int(rng.integers(1, 9)), axes + shape) + int(rng.integers(2**40))
+        positions = np.broadcast_to(np.arange(70) * int(rng.integers(1, 9)),
+                                    axes + shape) + int(rng.integers(2**40))
     inverse = bool(rng.integers(2))
     at = rotary.at(positions, inverse=inverse)
     for _ in range(2):

@@ -18,29 +18,43 @@ def grid(*shape):
 
 
 def diffusers(name):
-    return importlib.import_module(f"diffusers.models.{name}")
+    return pytest.importorskip(f"diffusers.models.{name}")
 
 
 def transformer(name):
     return diffusers(f"transformers.transformer_{name}")
 
 
-def embedded(module, *, patch=(1, 1, 1)):
+MODELS = {}         # name: the preset, and a function that returns the cosines and sines of a model's own code, and positions
+
+
+def model(preset, head_dim, name=None, **changes):
+    def add(tables):
+        MODELS[name or preset] = Rotary.preset(preset, head_dim, **changes), tables
+        return tables
+
+    return add
+
+
+def embedded(module, *patch):
     """Return the tables of a module that takes latents, and their positions."""
     sizes = [size * each for size, each in zip(LATENTS[-len(patch) :], patch, strict=True)]
     return module(torch.zeros(1, 1, *sizes)), grid(*LATENTS[-len(patch) :])
 
 
+@model("flux", 128)
 def flux():
     ids = np.concatenate([grid(1, *LATENTS[1:]), [[1], [1000], [9999]]], 1)
     return transformer("flux").FluxPosEmbed(10000, (16, 56, 56))(torch.from_numpy(ids.T)), ids
 
 
+@model("flux2", 128)
 def flux2():
     ids = np.concatenate([grid(2, 10, 14, 1), grid(1, 1, 1, 512)], 1)
     return transformer("flux2").Flux2PosEmbed(2000, (32, 32, 32, 32))(torch.from_numpy(ids.T)), ids
 
 
+@model("qwen-image", 128)
 def qwen_image():
     """The rows and columns are centred."""
     height, width = LATENTS[1:]
@@ -52,6 +66,7 @@ def qwen_image():
     return (table.real, table.imag), ids
 
 
+@model("z-image", 128)
 def z_image():
     ids = grid(*LATENTS)
     table = transformer("z_image").RopeEmbedder(256.0, (32, 48, 48), (64, 128, 128))(torch.from_numpy(ids.T))
@@ -59,6 +74,7 @@ def z_image():
     return (table.real, table.imag), ids
 
 
+@model("lumina2", 96)
 def lumina2():
     ids = grid(*LATENTS)
     module = transformer("lumina2").Lumina2RotaryPosEmbed(10000, [32, 32, 32])
@@ -66,24 +82,21 @@ def lumina2():
     return (table.real, table.imag), ids
 
 
-def hunyuan_image():
-    return embedded(transformer("hunyuanimage").HunyuanImageRotaryPosEmbed((1, 1), (64, 64)), patch=(1, 1))
+model("hunyuan-image", 128)(lambda: embedded(
+    transformer("hunyuanimage").HunyuanImageRotaryPosEmbed((1, 1), (64, 64)), 1, 1))
+model("hunyuan-video", 128)(lambda: embedded(
+    transformer("hunyuan_video").HunyuanVideoRotaryPosEmbed(2, 1, [16, 56, 56]), 1, 2, 2))
+model("wan", 128)(lambda: embedded(transformer("wan").WanRotaryPosEmbed(128, (1, 2, 2), 1024), 1, 2, 2))
 
 
-def hunyuan_video():
-    return embedded(transformer("hunyuan_video").HunyuanVideoRotaryPosEmbed(2, 1, [16, 56, 56]), patch=(1, 2, 2))
-
-
-def wan():
-    return embedded(transformer("wan").WanRotaryPosEmbed(128, (1, 2, 2), 1024), patch=(1, 2, 2))
-
-
+@model("cogvideox", 64)
 def cogvideox():
     frames, height, width = LATENTS
     return diffusers("embeddings").get_3d_rotary_pos_embed(
         64, None, (height, width), frames, grid_type="slice", max_size=(30, 45)), grid(*LATENTS)
 
 
+@model("cogvideox", 64, "cogvideox, resized")
 def cogvideox_resized():
     """The rows and columns are fractions of those at the size of training."""
     frames, height, width = LATENTS
@@ -94,6 +107,7 @@ def cogvideox_resized():
     return diffusers("embeddings").get_3d_rotary_pos_embed(64, ((top, left), (bottom, right)), (height, width), frames), ids
 
 
+@model("ltx-video", 2048)
 def ltx_video():
     """Positions are seconds over 20, and pixels over 2048, from -1 to 1.
 
@@ -105,15 +119,18 @@ def ltx_video():
     return tables, 2 * grid(*LATENTS) * scale[:, None] - 1
 
 
+@model("stable-audio", 64)
 def stable_audio():
     tables = diffusers("embeddings").get_1d_rotary_pos_embed(32, 1024, use_real=True, repeat_interleave_real=False)
     return tables, np.arange(1024)
 
 
+@model("eva02", 64)
 def eva02():
     """timm divides positions by the size of the grid and multiplies them by that of the grid of training."""
     height, width = 12, 20
-    module = timm_sincos().RotaryEmbeddingCat(64, in_pixels=False, feat_shape=[height, width], ref_feat_shape=[16, 16])
+    module = timm_sincos().RotaryEmbeddingCat(64, in_pixels=False, feat_shape=[height, width],
+                                              ref_feat_shape=[16, 16])
     return module.get_embed().chunk(2, -1)[::-1], grid(height, width) * [[16 / height], [16 / width]]
 
 
@@ -132,51 +149,43 @@ def configuration(name, kind, **options):
     return getattr(importlib.import_module(f"transformers.models.{name}"), kind)(**options)
 
 
-def text_model(preset, name, kind, config, sections):
-    """Return the tables of a module for three axes; the configuration gives the preset."""
-    module = getattr(code_of(name), kind)
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections}
-    config = configuration(name, config, hidden_size=256, num_attention_heads=2, head_dim=128, rope_parameters=rope)
-    assert Rotary.from_config(config) == Rotary.preset(preset, 128, base=1e4)
-    return module(config)(torch.zeros(1), torch.from_numpy(AXES_3[:, None])), AXES_3
+def text_model(preset, name, prefix, sections):
+    """Add the tables of a module for three axes; the configuration gives the preset."""
+    def tables():
+        rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections}
+        sizes = {"hidden_size": 256, "num_attention_heads": 2, "head_dim": 128}
+        config = configuration(name, f"{prefix.removesuffix('Text')}TextConfig", **sizes, rope_parameters=rope)
+        assert Rotary.from_config(config) == Rotary.preset(preset, 128, base=1e4)
+        module = getattr(code_of(name), f"{prefix}RotaryEmbedding")
+        return module(config)(torch.zeros(1), torch.from_numpy(AXES_3[:, None])), AXES_3
+
+    model(preset, 128, base=1e4)(tables)
 
 
-def qwen2_vl():
-    return text_model("qwen2-vl", "qwen2_vl", "Qwen2VLRotaryEmbedding", "Qwen2VLTextConfig", [16, 24, 24])
+text_model("qwen2-vl", "qwen2_vl", "Qwen2VL", [16, 24, 24])
+text_model("qwen3-vl", "qwen3_vl", "Qwen3VLText", [24, 20, 20])
+text_model("ernie-vl", "ernie4_5_vl_moe", "Ernie4_5_VLMoeText", [22, 22, 20])
 
 
-def qwen3_vl():
-    return text_model("qwen3-vl", "qwen3_vl", "Qwen3VLTextRotaryEmbedding", "Qwen3VLTextConfig", [24, 20, 20])
+def vision_model(name, prefix, config=None, **options):
+    module = getattr(code_of(name), f"{prefix}RotaryEmbedding")
+    config = configuration(name, config or f"{prefix}Config", **options)
+    return module(config)(torch.zeros(1), torch.from_numpy(AXES_2.T)), AXES_2
 
 
-def ernie_vl():
-    kinds = "Ernie4_5_VLMoeTextRotaryEmbedding", "Ernie4_5_VLMoeTextConfig"
-    return text_model("ernie-vl", "ernie4_5_vl_moe", *kinds, [22, 22, 20])
+model("qwen2-vl-vision", 64)(lambda: vision_model(
+    "qwen2_vl", "Qwen2VLVision", embed_dim=128, num_heads=2, hidden_size=128))
+model("pixtral", 64)(lambda: vision_model(
+    "pixtral", "PixtralVision", hidden_size=128, num_attention_heads=2, head_dim=64))
+model("sam2", 256)(lambda: vision_model("sam2_video", "Sam2VideoVision", "Sam2VideoConfig"))
 
 
-def vision_model(name, kind, config, **options):
-    module = getattr(code_of(name), kind)
-    return module(configuration(name, config, **options))(torch.zeros(1), torch.from_numpy(AXES_2.T)), AXES_2
-
-
-def qwen2_vl_vision():
-    options = {"embed_dim": 128, "num_heads": 2, "hidden_size": 128}
-    return vision_model("qwen2_vl", "Qwen2VLVisionRotaryEmbedding", "Qwen2VLVisionConfig", **options)
-
-
-def pixtral():
-    options = {"hidden_size": 128, "num_attention_heads": 2, "head_dim": 64}
-    return vision_model("pixtral", "PixtralVisionRotaryEmbedding", "PixtralVisionConfig", **options)
-
-
-def sam2():
-    return vision_model("sam2_video", "Sam2VideoVisionRotaryEmbedding", "Sam2VideoConfig")
-
-
+@model("dinov3", 64)
 def dinov3():
     height, width = 4, 7
     module = code_of("dinov3_vit").DINOv3ViTRopePositionEmbedding
-    config = configuration("dinov3_vit", "DINOv3ViTConfig", hidden_size=128, num_attention_heads=2, patch_size=16)
+    config = configuration("dinov3_vit", "DINOv3ViTConfig", hidden_size=128, num_attention_heads=2,
+                           patch_size=16)
     rows, columns = grid(height, width)
     positions = np.stack([(2 * rows + 1) / height - 1, (2 * columns + 1) / width - 1])
     return module(config).eval()(torch.zeros(1, 3, 16 * height, 16 * width)), positions
@@ -184,27 +193,10 @@ def dinov3():
 
 # ---- comparison --------------------------------------------------------------------------------------------
 
-# the preset, and head_dim
-MODELS = {
-    flux: ("flux", 128), flux2: ("flux2", 128), qwen_image: ("qwen-image", 128), z_image: ("z-image", 128),
-    lumina2: ("lumina2", 96), hunyuan_image: ("hunyuan-image", 128), hunyuan_video: ("hunyuan-video", 128),
-    wan: ("wan", 128), cogvideox: ("cogvideox", 64), cogvideox_resized: ("cogvideox", 64),
-    ltx_video: ("ltx-video", 2048), stable_audio: ("stable-audio", 64), eva02: ("eva02", 64),
-    qwen2_vl: ("qwen2-vl", 128), qwen3_vl: ("qwen3-vl", 128), ernie_vl: ("ernie-vl", 128),
-    qwen2_vl_vision: ("qwen2-vl-vision", 64), pixtral: ("pixtral", 64), sam2: ("sam2", 256),
-    dinov3: ("dinov3", 64),
-}
-TRANSFORMERS = qwen2_vl, qwen3_vl, ernie_vl, qwen2_vl_vision, pixtral, sam2, dinov3
-BASES = {model: {"base": 1e4} for model in (qwen2_vl, qwen3_vl, ernie_vl)}
-
-
 def tables_of(model):
     """Return the cosines and sines of a model's own code and of its preset, and the angles, one column for each pair."""
-    if model is not eva02 and model not in TRANSFORMERS:
-        pytest.importorskip("diffusers")
-    (cos, sin), positions = model()
-    name, head_dim = MODELS[model]
-    rotary = Rotary.preset(name, head_dim, **BASES.get(model, {}))
+    rotary, tables = MODELS[model]
+    (cos, sin), positions = tables()
     pairs = len(rotary.frequencies)
     columns = slice(None, pairs) if rotary.layout == "halves" else slice(None, None, 2)
     theirs = [np.asarray(t.squeeze(), np.float64) for t in (cos, sin)]
@@ -216,31 +208,27 @@ def tables_of(model):
     return [table[:, columns] for table in theirs], rotary.tables(positions, dtype="float64"), angles
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", MODELS)
 def test_presets_differ_from_the_models_by_float32_rounding(model):
     theirs, ours, angles = tables_of(model)
     # frequencies are powers of rounded exponents, and positions 2 x - 1 cancel
-    if model is ltx_video:
-        tolerance = FLOAT32 + 16 * FLOAT32 * abs(angles).max(0)
-    else:
-        tolerance = FLOAT32 + 4 * FLOAT32 * abs(angles)
+    tolerance = FLOAT32 + FLOAT32 * (16 * abs(angles).max(0) if model == "ltx-video" else 4 * abs(angles))
     for a, b in zip(theirs, ours, strict=True):
         assert (abs(a - b) <= tolerance).all()
 
 
-@pytest.mark.parametrize("model", [flux, hunyuan_video, wan, stable_audio], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", ["flux", "hunyuan-video", "wan", "stable-audio"])
 def test_rotations_of_the_models(model):
     """The layout is that of the model's attention."""
-    pytest.importorskip("diffusers")
-    tables, positions = model()
-    name, head_dim = MODELS[model]
-    x = torch.randn(1, 2, positions.shape[-1], head_dim, generator=torch.Generator().manual_seed(0))
-    ours = Rotary.preset(name, head_dim).rotate(x.numpy().copy(), positions)
-    if model is stable_audio:
+    rotary = MODELS[model][0]
+    tables, positions = MODELS[model][1]()
+    x = torch.randn(1, 2, positions.shape[-1], rotary.head_dim, generator=torch.Generator().manual_seed(0))
+    ours = rotary.rotate(x.numpy().copy(), positions)
+    if model == "stable-audio":
         theirs = diffusers("attention_processor").StableAudioAttnProcessor2_0().apply_partial_rotary_emb(x, tables)
     else:
         theirs = diffusers("embeddings").apply_rotary_emb(x, [table.squeeze() for table in tables])
-    np.testing.assert_allclose(ours, theirs, atol=2e-3 if model in (flux, stable_audio) else 5e-5)
+    np.testing.assert_allclose(ours, theirs, atol=2e-3 if model in ("flux", "stable-audio") else 5e-5)
 
 
 def test_vjepa2():
@@ -254,13 +242,14 @@ def test_vjepa2():
     swapped = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
     ours = x * np.tile(cos, 2) + swapped * np.tile(sin, 2)
     for axis in range(3):
-        theirs = module.rotate_queries_or_keys(torch.from_numpy(x[None, None, :, axis]), torch.from_numpy(positions[axis]))
+        theirs = module.rotate_queries_or_keys(torch.from_numpy(x[None, None, :, axis]),
+                                               torch.from_numpy(positions[axis]))
         np.testing.assert_allclose(ours[:, axis], theirs[0, 0], atol=1e-5)
 
 
 def test_rotation_of_sam2():
     module = code_of("sam2_video")
-    (cos, sin), positions = sam2()
+    (cos, sin), positions = MODELS["sam2"][1]()
     x = torch.randn(1, 1, 9, cos.shape[-1], generator=torch.Generator().manual_seed(0))
     ours = Rotary.preset("sam2", x.shape[-1]).rotate(x.numpy().copy(), positions)
     np.testing.assert_allclose(x * cos + module.rotate_pairwise(x) * sin, ours, atol=2e-5)

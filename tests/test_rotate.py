@@ -77,7 +77,8 @@ def expected_bits(dtype, positions, kind, a, b, axes, inverse, pairs, convention
     a, b = (np.frombuffer(part, DTYPES[dtype]).astype(float).reshape(-1, pairs) for part in (a, b))
     positions = np.frombuffer(positions, kind).reshape(-1, len(a)).tolist()
     return np.array([
-        correct.bits(positions[axes[pair] if axes else 0][row], pair, float(a[row, pair]), float(b[row, pair]), dtype, inverse)
+        correct.bits(positions[axes[pair] if axes else 0][row], pair, float(a[row, pair]),
+                     float(b[row, pair]), dtype, inverse)
         for row in range(len(a)) for pair in range(pairs)
     ]).reshape(len(a), pairs, 2)
 
@@ -90,8 +91,8 @@ def assert_correct(x, result, positions, pairs, *, interleaved=False, inverse=Fa
     __tracebackhide__ = True
     positions = np.array([np.broadcast_to(p, x.shape[:-1]) for p in (positions if axes else [positions])])
     given = [part.tobytes() for part in split(x, pairs, interleaved)]
-    expected = expected_bits(x.dtype.name, positions.tobytes(), positions.dtype.name, *given, tuple(axes or ()), inverse, pairs,
-                             tuple(convention.items()))
+    expected = expected_bits(x.dtype.name, positions.tobytes(), positions.dtype.name, *given,
+                             tuple(axes or ()), inverse, pairs, tuple(convention.items()))
     got = np.stack([bits_of(np.ascontiguousarray(part)).reshape(-1, pairs) for part in split(result, pairs, interleaved)], -1)
     wrong = np.argwhere(got != expected)
     assert not len(wrong), (f"{len(wrong)} values are wrong; the first, of row and pair {wrong[0][:2]}, is "
@@ -107,7 +108,8 @@ def check(x, positions, pairs, *, interleaved=False, inverse=False, axes=None, *
     rows = np.arange(np.asarray(positions[0] if axes else positions).size).reshape(np.shape(positions)[bool(axes):])
     kernel.rotate_at(factors, prepared, rows, None, None)
     assert_same_bits(prepared, result)
-    assert_correct(x, result, positions, pairs, interleaved=interleaved, inverse=inverse, axes=axes, **convention)
+    assert_correct(x, result, positions, pairs, interleaved=interleaved, inverse=inverse, axes=axes,
+                   **convention)
     return result
 
 
@@ -164,7 +166,8 @@ def test_extreme_values_are_correct(isa, dtype, scale, inverse):
     values = extremes(dtype)
     a, b = (v.ravel() for v in np.meshgrid(values, values))
     for position in (0, 1, 3, -(10**17)):
-        check(joined(a[:, None], b[:, None], False), np.full(len(a), position), 1, scale=scale, inverse=inverse)
+        check(joined(a[:, None], b[:, None], False), np.full(len(a), position), 1, scale=scale,
+              inverse=inverse)
 
 
 @pytest.mark.parametrize("frequency", [0.53, 1.04])
@@ -464,7 +467,8 @@ def test_threads(isa, dtype, threads):
     expected = apply(turning, x.copy(), threads=1)
     assert_same_bits(apply(turning, x.copy(), threads=threads), expected)
     scattered = np.random.default_rng(11).integers(-(2**40), 2**40, (3, 1, 200))
-    assert_same_bits(apply(turning, x.copy(), scattered, threads=threads), apply(turning, x.copy(), scattered, threads=1))
+    assert_same_bits(apply(turning, x.copy(), scattered, threads=threads),
+                     apply(turning, x.copy(), scattered, threads=1))
     few = x.reshape(3, 4000, 2, 64)                         # blocks of heads
     assert_same_bits(apply(turning, few.copy(), threads=threads), apply(turning, few.copy(), threads=1))
 

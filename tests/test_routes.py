@@ -42,7 +42,8 @@ def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
     element = np.dtype(np.uint16) if dtype == "bfloat16" else np.dtype(dtype)
     row_bytes = d_model * element.itemsize
     rows, stride = LARGE // row_bytes + 7, row_bytes + gap * element.itemsize
-    memory, out, first = framed(rows, row_bytes, stride, 64 - element.itemsize if past is None else past, element)
+    memory, out, first = framed(rows, row_bytes, stride, 64 - element.itemsize if past is None else past,
+                                element)
     positions = range(-5, rows - 5)
     posenc.encode(positions, encoding, dtype=dtype, out=out, threads=2)
     half = len(positions) // 2
@@ -158,7 +159,8 @@ def test_runs_in_a_large_batch(isa):
 
 
 @pytest.mark.parametrize(
-    "convention", [{}, {"position_offset": 5.0}, {"scale": -0.3}, {"scale": 1 + 2.0**-24}, {"order": "cos"}], ids=str)
+    "convention", [{}, {"position_offset": 5.0}, {"scale": -0.3}, {"scale": 1 + 2.0**-24}, {"order": "cos"}],
+    ids=str)
 def test_rows_through_angle_zero(isa, dtype, convention):
     positions = range(-90, 90)
     expected = by_few_rows(positions, 34, dtype=dtype, **convention)

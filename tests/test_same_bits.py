@@ -36,7 +36,8 @@ def test_integers_integral_floats_and_the_range_agree(isa, dtype, d_model):
         assert_same_bits(posenc.encode(same, d_model, dtype=dtype), expected)
     order = np.random.default_rng(0).permutation(len(positions))
     assert_same_bits(posenc.encode(positions[order], d_model, dtype=dtype), expected[order])
-    assert_same_bits(posenc.encode(positions.reshape(2, -1), d_model, dtype=dtype), expected.reshape(2, -1, d_model))
+    assert_same_bits(posenc.encode(positions.reshape(2, -1), d_model, dtype=dtype),
+                     expected.reshape(2, -1, d_model))
     assert_same_bits(posenc.encode(range(n - 1, -21, -1), d_model, dtype=dtype), expected[::-1])
 
 

@@ -289,7 +289,8 @@ LIMITED = """
 @pytest.mark.parametrize("without", ["nothing", "allocation"])
 def test_a_limited_file_size_leaves_no_file(path, without):
     """RLIMIT_FSIZE simulates a full disk: the allocation fails, or a write is short and the next one fails."""
-    done = subprocess.run(python(LIMITED, "generate", 10_000, 512, "-o", path, without), capture_output=True, text=True)
+    done = subprocess.run(python(LIMITED, "generate", 10_000, 512, "-o", path, without), capture_output=True,
+                          text=True)
     message = f"posenc: error: {path}: {os.strerror(errno.EFBIG)}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
     assert names(path.parent) == []
@@ -330,7 +331,8 @@ WAITING_WRITER = """
 def start_writing(path):
     """Return a process that has begun to write; the write continues when its standard input is closed."""
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
-    process = subprocess.Popen(python(WAITING_WRITER, "generate", 10_000, 512, "-o", path, "--force"), **pipes, text=True)
+    process = subprocess.Popen(python(WAITING_WRITER, "generate", 10_000, 512, "-o", path, "--force"),
+                               **pipes, text=True)
     deadline = time.monotonic() + 30
     # not earlier: the folder is removed once Python knows of it
     while not any(path.parent.glob(".*.tmp/*")):
@@ -393,7 +395,8 @@ def test_signals_at_any_moment_leave_no_partial_file(tmp_path, number, times):
         found[path.exists(), bool(names(tmp_path))] += 1
     assert number == "SIGKILL" or not found[False, True]
     # the signals must be spread over the whole run
-    assert min(found[True, True], found[False, False], found[False, True] if number == "SIGKILL" else times) > times / 20
+    assert min(found[True, True], found[False, False], found[False, True]
+               if number == "SIGKILL" else times) > times / 20
 
 
 @POSIX

@@ -189,15 +189,18 @@ QUOTAS = {
     "version 2": ({"sys/fs/cgroup/job/cpu.max": "150000 100000\n"}, "0::/job\n", 2),
     "no limit": ({"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "0::/job\n", None),
     "limit of the parent": (
-        {"sys/fs/cgroup/a/cpu.max": "50000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000"}, "0::/a/b\n", 1),
-    "a name with line breaks": ({"sys/fs/cgroup/a\x0cb\x85/cpu.max": "200000 100000\n"}, "0::/a\x0cb\x85\n", 2),
+        {"sys/fs/cgroup/a/cpu.max": "50000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000"}, "0::/a/b\n",
+        1),
+    "a name with line breaks": ({"sys/fs/cgroup/a\x0cb\x85/cpu.max": "200000 100000\n"}, "0::/a\x0cb\x85\n",
+                                2),
     "a name of any bytes": ({f"sys/fs/cgroup/{ANY}/cpu.max": "200000 100000"}, f"0::/{ANY}\n", 2),
     "in a container": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/\n", 4),
     "outside of the namespace": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/../other\n", 4),
     "version 1": (
         {V1.format("docker/", "quota"): "250000\n", V1.format("docker/", "period"): "100000\n"},
         "5:memory:/docker\n4:cpu,cpuacct:/docker\n0::/docker\n", 3),
-    "version 1, no limit": ({V1.format("", "quota"): "-1\n", V1.format("", "period"): "100000\n"}, "4:cpu:/docker\n", None),
+    "version 1, no limit": ({V1.format("", "quota"): "-1\n", V1.format("", "period"): "100000\n"},
+                            "4:cpu:/docker\n", None),
     "missing files": ({}, "0::/job\n", None),
     "no groups": ({}, "", None),
     "no control groups": ({}, None, None),
@@ -235,7 +238,8 @@ def test_the_default_number_of_threads(monkeypatch, expected, openmp, limits):
     assert default_threads.allowed(openmp) == expected
 
 
-SIZES = {"": 0, "512": 512 << 10, "2M": 2 << 20, " 1 g ": 1 << 30, "4096B": 4096, "9" * 30: sys.maxsize, "-1": 0, "many": 0}
+SIZES = {"": 0, "512": 512 << 10, "2M": 2 << 20, " 1 g ": 1 << 30, "4096B": 4096, "9" * 30: sys.maxsize,
+         "-1": 0, "many": 0}
 
 
 @pytest.mark.parametrize("text, expected", SIZES.items(), ids=str)

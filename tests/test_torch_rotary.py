@@ -156,7 +156,8 @@ def test_compile_and_export(rotary, positions, dynamic):
 def test_vmap():
     result = rotate(X, POSITIONS, rotary=PLAIN)
     assert torch.equal(torch.vmap(lambda x, p: rotate(x, p, rotary=PLAIN))(X, POSITIONS), result)
-    assert torch.equal(torch.vmap(lambda x: rotate(x, rotary=PLAIN), in_dims=1, out_dims=1)(X), rotate(X, rotary=PLAIN))
+    assert torch.equal(torch.vmap(lambda x: rotate(x, rotary=PLAIN), in_dims=1, out_dims=1)(X),
+                       rotate(X, rotary=PLAIN))
     shared = torch.vmap(lambda x: rotate(x, POSITIONS[0, 0], rotary=PLAIN))(X)
     assert torch.equal(shared, rotate(X, POSITIONS[0, 0], rotary=PLAIN))
     whole = torch.vmap(lambda x: rotate(x, POSITIONS[1], rotary=PLAIN))(X)
@@ -167,7 +168,8 @@ def test_vmap():
     assert torch.equal(three, rotate(X, POSITIONS_3, rotary=AXES))
 
 
-@pytest.mark.parametrize("function", [rotate, lambda x, p, rotary: rotate_(x * 1, p, rotary=rotary)], ids=["rotate", "rotate_"])
+@pytest.mark.parametrize("function", [rotate, lambda x, p, rotary: rotate_(x * 1, p, rotary=rotary)],
+                         ids=["rotate", "rotate_"])
 def test_transforms_and_forward_mode(function):
     def turn(x):
         return function(x, POSITIONS, rotary=PLAIN)
@@ -196,7 +198,8 @@ def test_operators():
     (X, {"inverse": 1}, TypeError, "inverse is 1 of type int, expected a bool"),
     (X, {"positions": torch.arange(3)}, ValueError, "positions has shape (3,)"),
     (X[:, :2], {"positions": POSITIONS[:, 0]}, ValueError, "positions has shape (2, 5)"),
-    (X, {"positions": torch.tensor([2.0**63, 0, 1, 2, 3])}, ValueError, "positions has 9.223372036854776e+18, expected"),
+    (X, {"positions": torch.tensor([2.0**63, 0, 1, 2, 3])}, ValueError,
+     "positions has 9.223372036854776e+18, expected"),
     (X, {"rotary": AXES, "positions": POSITIONS}, ValueError, "(3, ...)"),
     (X.to_sparse(), {}, TypeError, "x is nested or has layout torch.sparse_coo"),
 ])
@@ -254,7 +257,8 @@ def test_embedding_of_several_axes_and_forms():
 def test_attributes_of_the_embedding():
     nested = {"model_type": "gemma3_text", "head_dim": 8, "rope_parameters": {
         "full_attention": {"rope_theta": 1e6, "rope_type": "linear", "factor": 8.0},
-        "sliding_attention": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        "sliding_attention": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0,
+                              "original_max_position_embeddings": 64},
         "none": None,
     }}
     module = RotaryEmbedding(nested)
@@ -271,7 +275,8 @@ def test_attributes_of_the_embedding():
 
 @pytest.mark.parametrize("scaling, name", [
     ({"type": "dynamic", "factor": 2.0}, "max_position_embeddings"),
-    ({"type": "longrope", "factor": 2.0, "short_factor": [1] * 8, "long_factor": [2] * 8}, "original_max_position_embeddings"),
+    ({"type": "longrope", "factor": 2.0, "short_factor": [1] * 8, "long_factor": [2] * 8},
+     "original_max_position_embeddings"),
 ], ids=["dynamic", "longrope"])
 def test_embedding_warns_of_positions_that_need_a_length(scaling, name):
     config = {"model_type": "llama", "head_dim": 16, "rope_theta": 1e4, "rope_scaling": scaling, name: 64}
@@ -299,7 +304,8 @@ def test_tables_grow_on_another_device(monkeypatch):
     A call copies nothing to the CPU.
     """
     fake_device = pytest.importorskip("fake_device")
-    x, modules = torch.zeros(1), (RotaryEmbedding(PLAIN), RotaryEmbedding(AXES), RotaryEmbedding(PLAIN, dtype=torch.bfloat16))
+    x, modules = torch.zeros(1), (RotaryEmbedding(PLAIN), RotaryEmbedding(AXES),
+                                  RotaryEmbedding(PLAIN, dtype=torch.bfloat16))
     for module in modules:
         for highest, rows in ((0, 1), (8, 16), (3, 16), (900, 1024)):
             ids = torch.tensor([[highest, 0]])
@@ -311,7 +317,8 @@ def test_tables_grow_on_another_device(monkeypatch):
                 assert same([table.cpu() for table in tables], expected)
             assert {len(table) - 2 for key, table in module._tables.items() if key[0] != torch.int64} == {rows}
         for positions in (torch.tensor([[2**40, -1]]), torch.tensor([[0.5]])):       # computed on the CPU
-            assert same([table.cpu() for table in module(x.to("fake"), positions.to("fake"))], module(x, positions))
+            assert same([table.cpu() for table in module(x.to("fake"), positions.to("fake"))],
+                        module(x, positions))
     with torch._subclasses.fake_tensor.FakeTensorMode():
         arguments = torch.zeros(1, device="cuda"), torch.zeros(1, 5, dtype=torch.int64, device="cuda")
         with pytest.raises(RuntimeError, match="max_len is None, expected a length, because a graph on cuda"):
@@ -477,7 +484,8 @@ def test_tables_cannot_be_damaged(damage, changes_the_models_own):
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     config = transformers.LlamaConfig(
-        hidden_size=64, num_attention_heads=1, rope_parameters={"rope_type": "default", "rope_theta": 500000.0})
+        hidden_size=64, num_attention_heads=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0})
     torch.use_deterministic_algorithms(True)            # fills uninitialized memory with NaN
     try:
         own, ours = damage(lambda: LlamaRotaryEmbedding(config)), damage(lambda: RotaryEmbedding(config, max_len=1000))
@@ -517,7 +525,8 @@ def test_tables_in_onnx(tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     module = RotaryEmbedding(CONFIG, max_len=1000)
-    torch.onnx.export(module, (X, ROWS), tmp_path / "rope.onnx", dynamo=True, verbose=False, input_names=["x", "positions"])
+    torch.onnx.export(module, (X, ROWS), tmp_path / "rope.onnx", dynamo=True, verbose=False,
+                      input_names=["x", "positions"])
     session = runtime.InferenceSession(tmp_path / "rope.onnx", providers=["CPUExecutionProvider"])
     inputs = {"positions": ROWS.numpy(), "x": X.numpy()}
     results = session.run(None, {i.name: inputs[i.name] for i in session.get_inputs()})
@@ -531,7 +540,8 @@ def test_activation_checkpointing():
     def loss(x):
         return rotate(x, positions, rotary=rotary).square().sum()
 
-    x, y = (torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0), requires_grad=True) for _ in range(2))
+    x, y = (torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+            for _ in range(2))
     torch.utils.checkpoint.checkpoint(loss, x, use_reentrant=False).backward()
     loss(y).backward()
     assert torch.equal(x.grad, y.grad)

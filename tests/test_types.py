@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[1]
 
 def run(module, *arguments):
     pytest.importorskip("mypy")
-    result = subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True,
+                            text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -47,7 +48,8 @@ def test_annotations_can_be_evaluated(name):
     assert "return" in get_type_hints(getattr(posenc, name))
 
 
-@pytest.mark.parametrize("files", [["tests/typed.py"], pytest.param([], marks=pytest.mark.long)], ids=["user code", "package"])
+@pytest.mark.parametrize("files", [["tests/typed.py"], pytest.param([], marks=pytest.mark.long)],
+                         ids=["user code", "package"])
 def test_types(files):
     run("mypy", *files)
 

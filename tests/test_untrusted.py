@@ -156,7 +156,8 @@ def test_no_pickle_is_executed(outcomes, folder):
 def test_pickle_codecs_of_zarr_are_refused(tmp_path, codec):
     folder = tmp_path / "pe.zarr"
     folder.mkdir()
-    array = {"zarr_format": 2, "shape": [3, 4], "chunks": [3, 4], "dtype": "<f4", "fill_value": 0, "order": "C"} | codec
+    array = {"zarr_format": 2, "shape": [3, 4], "chunks": [3, 4], "dtype": "<f4", "fill_value": 0,
+             "order": "C"} | codec
     (folder / ".zarray").write_text(json.dumps(array))
     (folder / "0.0").write_bytes(pickle.dumps(Touch(tmp_path / "ran")))
     assert _cli.main(["verify", str(folder)]) == 1

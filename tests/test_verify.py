@@ -80,7 +80,8 @@ def test_one_of_several_tensors(call, tmp_path):
     library.save_file({"a": np.zeros((2, 3), np.int8), "b": posenc.encode(50, 8), "c": posenc.encode(50, 8, base=5)}, path)
     for options in (["--key", "b", "--preset", "vaswani"], ["--key", "c", "--base", 5]):
         assert call("verify", path, *options)[0] == 0
-    for options, message in (([], "no tensor 'pe', expected --key to be one of: 'a', 'b', 'c'"), (["--key", "a"], "dtype I8"),
+    for options, message in (([], "no tensor 'pe', expected --key to be one of: 'a', 'b', 'c'"),
+                             (["--key", "a"], "dtype I8"),
                              (["--key", "b"], "the metadata names no encoding")):
         code, out, error = call("verify", path, *options)
         assert (code, out) == (1, "") and message in error and error.startswith(f"posenc: error: {path}")

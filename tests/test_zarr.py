@@ -30,7 +30,8 @@ def test_the_array_of_every_dtype(store, dtype):
     assert array.metadata.dimension_names == ("position", "column")
     assert np.isnan(np.asarray(array.fill_value).view(ml_dtypes.bfloat16 if dtype == "bfloat16" else array.dtype).astype(float))
     assert_same_bits(array[:].view(expected.dtype), expected)
-    assert (posenc.open(store).positions, posenc.open(store).encoding, posenc.verify(store)) == (positions, ENCODING, N)
+    assert (posenc.open(store).positions, posenc.open(store).encoding,
+            posenc.verify(store)) == (positions, ENCODING, N)
 
 
 def test_a_deleted_chunk_is_found(tmp_path, dtype):
@@ -87,12 +88,15 @@ OTHER_DATA = {
     "file": (lambda path: path.write_text("precious"), "No Zarr array", "No Zarr array"),
     "folder": (lambda path: (path / "c").mkdir(parents=True), "No Zarr array", "No Zarr array"),
     "fifo": (os.mkfifo, "No Zarr array", "No Zarr array"),
-    "group": (lambda path: zarr.create_group(path).create_array("x", shape=(1,), dtype="f4"), *["not a Zarr array"] * 2),
+    "group": (lambda path: zarr.create_group(path).create_array("x", shape=(1,), dtype="f4"),
+              *["not a Zarr array"] * 2),
     "array and file": (array_and_file, None, "File exists; overwrite=True replaces it|the folder also has thesis.tex"),
     "absent": (lambda path: None, "No Zarr array", None),
     "integers": (lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64", None),
-    "three axes": (lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), r"shape \(3, 3, 3\)", None),
-    "too wide": (lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns", None),
+    "three axes": (lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), r"shape \(3, 3, 3\)",
+                   None),
+    "too wide": (lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"),
+                 "16777216 columns", None),
 }
 
 
@@ -135,7 +139,8 @@ def test_options_reach_the_file_system_of_a_url():
 
     url, options = f"memory://{os.urandom(8).hex()}.zarr", {"storage_options": {"token": "secret"}}
     calls = [lambda: posenc.save(url, N, ENCODING, **options), lambda: posenc.verify(url, **options),
-             lambda: posenc.open(url, **options).values[0], lambda: posenc.save(url, 5, ENCODING, overwrite=True, **options)]
+             lambda: posenc.open(url, **options).values[0],
+             lambda: posenc.save(url, 5, ENCODING, overwrite=True, **options)]
     for call in calls:
         MemoryFileSystem.clear_instance_cache()
         call()
