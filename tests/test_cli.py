@@ -1,6 +1,5 @@
 """Tests of the command line: `run` starts a process, `call` runs the command in this one."""
 
-import importlib.util
 import json
 import os
 import re
@@ -374,12 +373,3 @@ def test_a_file_truncated_during_reading_is_reported(pe):
         os.truncate(pe, 5000)
         with pytest.raises(OSError, match="truncated while it was read"):
             table.read(0, 100)
-
-
-def test_a_missing_storage_package_gives_a_one_line_error(call):
-    if importlib.util.find_spec("gcsfs"):
-        pytest.skip("needs an environment without gcsfs")
-    for arguments in (("generate", "100", "8", "-o", "gs://bucket/pe.zarr"), ("verify", "gs://bucket/pe.zarr")):
-        code, _, errors = call(*arguments)
-        assert (code, errors.count("\n")) == (1, 1)
-        assert errors.startswith("posenc: error: ") and "gcsfs" in errors

@@ -139,9 +139,7 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "document": [64, {"d_model": 64}],
 } | INVALID
 ACCEPTED = {            # what a function accepts, or passes to another library that refuses it
-    ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"),
-    ("torch.RotaryEmbedding", "device"),
-    ("open", "storage_options"), ("save", "storage_options"), ("verify", "storage_options"),
+    ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"), ("torch.RotaryEmbedding", "device"),
 }
 
 

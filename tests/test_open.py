@@ -95,11 +95,6 @@ def test_a_folder_without_a_suffix(tmp_path):
     assert posenc.verify(tmp_path / "table", 10, ENCODING) == 10
 
 
-def test_options_without_a_url_are_refused():
-    with pytest.raises(ValueError, match=r"storage_options is \{'token': 'a'\}, expected None"):
-        posenc.save("pe.npy", 5, ENCODING, storage_options={"token": "a"})
-
-
 # ---- packages ----------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import posenc
 from posenc._cli import bench, check, generate, plot, verify
 from posenc._cli.options import FAILED, OK, report
-from posenc._files.formats import is_url
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
 DOCUMENTATION = "documentation: in Python, help(posenc.Encoding)"
@@ -128,11 +127,6 @@ def run(argv: Sequence[str] | None) -> int:
         return print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
     except (TypeError, ValueError, ImportError, MemoryError) as error:
         return print_error(with_options(str(error), vars(args)))
-    except Exception as error:          # a library that accesses URLs may raise its own exceptions
-        url = getattr(args, "output", getattr(args, "file", None))
-        if not is_url(url):
-            raise
-        return print_error(f"{url}: {type(error).__name__}: {error}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

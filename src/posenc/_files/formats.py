@@ -3,17 +3,16 @@
 import io
 import json
 import os
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
-from posenc._arguments.checks import shown
 from posenc._files import table
 from posenc._files.table import TableSpecification, specification_in
 
-# suffix: the options that only this format has; a URL also has storage_options
+# suffix: the options that only this format has
 SUFFIX_OPTIONS: dict[str, tuple[str, ...]] = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "shard_rows")}
 SAFETENSORS = {row.safetensors: name for name, row in DTYPES.items()}     # the names of dtypes in .safetensors files
 ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file
@@ -24,8 +23,9 @@ def name_of(path: Any) -> str:
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise checks.wrong_type("path", path, "a path such as 'pe.npy'")
     name = os.fsdecode(path)
-    if "\0" in name or not name:
-        raise ValueError(f"path is {name!r}, expected a path that is not empty and has no null character")
+    if "\0" in name or "://" in name or not name:
+        raise ValueError(f"path is {name!r}, expected a path that is not empty and has no null character, and not a URL, "
+                         "which posenc.dask.table(...).to_zarr can write to")
     return name
 
 
@@ -34,28 +34,19 @@ def suffix_of(path: str) -> str:
     return os.path.splitext(path.rstrip("/" + os.sep))[1]
 
 
-def is_url(path: object) -> TypeGuard[str]:
-    """Return whether a path is the URL of a store, such as ``s3://bucket/pe.zarr``."""
-    return isinstance(path, str) and "://" in path
-
-
 def format_of(path: str, **options: Any) -> str:
-    """Return the suffix of the format of a path: for an unknown suffix, .zarr for a folder or URL, else .npy.
+    """Return the suffix of the format of a path: for an unknown suffix, .zarr for a folder, else .npy.
 
-    Raise a ValueError for a URL that a table cannot have, and for an option that is not None but does not
-    apply to the format.
+    Raise an error for an option that is not None but does not apply to the format.
     """
     if options.get("key") is not None and not isinstance(options["key"], str):
         raise checks.wrong_type("key", options["key"], "a str")
     suffix = suffix_of(path)
     if suffix not in SUFFIX_OPTIONS:
-        suffix = ".zarr" if is_url(path) or os.path.isdir(path) else ".npy"
-    if is_url(path) and suffix != ".zarr":
-        raise ValueError(f"path is {path!r}, expected a local path; only a store with the suffix .zarr can be at a URL")
-    valid_options = (*SUFFIX_OPTIONS[suffix], *["storage_options"] * is_url(path))
+        suffix = ".zarr" if os.path.isdir(path) else ".npy"
     for option, value in options.items():
-        if value is not None and option not in valid_options:
-            raise ValueError(f"{option} is {shown(value)}, expected None, because {option} does not apply to {path!r}")
+        if value is not None and option not in SUFFIX_OPTIONS[suffix]:
+            raise ValueError(f"{option} is {checks.shown(value)}, expected None, because {option} does not apply to {path!r}")
     return suffix
 
 

@@ -64,16 +64,15 @@ class File(NamedTuple):  # numpydoc ignore=PR01
 def save(
     path: Path, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32", overwrite: bool = False,
     key: str | None = None, chunk_rows: SupportsIndex | None = None, shard_rows: SupportsIndex | None = None,
-    storage_options: dict[str, Any] | None = None, threads: SupportsIndex | None = None,
-    progress: Callable[[int], object] | None = None,
+    threads: SupportsIndex | None = None, progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write encodings to a file, atomically and in constant memory.
 
     Parameters
     ----------
     path : path_like
-        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder or a URL),
-        which needs ``zarr``.
+        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder), which
+        needs ``zarr``.
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     encoding : Encoding
@@ -82,9 +81,8 @@ def save(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file once the new one is complete.  An array at a URL is deleted, with
-        everything under the URL, before the new one is written.  A folder is replaced only if it contains a
-        Zarr array and nothing else; a read-only file is never replaced.
+        Whether to replace an existing file once the new one is complete.  A folder is replaced only if it
+        contains a Zarr array and nothing else; a read-only file is never replaced.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
@@ -93,8 +91,6 @@ def save(
     shard_rows : int, optional
         The number of rows in a shard of a .zarr file, a multiple of `chunk_rows`: one file that holds several
         chunks.  By default, each chunk is a file.
-    storage_options : dict, optional
-        Options that fsspec needs to access the URL of a .zarr file.
     threads : int, optional
         As in `encode`.
     progress : callable, optional
@@ -124,9 +120,8 @@ def save(
 
     Notes
     -----
-    A temporary file in the same folder is flushed to the disk, then renamed, so a file under the final name is complete.
-    Any exception removes the temporary file.  A .zarr file at a URL is written in place, and its specification last;
-    to resume, write it again.  docs/cli.md compares the formats.
+    A temporary file in the same folder is flushed to the disk, then renamed, so a file under the final name
+    is complete.  Any exception removes the temporary file.
 
     Examples
     --------
@@ -138,7 +133,7 @@ def save(
     128128
     """
     name = formats.name_of(path)
-    suffix = formats.format_of(name, key=key, chunk_rows=chunk_rows, shard_rows=shard_rows, storage_options=storage_options)
+    suffix = formats.format_of(name, key=key, chunk_rows=chunk_rows, shard_rows=shard_rows)
     if formats.suffix_of(name) != suffix:
         raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.SUFFIX_OPTIONS)}")
     specification = checked_specification(positions, encoding, dtype)
@@ -147,13 +142,13 @@ def save(
         from posenc._files import zarr_store
 
         chunks = zarr_store.chunks_of(specification, chunk_rows, shard_rows)
-        return zarr_store.write(name, specification, *chunks, storage_options, threads, overwrite, progress)
+        return zarr_store.write(name, specification, *chunks, threads, overwrite, progress)
     header = formats.npy_header(specification) if suffix == ".npy" else formats.safetensors_header(specification, key)
     content: Iterable[Any] = itertools.chain([header], blocks(specification, threads, progress))
     return atomic.write(name, content, len(header) + specification.nbytes, overwrite)
 
 
-def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] | None = None) -> File:  # noqa: A001
+def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
     """Open the table in a file, without reading its values.
 
     Parameters
@@ -165,8 +160,6 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     key : str, optional
         The name of the tensor in a .safetensors file, by default the only one, or ``"pe"`` if there are
         several.
-    storage_options : dict, optional
-        As in `save`.
 
     Returns
     -------
@@ -207,27 +200,25 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     >>> file.encoding == posenc.preset("whisper", 64)
     True
     """
-    with opened_table(formats.name_of(path), key=key, storage_options=storage_options) as source:
+    with opened_table(formats.name_of(path), key=key) as source:
         positions, encoding, _ = source.specification or (None, None, None)
         return File(source.values(), encoding, positions, source.dtype)
 
 
-def opened_table(
-    path: str, *, key: str | None = None, storage_options: dict[str, Any] | None = None
-) -> AbstractContextManager[Table]:
+def opened_table(path: str, *, key: str | None = None) -> AbstractContextManager[Table]:
     """Open a file of any format as a table; the message of a ValueError about the file's content begins with the path."""
-    suffix = formats.format_of(path, key=key, storage_options=storage_options)
+    suffix = formats.format_of(path, key=key)
     if suffix == ".zarr":
         from posenc._files import zarr_store
 
-        return zarr_store.open_table_store(path, storage_options)
+        return zarr_store.open_table_store(path)
     read_header = formats.read_npy_header if suffix == ".npy" else partial(formats.read_safetensors_header, key=key)
     return open_table_file(path, read_header)
 
 
 def verify(
     path: Path, positions: SupportsIndex | range | None = None, encoding: Encoding | None = None, *, key: str | None = None,
-    samples: SupportsIndex | None = None, storage_options: dict[str, Any] | None = None, threads: SupportsIndex | None = None,
+    samples: SupportsIndex | None = None, threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
     """Recompute a file and compare every bit.
@@ -246,8 +237,6 @@ def verify(
         As in `open`.
     samples : int, optional
         The number of rows to compare, spread over the file, for a table of terabytes; by default, every row.
-    storage_options : dict, optional
-        As in `save`.
     threads : int, optional
         As in `encode`.
     progress : callable, optional
@@ -299,7 +288,7 @@ def verify(
     positions = None if positions is None else checks.range_of(positions)
     samples = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
     threads, progress = checks.threads(threads), callback(progress)
-    with opened_table(name, key=key, storage_options=storage_options) as source:
+    with opened_table(name, key=key) as source:
         rows, d_model = source.shape
         positions_in_file, encoding_in_file, _ = source.specification or (range(rows), None, None)
         positions = positions_in_file if positions is None else positions
@@ -348,21 +337,20 @@ def first_mismatch(
     if samples is not None and samples < rows:          # the last row of each of as many parts
         compared_rows, block_rows = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
 
-    def mismatch_in(first: int) -> Mismatch | None:     # a function, so that a block is freed before the next one is read
-        values = table.read(first, len(positions[first : first + block_rows]))
-        for start in range(0, len(values), len(buffer)):
-            found, part = values[start : start + len(buffer)], positions[first + start : first + start + len(buffer)]
-            part = part[: len(found)]
-            expected = encoding.encode(part, dtype=table.dtype, out=buffer[: len(part)], threads=threads).view(found.dtype)
-            if not np.array_equal(found, expected):
-                row, column = np.argwhere(found != expected)[0].tolist()
-                bits, expected_bits = found[row, column], expected[row, column]
-                numbers = value_of(bits, table.dtype), value_of(expected_bits, table.dtype)
-                return Mismatch(part[row], first + start + row, column, *numbers, f"{bits:#x}", f"{expected_bits:#x}")
+    for first in compared_rows if buffer.size else ():
+        values, start = table.read(first, len(positions[first : first + block_rows])), 0
+        part_positions = positions[first : first + len(values)]
+        for part, expected in encoding.stream(part_positions, dtype=table.dtype, out=buffer, threads=threads):
+            found, bits = values[start : start + len(part)], expected.view(values.dtype)
+            if not np.array_equal(found, bits):
+                row, column = np.argwhere(found != bits)[0].tolist()
+                pair = found[row, column], bits[row, column]
+                numbers = value_of(pair[0], table.dtype), value_of(pair[1], table.dtype)
+                return Mismatch(part[row], first + start + row, column, *numbers, *map("{:#x}".format, pair))
             progress(found.nbytes)
-        return None
-
-    return next(filter(None, map(mismatch_in, compared_rows if buffer.size else ())), None)
+            start += len(part)
+        del values, found               # before the next block is read
+    return None
 
 
 def value_of(bits: Any, dtype: str) -> float | str:

@@ -141,13 +141,10 @@ def blocks(
     Call `progress` with the size of each block.  By default, a block fits in BUFFER_BYTES.
     """
     positions, encoding, dtype = specification
-    rows = rows or buffer_rows(*specification.shape, dtype)
-    buffer = row_buffer(rows, encoding.d_model, dtype)
-    for first in range(0, len(positions), rows) if buffer.size else ():
-        part = positions[first : first + rows]
-        block = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads)
-        yield block.astype(DTYPES[dtype].stored, copy=False)
-        progress(block.nbytes)
+    buffer = row_buffer(rows or buffer_rows(*specification.shape, dtype), encoding.d_model, dtype)
+    for chunk in encoding.stream(positions, dtype=dtype, out=buffer, threads=threads) if buffer.size else ():
+        yield chunk.values.astype(DTYPES[dtype].stored, copy=False)
+        progress(chunk.values.nbytes)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------

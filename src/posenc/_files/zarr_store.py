@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
 from posenc._files import atomic, table
-from posenc._files.formats import is_url
 from posenc._files.table import TableSpecification, specification_in
 
 try:
@@ -47,44 +46,35 @@ def chunks_of(specification: TableSpecification, chunk_rows: Any, shard_rows: An
 
 
 def write(
-    path: str, specification: TableSpecification, chunk: int, shard: int | None, storage_options: dict[str, Any] | None,
-    threads: int | None, overwrite: bool, progress: Callable[[int], object],
+    path: str, specification: TableSpecification, chunk: int, shard: int | None, threads: int | None, overwrite: bool,
+    progress: Callable[[int], object],
 ) -> int:
-    """Write an array at a URL or, atomically, in a folder; return the size of its values.
+    """Write an array atomically; return the size of its values.
 
     zarr writes in its own threads.  They are called in a worker thread, which ends before an exception such
     as KeyboardInterrupt leaves the block, so no file is written after the temporary folder is removed.
     """
     columns, size = max(1, specification.encoding.d_model), specification.nbytes
-    folder = nullcontext(path) if is_url(path) else atomic.replacement(path, size, overwrite, check_folder)
-    with atomic.naming(path), folder as target, ThreadPoolExecutor(1, "posenc-zarr") as worker:
+    replacement = atomic.replacement(path, size, overwrite, check_folder)
+    with replacement as target, ThreadPoolExecutor(1, "posenc-zarr") as worker:
         worker.submit(int).result()             # an exception while the thread starts would prevent waiting
-
-        def create() -> zarr.Array[Any]:
-            return zarr.create_array(
-                target,
-                shape=specification.shape,
-                chunks=(chunk, columns),
-                shards=None if shard is None else (shard, columns),
-                dtype=DTYPES[specification.dtype].stored,
-                compressors=None,               # sines compress too little to be worth the time
-                fill_value=0x7FC0 if specification.dtype == "bfloat16" else np.nan,     # the table of a range has no NaN
-                dimension_names=("position", "column"),
-                overwrite=overwrite and is_url(path) and is_array(path, storage_options),
-                storage_options=storage_options,
-            )
-
-        try:
-            # with this option, zarr does not compare all values with the fill value
-            array = worker.submit(create).result().with_config({"write_empty_chunks": True})
-        except zarr.errors.ContainsArrayError:
-            raise atomic.exists_error(path) from None
-        first, unit = 0, shard or chunk
-        for block in table.blocks(specification, threads, progress, unit):
+        array = worker.submit(
+            zarr.create_array,
+            target,
+            shape=specification.shape,
+            chunks=(chunk, columns),
+            shards=None if shard is None else (shard, columns),
+            dtype=DTYPES[specification.dtype].stored,
+            compressors=None,                   # sines compress too little to be worth the time
+            fill_value=0x7FC0 if specification.dtype == "bfloat16" else np.nan,     # the table of a range has no NaN
+            dimension_names=("position", "column"),
+        ).result().with_config({"write_empty_chunks": True})        # zarr need not compare values with the fill value
+        first = 0
+        for block in table.blocks(specification, threads, progress, shard or chunk):
             worker.submit(array.__setitem__, slice(first, first + len(block)), block).result()
-            first += unit
+            first += len(block)
         worker.submit(array.update_attributes, {"posenc": specification.document()}).result()
-        for parent, _, names in os.walk(target) if target != path else ():
+        for parent, _, names in os.walk(target):
             for name in (*names, ""):
                 atomic.sync(os.path.join(parent, name))
     return size
@@ -103,10 +93,10 @@ def check_folder(folder: str, overwrite: bool) -> None:
 # ---- reading -----------------------------------------------------------------------------------------------
 
 
-def open_array(path: str, storage_options: dict[str, Any] | None = None) -> zarr.Array[Any]:
+def open_array(path: str) -> zarr.Array[Any]:
     """Open an array; raise a FileNotFoundError if there is none, and a ValueError for invalid metadata."""
     try:
-        array = zarr.open_array(path, mode="r", storage_options=storage_options)
+        array = zarr.open_array(path, mode="r")
         array.attrs.get("posenc")
         return array
     except FileNotFoundError:
@@ -115,18 +105,11 @@ def open_array(path: str, storage_options: dict[str, Any] | None = None) -> zarr
         raise ValueError(f"{path}: not a Zarr array: {str(error)[:200]}") from error
 
 
-def is_array(path: str, storage_options: dict[str, Any] | None) -> bool:
-    try:
-        return open_array(path, storage_options) is not None
-    except FileNotFoundError:
-        return False
-
-
 @contextmanager
-def open_table_store(path: str, storage_options: dict[str, Any] | None = None) -> Iterator[table.Table]:
+def open_table_store(path: str) -> Iterator[table.Table]:
     """Open an array as a table."""
     with atomic.naming(path):
-        array = open_array(path, storage_options)
+        array = open_array(path)
         first_axis = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()        # index of the axis before the positions
 
         def read(first: int, rows: int) -> NDArray[Any]:
