@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: see posenc info)")
 
 
-def bench(args: argparse.Namespace) -> int:
+def bench(args: argparse.Namespace) -> None:
     """Compare posenc with memset on this computer.
 
     examples:
@@ -43,7 +43,6 @@ def bench(args: argparse.Namespace) -> int:
         rows = [measure(pool, shape, memory, threads) for shape, memory in CASES]
     document = runtime | {"threads": threads, "rows": rows}
     options.report(args, document, in_words(document))
-    return options.OK
 
 
 def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:

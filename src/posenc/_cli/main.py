@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 import posenc
-from posenc._cli import bench, check, generate, plot, verify
+from posenc._cli import bench, check, files, plot
 from posenc._cli.options import FAILED, OK, report
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -32,18 +32,16 @@ def parser() -> argparse.ArgumentParser:
     )
     program.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
     commands = program.add_subparsers(metavar="COMMAND", required=True)
-    add_command(commands, generate.generate, generate.add_options)
-    add_command(commands, verify.verify, verify.add_options)
-    add_command(commands, check.identify, check.add_identify_options)
-    add_command(commands, check.check, check.add_check_options)
-    add_command(commands, presets)
-    add_command(commands, info)
-    add_command(commands, bench.bench, bench.add_options)
-    add_command(commands, plot.plot, plot.add_options)
+    for run, add_options in (
+        (files.generate, files.add_generate_options), (files.verify, files.add_verify_options),
+        (check.identify, check.add_identify_options), (check.check, check.add_check_options),
+        (presets, None), (info, None), (bench.bench, bench.add_options), (plot.plot, plot.add_options),
+    ):
+        add_command(commands, run, add_options)
     return program
 
 
-def add_command(commands: Any, run: Callable[..., int], add_options: Callable[..., None] | None = None) -> None:
+def add_command(commands: Any, run: Callable[..., int | None], add_options: Callable[..., None] | None) -> None:
     """Add the command with the name of the function `run`, whose docstring contains the purpose and examples."""
     purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
     parser = commands.add_parser(
@@ -56,7 +54,7 @@ def add_command(commands: Any, run: Callable[..., int], add_options: Callable[..
         add_options(parser)
 
 
-def presets(args: argparse.Namespace) -> int:
+def presets(args: argparse.Namespace) -> None:
     """List the conventions of known models.
 
     examples:
@@ -71,10 +69,9 @@ def presets(args: argparse.Namespace) -> int:
         documents.append({"name": preset.name, "d_model": d_model, "summary": preset.summary, "source": preset.source,
                           "parameters": preset.parameters})
     report(args, {"presets": documents}, "\n".join(lines))
-    return OK
 
 
-def info(args: argparse.Namespace) -> int:
+def info(args: argparse.Namespace) -> None:
     """Print the versions, kernels and threads in use.
 
     examples:
@@ -85,7 +82,6 @@ def info(args: argparse.Namespace) -> int:
     names = [name if usable else f"{name} (not supported here)" for name, usable in runtime["instruction_sets"].items()]
     lines = runtime | {"instruction_sets": ", ".join(names), "openmp": runtime["openmp"] or "none: every call uses one thread"}
     report(args, runtime, "\n".join(f"{name.replace('_', ' '):18}{value}" for name, value in lines.items()))
-    return OK
 
 
 def with_options(message: str, given: dict[str, Any]) -> str:
@@ -118,7 +114,7 @@ def run(argv: Sequence[str] | None) -> int:
     """Run a command and return the exit code; print its exceptions as errors."""
     args = parser().parse_args(argv or sys.argv[1:] or ["--help"])
     try:
-        return int(args.run(args))
+        return args.run(args) or OK
     except BrokenPipeError:
         return BROKEN_PIPE
     except FileExistsError as error:

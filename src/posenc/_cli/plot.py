@@ -13,21 +13,20 @@ DPI = 100
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "posenc plot -o FILE [options]"
-    parser.add_argument("-o", "--output", required=True, metavar="FILE",
-                        help=f"the suffix sets the format: {', '.join(PICTURES)}")
-    parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
-    parser.add_argument("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
-    parser.add_argument("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
-    parser.add_argument("--dimensions", type=options.integers, metavar="I,J,K",
-                        help="columns to draw as waves (default: four, evenly spaced)")
-    parser.add_argument("--width", type=options.positive, metavar="PIXELS", help="default 800, or 560 for similarity")
-    parser.add_argument("--height", type=options.positive, metavar="PIXELS", help="default 450")
+    add = parser.add_argument
+    add("-o", "--output", required=True, metavar="FILE", help=f"the suffix sets the format: {', '.join(PICTURES)}")
+    add("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
+    add("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
+    add("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
+    add("--dimensions", type=options.integers, metavar="I,J,K", help="columns to draw as waves (default: four, evenly spaced)")
+    add("--width", type=options.positive, metavar="PIXELS", help="default 800, or 560 for similarity")
+    add("--height", type=options.positive, metavar="PIXELS", help="default 450")
     options.add_range(parser)
-    parser.add_argument("--force", action="store_true", help="overwrite the file")
+    add("--force", action="store_true", help="overwrite the file")
     options.add_convention(parser)
 
 
-def plot(args: argparse.Namespace) -> int:
+def plot(args: argparse.Namespace) -> None:
     """Draw a picture of an encoding.
 
     examples:
@@ -51,4 +50,3 @@ def plot(args: argparse.Namespace) -> int:
     size = write(args.output, [data.getbuffer()], len(data.getbuffer()), args.force)
     document = options.document_of(args.output, positions, encoding, kind=args.kind, bytes=size)
     options.report(args, document, f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}")
-    return options.OK

@@ -1,0 +1,104 @@
+"""The commands ``posenc generate`` and ``posenc verify``."""
+
+import argparse
+import sys
+import time
+
+import posenc
+from posenc._arguments.arrays import DTYPES
+from posenc._cli import options
+from posenc._files import formats, table
+from posenc._files.atomic import naming, quantity
+from posenc._files.functions import first_mismatch, opened_table
+
+PIPE = "-"
+
+
+def add_generate_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "posenc generate N D -o FILE [options]"
+    add = parser.add_argument
+    add("n", type=options.count, metavar="N", help="number of positions, such as 1000000, 1_000_000 or 1e6")
+    add("d_model", type=options.count, metavar="D", help="number of columns")
+    suffixes = ", ".join(formats.SUFFIX_OPTIONS)
+    add("-o", "--output", required=True, metavar="FILE",
+        help=f"the suffix sets the format: {suffixes}; {PIPE} writes .npy to stdout")
+    add("--dtype", choices=DTYPES, default="float32",
+        help="default float32; .npy and .zarr store the bits of bfloat16 as uint16")
+    options.add_range(parser)
+    add("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")
+    add("--force", action="store_true", help="overwrite the file")
+    add("--threads", type=options.integer, metavar="K", help="use at most K threads")
+    options.add_convention(parser)
+
+
+def generate(args: argparse.Namespace) -> None:
+    """Write a table to a file.
+
+    examples:
+      posenc generate 10_000 512 -o pe.npy
+      posenc generate 1e4 512 -o late.npy --start 1_700_000_000 --dtype float64
+      posenc generate 1500 384 -o whisper.safetensors --preset whisper --key embed_positions.weight
+      posenc generate 1e5 64 -o pe.zarr
+      posenc generate 1e4 64 -o - | gzip > pe.npy.gz
+    """
+    positions, encoding = options.positions_of(args, args.n), options.selected_encoding(args, args.d_model)
+    specification = table.checked_specification(positions, encoding, args.dtype)
+    bar, begin = options.progress_bar(specification.nbytes), time.perf_counter()
+    if args.output == PIPE:
+        if args.json or args.key:
+            raise ValueError(f"-o {PIPE} is given with --json or --key, expected neither of them")
+        if sys.stdout is None or sys.stdout.isatty():
+            raise ValueError("stdout is closed or a terminal, expected a pipe or a file")
+        with naming("stdout"), bar as progress:
+            sys.stdout.buffer.write(formats.npy_header(specification))
+            sys.stdout.buffer.writelines(table.blocks(specification, args.threads, progress.update))
+            sys.stdout.buffer.flush()
+        return
+    with bar as progress:
+        size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key,
+                           threads=args.threads, progress=progress.update)
+    seconds, is_native = time.perf_counter() - begin, formats.suffix_of(args.output) == ".safetensors"
+    document = options.document_of(
+        args.output, positions, encoding, dtype=args.dtype, bytes=size, seconds=seconds, threads=args.threads,
+        stored_dtype=args.dtype if is_native or args.dtype != "bfloat16" else "uint16",
+    )
+    rate = f"{quantity(size)} in {seconds:.3g} s"
+    options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {args.dtype}, {rate}")
+
+
+def add_verify_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "posenc verify FILE [options]"
+    options.add_table(parser)
+    options.add_range(parser, "default 0, or as FILE states", "default 1, or as FILE states")
+    parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows, spread over the file")
+    parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
+    options.add_convention(parser, f"those stored in FILE; for .npy, {options.PAPER}")
+
+
+def verify(args: argparse.Namespace) -> None:
+    """Recompute a file and compare its bits.
+
+    examples:
+      posenc verify pe.npy
+      posenc verify late.npy --start 1_700_000_000
+      posenc verify whisper.safetensors --key embed_positions.weight
+      posenc verify pe.zarr --samples 20 --json
+    """
+    begin = time.perf_counter()
+    with opened_table(args.file, key=args.key) as source:
+        rows, d_model = source.shape
+        stated, described, _ = source.specification or (range(0), None, None)
+        positions, is_npy = options.positions_of(args, rows, stated), formats.format_of(args.file) == ".npy"
+        encoding = options.selected_encoding(args, d_model, described, required=not is_npy)
+        count = rows if args.samples is None else min(rows, args.samples)
+        with options.progress_bar(count * d_model * table.itemsize(source.dtype)) as progress:
+            mismatch = first_mismatch(source, encoding, positions, args.samples, args.threads, progress.update)
+    document = options.document_of(
+        args.file, positions, encoding, dtype=source.dtype, equal=mismatch is None, mismatch=mismatch and mismatch._asdict(),
+        rows_compared=count if mismatch is None else None, seconds=time.perf_counter() - begin, threads=args.threads,
+    )
+    if mismatch is None or args.json:
+        options.report(args, document, f"{args.file}: {count} of {rows} rows compared, every bit equal")
+    if mismatch is not None:
+        stored = "" if source.specification else "; FILE stores no encoding, so the options must describe it"
+        raise ValueError(f"{args.file}: {mismatch}{stored}")
