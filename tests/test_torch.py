@@ -207,7 +207,7 @@ def test_add_to_changes_the_version_of_x():
 
 def test_the_gradient_is_multiplied_by_the_rounded_scale():
     grad = torch.arange(1, 256).repeat(2, 1).T.to(torch.bfloat16)
-    operator = partial(torch.ops.posenc.add, positions=None, start=0, encoding=text_of(posenc.Encoding(2)))
+    operator = partial(torch.ops.posenc.add, positions=torch.arange(255), encoding=text_of(posenc.Encoding(2)))
     for add in (posenc.torch.add_to, operator):         # compiled code calls the operator
         x = torch.zeros(255, 2, dtype=torch.bfloat16, requires_grad=True)
         add(x * 1, x_scale=1 / 3).backward(grad)
@@ -328,10 +328,10 @@ def test_mistakes(line):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_operators_pass_opcheck(dtype):
     check = torch.library.opcheck
-    check(torch.ops.posenc.encode.default, (None, 3, 5, TEXT, dtype, CPU))
-    check(torch.ops.posenc.encode.default, (torch.arange(6).reshape(2, 3), 0, 0, TEXT, dtype, CPU))
-    check(torch.ops.posenc.add.default, (embeddings(2, 5, 6, dtype=dtype).requires_grad_(), None, 3, 1.5, TEXT))
-    check(torch.ops.posenc.add.default, (embeddings(5, 6, dtype=dtype), torch.arange(5), 0, 1.0, TEXT))
+    check(torch.ops.posenc.encode.default, (torch.arange(6).reshape(2, 3), TEXT, dtype, CPU))
+    x = embeddings(2, 5, 6, dtype=dtype)
+    check(torch.ops.posenc.add.default, (x.requires_grad_(), torch.arange(3, 8), 1.5, TEXT))
+    check(torch.ops.posenc.add.default, (x.detach()[0], torch.arange(5), 1.0, TEXT))
 
 
 def test_periods():

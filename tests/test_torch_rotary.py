@@ -187,7 +187,7 @@ def test_transforms_and_forward_mode(function):
 
 def test_operators():
     text = posenc.torch._tensor_arguments.text_of(PLAIN)
-    arguments = (X.clone().requires_grad_(), POSITIONS, 0, False, text)
+    arguments = (X.clone().requires_grad_(), POSITIONS, False, text)
     torch.library.opcheck(torch.ops.posenc.rotate.default, arguments)
     torch.library.opcheck(torch.ops.posenc.tables.default, (POSITIONS, text, torch.float32))
     assert torch.empty(2, 3, 5, 16, device="meta").shape == rotate(X.to("meta"), rotary=PLAIN).shape

@@ -291,12 +291,6 @@ def check_domain(positions: Iterable[int | float | Fraction], offset: float = 0.
             raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
 
 
-def int64_of(positions: range) -> NDArray[np.int64]:
-    """Return the positions of a range in the domain; products and sums of uint64 wrap around as those of int64."""
-    start, step = (np.uint64(number % 2**64) for number in (positions.start, positions.step))
-    return (np.arange(len(positions), dtype=np.uint64) * step + start).view(np.int64)
-
-
 def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
     return (len(positions),) if isinstance(positions, range) else positions.shape
 

@@ -6,8 +6,9 @@ import functools
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,8 @@ from posenc._arguments.arrays import AnyDType, ArrayT
 from posenc._arguments.checks import shown
 from posenc._core import kernel
 
-ATTRIBUTES = "_factors", "_positions", "_rows", "inverse", "rotary", "shape"
 
-
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class RotaryAt:
     """A rotation at given positions, for many arrays.  Cosines and sines are computed once.  Create instances with `Rotary.at`.
 
@@ -54,8 +54,6 @@ class RotaryAt:
     (8, 1, 64)
     """
 
-    __slots__ = ("__weakref__", *ATTRIBUTES)
-
     rotary: Any
     inverse: bool
     shape: tuple[int, ...]
@@ -65,12 +63,6 @@ class RotaryAt:
 
     def __init__(self) -> None:
         raise TypeError("RotaryAt cannot be called; rotary.at(positions) returns an instance")
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"RotaryAt is immutable: {name} cannot be set; call rotary.at with other arguments")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"RotaryAt is immutable: {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[Callable[[NDArray[Any]], Any], tuple[NDArray[Any]]]:
         return functools.partial(self.rotary.at, inverse=self.inverse), (self.positions,)
@@ -219,8 +211,9 @@ def rotary_at(rotary: Any, factors: kernel.Factors) -> RotaryAt:
 def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any], rows: NDArray[np.int64]) -> RotaryAt:
     """Return the rotation at some of the positions of `factors`."""
     result = object.__new__(RotaryAt)
-    for name, value in zip(ATTRIBUTES, (factors, positions, rows, factors.inverse, rotary, rows.shape), strict=True):
-        object.__setattr__(result, name, value)
+    vars(result).update(
+        rotary=rotary, inverse=factors.inverse, shape=rows.shape, _factors=factors, _positions=positions, _rows=rows
+    )
     return result
 
 

@@ -5,7 +5,7 @@ With yarn, llama3 and longrope, they are computed with `DIGITS` decimal digits a
 """
 
 import decimal
-import math
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -16,27 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._core.frequencies import (
-    DIGITS,
-    ComputeTurns,
-    decimal_context,
-    decimal_quotient,
-    explicit_turns,
-    pi,
-    spaced_float64,
-    spaced_turns,
-)
+from posenc._core import frequencies as core
 from posenc._rotary.axes_of_pairs import axis_of_each_pair, blocks, interleaved
 
-CONTEXT = decimal_context(DIGITS)
-TWO_PI = CONTEXT.divide(Decimal(2 * pi(256)), Decimal(1 << 256))
+CONTEXT = core.decimal_context(core.DIGITS)
+TWO_PI = CONTEXT.divide(Decimal(2 * core.pi(256)), Decimal(1 << 256))
 Scaling: TypeAlias = Mapping[str, Any]
 
 
 class Frequencies(NamedTuple):
     """The frequencies of the pairs of columns, and the attention factor, which multiplies cos and sin."""
 
-    turns: ComputeTurns             # the frequencies after the last one are 0
+    turns: core.ComputeTurns             # the frequencies after the last one are 0
     values: NDArray[np.float64]
     attention_factor: float
 
@@ -46,16 +37,16 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
     array = np.array(values, np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected finite frequencies")
-    return Frequencies(partial(explicit_turns, values, 1.0), array, attention_factor)
+    return Frequencies(partial(core.explicit_turns, values, 1.0), array, attention_factor)
 
 
 # ---- types with exact frequencies --------------------------------------------------------------------------
 
 
 def _exact(
-    dim: int, base: float, *scales: float | Fraction, growth: Fraction = Fraction(1), rotated: int | None = None
+    dim: int, base: float, scale: float | Fraction, growth: Fraction = Fraction(1), rotated: int | None = None
 ) -> Frequencies:
-    """Return the frequencies ``prod(scales) * base**(-2 i / dim) * growth**(-2 i / (dim - 2))``; from `rotated` on, they are 0.
+    """Return the frequencies ``scale * base**(-2 i / dim) * growth**(-2 i / (dim - 2))``; from `rotated` on, they are 0.
 
     The factor ``growth**(-2 i / (dim - 2))`` is that of a base multiplied by ``growth**(dim / (dim - 2))``.
     """
@@ -63,31 +54,41 @@ def _exact(
     if dim > 2 and growth != 1:
         powers.append((growth, Fraction(dim - 2, 2)))
     count = dim // 2 if rotated is None else rotated
-    values = spaced_float64(count, powers, math.prod((Fraction(s) for s in scales), start=Fraction(1)))
-    values = np.append(values, np.zeros(dim // 2 - count))
-    return Frequencies(partial(spaced_turns, count, powers, scales), values, 1.0)
+    values = np.append(core.spaced_float64(count, powers, Fraction(scale)), np.zeros(dim // 2 - count))
+    return Frequencies(partial(core.spaced_turns, count, powers, (scale,)), values, 1.0)
 
 
-def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Divide the frequencies by ``factor``, by default 1; with the type proportional, set the last frequencies to 0."""
-    rotated = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
-    return _exact(dim, base, scale, 1 / Fraction(scaling.get("factor", 1.0)), rotated=rotated)
+# The keyword-only parameters of the function of a type are the keys of its dict; those without a default are
+# required.
 
 
-def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    limit, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
-    return _exact(dim, base, scale, growth=factor * max(scaling.get("length", 0), limit) / limit - (factor - 1))
+def _linear(dim: int, base: float, scale: float, *, factor: float) -> Frequencies:
+    return _exact(dim, base, Fraction(scale) / Fraction(factor))
 
 
-def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    return _exact(dim, base, scale, growth=Fraction(scaling["alpha"]))
+def _proportional(
+    dim: int, base: float, scale: float, *, factor: float = 1.0, partial_rotary_factor: float = 1.0
+) -> Frequencies:
+    rotated = min(dim // 2, int(partial_rotary_factor * dim // 2))
+    return _exact(dim, base, Fraction(scale) / Fraction(factor), rotated=rotated)
+
+
+def _dynamic(
+    dim: int, base: float, scale: float, *, factor: float, max_position_embeddings: int, length: int = 0
+) -> Frequencies:
+    exact, limit = Fraction(factor), max_position_embeddings
+    return _exact(dim, base, scale, growth=exact * max(length, limit) / limit - (exact - 1))
+
+
+def _ntk_alpha(dim: int, base: float, scale: float, *, alpha: float) -> Frequencies:
+    return _exact(dim, base, scale, growth=Fraction(alpha))
 
 
 # ---- types with rounded frequencies: these functions run in CONTEXT ----------------------------------------
 
 
 def _unscaled(dim: int, base: float, scale: float) -> list[Decimal]:
-    ratio = Decimal(base) ** decimal_quotient(CONTEXT, Fraction(-2, dim))
+    ratio = Decimal(base) ** core.decimal_quotient(CONTEXT, Fraction(-2, dim))
     frequencies = [Decimal(scale)]
     for _ in range(dim // 2 - 1):
         frequencies.append(frequencies[-1] * ratio)
@@ -100,16 +101,20 @@ def _interpolated(frequency: Decimal, factor: Decimal, weight: Decimal) -> float
     return float(frequency * (1 - weight) + frequency / factor * weight)
 
 
-def _factor(scaling: Scaling) -> Decimal:
-    """Return the value of the key ``factor``, by default the ratio of the new to the original number of positions."""
-    if "factor" in scaling:
-        return Decimal(scaling["factor"])
-    if "max_position_embeddings" not in scaling:
-        raise _lacks("factor", scaling)
-    return Decimal(scaling["max_position_embeddings"]) / Decimal(scaling["original_max_position_embeddings"])
+def _ratio(rope_type: str, factor: float | None, length: int | None, trained_length: int) -> Decimal:
+    """Return the factor, by default the ratio of the new to the original number of positions."""
+    if factor is not None:
+        return Decimal(factor)
+    if length is None:
+        raise _lacks("factor", rope_type)
+    return Decimal(length) / Decimal(trained_length)
 
 
-def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+def _yarn(
+    dim: int, base: float, scale: float, *, original_max_position_embeddings: int, factor: float | None = None,
+    max_position_embeddings: int | None = None, attention_factor: float | None = None, beta_fast: float = 32.0,
+    beta_slow: float = 1.0, mscale: float | None = None, mscale_all_dim: float | None = None, truncate: bool = True,
+) -> Frequencies:
     """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`; from pair `high` on, divide them by the factor."""
     if base <= 1:
         raise ValueError(f"base is {base}, expected a number above 1 for yarn")
@@ -119,89 +124,74 @@ def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
 
         `scale` does not affect the index.
         """
-        rotations_of_first_pair = Decimal(scaling["original_max_position_embeddings"]) / TWO_PI
+        rotations_of_first_pair = Decimal(original_max_position_embeddings) / TWO_PI
         return dim * (rotations_of_first_pair / Decimal(rotations)).ln() / (2 * Decimal(base).ln())
 
-    low, high = pair_with(scaling.get("beta_fast", 32.0)), pair_with(scaling.get("beta_slow", 1.0))
-    if scaling.get("truncate", True):
+    def growth(multiple: float) -> Decimal:
+        return Decimal(multiple) * max(ratio, Decimal(1)).ln() / 10 + 1
+
+    low, high = pair_with(beta_fast), pair_with(beta_slow)
+    if truncate:
         low, high = low.to_integral_value(decimal.ROUND_FLOOR), high.to_integral_value(decimal.ROUND_CEILING)
     low, high = max(low, Decimal(0)), min(high, Decimal(dim - 1))
     if low == high:
         high += Decimal("0.001")
-    factor = _factor(scaling)
-    values = [_interpolated(w, factor, (i - low) / (high - low)) for i, w in enumerate(_unscaled(dim, base, scale))]
-    return explicit_frequencies(values, _yarn_attention(factor, scaling))
-
-
-def _yarn_attention(factor: Decimal, scaling: Scaling) -> float:
-    def growth(mscale: float) -> Decimal:
-        return Decimal(mscale) * max(factor, Decimal(1)).ln() / 10 + 1
-
-    mscale, mscale_all_dim = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    ratio = _ratio("yarn", factor, max_position_embeddings, original_max_position_embeddings)
+    values = [_interpolated(w, ratio, (i - low) / (high - low)) for i, w in enumerate(_unscaled(dim, base, scale))]
     attention = growth(mscale) / growth(mscale_all_dim) if mscale and mscale_all_dim else growth(1.0)
-    return float(scaling.get("attention_factor", attention))
+    return explicit_frequencies(values, float(attention if attention_factor is None else attention_factor))
 
 
-def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+def _llama3(
+    dim: int, base: float, scale: float, *, factor: float, low_freq_factor: float, high_freq_factor: float,
+    original_max_position_embeddings: int,
+) -> Frequencies:
     """Divide the frequencies of pairs with at most `low` rotations by the factor; keep those with at least `high`."""
-    factor, low, high = (Decimal(scaling[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    divisor, low, high = Decimal(factor), Decimal(low_freq_factor), Decimal(high_freq_factor)
     if low >= high:
         raise ValueError(f"scaling['low_freq_factor'] is {low}, expected less than high_freq_factor, {high}")
-    trained_length = scaling["original_max_position_embeddings"]
     return explicit_frequencies([
-        _interpolated(w, factor, 1 - (w * trained_length / TWO_PI - low) / (high - low)) for w in _unscaled(dim, base, scale)
+        _interpolated(w, divisor, 1 - (w * original_max_position_embeddings / TWO_PI - low) / (high - low))
+        for w in _unscaled(dim, base, scale)
     ])
 
 
-def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+def _longrope(
+    dim: int, base: float, scale: float, *, short_factor: Sequence[float], long_factor: Sequence[float],
+    original_max_position_embeddings: int, factor: float | None = None, max_position_embeddings: int | None = None,
+    attention_factor: float | None = None, short_mscale: float | None = None, long_mscale: float | None = None,
+    length: int = 0,
+) -> Frequencies:
     """LongRoPE (arXiv 2402.13753): divide each frequency by its factor for short or for long sequences."""
-    trained_length = scaling["original_max_position_embeddings"]
-    for key in ("short_factor", "long_factor"):
-        if len(scaling[key]) != dim // 2:
-            raise ValueError(f"scaling[{key!r}] has length {len(scaling[key])}, expected {dim // 2}, the number of pairs")
-    if ("short_mscale" in scaling) != ("long_mscale" in scaling):
-        raise _lacks("long_mscale" if "short_mscale" in scaling else "short_mscale", scaling)
-    size = "long" if scaling.get("length", 0) > trained_length else "short"
-    values = [w / Decimal(divisor) for w, divisor in zip(_unscaled(dim, base, scale), scaling[f"{size}_factor"], strict=True)]
-    attention = scaling.get(f"{size}_mscale", scaling.get("attention_factor"))
+    for key, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
+        if len(factors) != dim // 2:
+            raise ValueError(f"scaling[{key!r}] has length {len(factors)}, expected {dim // 2}, the number of pairs")
+    if (short_mscale is None) != (long_mscale is None):
+        raise _lacks("short_mscale" if short_mscale is None else "long_mscale", "longrope")
+    is_long = length > original_max_position_embeddings
+    divisors, attention = (long_factor, long_mscale) if is_long else (short_factor, short_mscale)
+    attention = attention_factor if attention is None else attention
     if attention is None:
-        attention = float((1 + max(_factor(scaling), Decimal(1)).ln() / Decimal(trained_length).ln()).sqrt())
-    return explicit_frequencies([float(value) for value in values], attention)
+        trained_length = original_max_position_embeddings
+        ratio = _ratio("longrope", factor, max_position_embeddings, trained_length)
+        attention = float((1 + max(ratio, Decimal(1)).ln() / Decimal(trained_length).ln()).sqrt())
+    frequencies = zip(_unscaled(dim, base, scale), divisors, strict=True)
+    return explicit_frequencies([float(w / Decimal(divisor)) for w, divisor in frequencies], attention)
 
 
 # ---- keys --------------------------------------------------------------------------------------------------
 
 
-class ScalingType(NamedTuple):
-    """A type of scaling: the function that computes the frequencies, and the keys of the dict."""
-
-    frequencies: Callable[[int, float, float, Scaling], Frequencies]
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()       # keys of configurations that do not affect a rotation
-
-
 ORIGINAL = "original_max_position_embeddings"
-TYPES = {
-    "default": ScalingType(_linear),
-    "linear": ScalingType(_linear, ("factor",)),
-    "dynamic": ScalingType(_dynamic, ("factor", "max_position_embeddings"), ("length",)),
-    "ntk_alpha": ScalingType(_ntk_alpha, ("alpha",), (), ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")),
-    "yarn": ScalingType(
-        _yarn, (ORIGINAL,),
-        ("factor", "max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
-         "truncate"),
-        ("finetuned", "llama_4_scaling_beta"),          # llama_4_scaling_beta scales the attention
-    ),
-    "longrope": ScalingType(
-        _longrope, ("short_factor", "long_factor", ORIGINAL),
-        ("factor", "max_position_embeddings", "attention_factor", "short_mscale", "long_mscale", "length"),
-    ),
-    "llama3": ScalingType(_llama3, ("factor", "low_freq_factor", "high_freq_factor", ORIGINAL)),
-    "proportional": ScalingType(_linear, (), ("factor",)),
+TYPES: dict[str, Callable[..., Frequencies]] = {
+    "default": _exact, "linear": _linear, "dynamic": _dynamic,
+    "ntk_alpha": _ntk_alpha, "yarn": _yarn, "longrope": _longrope, "llama3": _llama3, "proportional": _proportional,
 }
-# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.  The only
-# exception is partial_rotary_factor with the type proportional.
+# keys of configurations that do not affect a rotation; llama_4_scaling_beta scales the attention
+IGNORED = {"ntk_alpha": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+           "yarn": ("finetuned", "llama_4_scaling_beta")}
+# keys that every type accepts, which `Rotary` converts to its keywords base, rotary_dim and axes, unless the function of
+# the type takes them, as with proportional
 SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 DEFAULT = {"rope_type": "default"}
 FORMER_NAMES = {"su": "longrope", "mrope": "default"}
@@ -242,6 +232,12 @@ def type_of_scaling(scaling: Scaling) -> str:
     return "ntk_alpha" if names == {"dynamic"} and scaling.get("alpha") is not None else names.pop()
 
 
+def keys_of(rope_type: str) -> dict[str, Any]:
+    """Return the keys of a type, and their defaults."""
+    parameters = inspect.signature(TYPES[rope_type]).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+
+
 def positions_without_length(scaling: Scaling | None) -> int | None:
     """Return the number of positions for which the frequencies are valid, or None if `scaling` needs no length or has one."""
     names = {"dynamic": "max_position_embeddings", "longrope": ORIGINAL}
@@ -256,32 +252,32 @@ def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
     if not isinstance(scaling, Mapping):
         raise checks.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
     rope_type = type_of_scaling(scaling)
-    _, required, optional, ignored = TYPES[rope_type]
-    valid_keys = (*required, *optional, *SHARED)
+    keys = keys_of(rope_type)
+    valid_keys = dict.fromkeys((*keys, *SHARED))
     values: dict[str, Any] = {"rope_type": rope_type}
     for key, value in scaling.items():
-        if value is None or key in ("rope_type", "type", *ignored):
+        if value is None or key in ("rope_type", "type", *IGNORED.get(rope_type, ())):
             continue
         if key not in valid_keys:
             raise ValueError(f"{name} has the key {key!r}, expected keys of {rope_type}: {', '.join(valid_keys)}")
         check: Callable[[str, Any], Any] = CHECKS.get(key, checks.positive)
         values[key] = check(f"{name}[{key!r}]", value)
-    for key in required:
-        if key not in values:
-            raise _lacks(key, values)
+    for key, default in keys.items():
+        if default is inspect.Parameter.empty and key not in values:
+            raise _lacks(key, rope_type)
     if rope_type == "ntk_alpha" and scaling.get("factor") not in (None, 1):
         raise checks.both_given(f"{name}['alpha']", f"{name}['factor']")
     return values
 
 
-def _lacks(key: str, scaling: Scaling) -> ValueError:
-    return ValueError(f"scaling lacks the key {key!r}, which {scaling['rope_type']} needs")
+def _lacks(key: str, rope_type: str) -> ValueError:
+    return ValueError(f"scaling lacks the key {key!r}, which {rope_type} needs")
 
 
 def keywords_in_scaling(scaling: Scaling | None, head_dim: int) -> tuple[Scaling | None, dict[str, tuple[str, Any]]]:
     """Return a scaling without the keys of `SHARED`, and for these keys, the keywords of `Rotary` with their values."""
     scaling = dict(scaling or DEFAULT)
-    names = set(SHARED) - ({"partial_rotary_factor"} if scaling["rope_type"] == "proportional" else set())
+    names = set(SHARED) - keys_of(scaling["rope_type"]).keys()
     shared = {key: scaling.pop(key) for key in names & scaling.keys()}
     keywords: dict[str, tuple[str, Any]] = {}
     if "rope_theta" in shared:
@@ -303,11 +299,10 @@ def frequencies_of(rotary_dim: int, keywords: Mapping[str, Any]) -> Frequencies:
     if keywords["frequencies"] is not None or not rotary_dim:
         frequencies = explicit_frequencies(keywords["frequencies"] or ())
     else:
-        scaling = keywords["scaling"] or DEFAULT
+        rope_type, *keys = (keywords["scaling"] or DEFAULT).items()
+        function = TYPES[rope_type[1]]
         with decimal.localcontext(CONTEXT):
-            frequencies = TYPES[scaling["rope_type"]].frequencies(
-                rotary_dim, keywords["base"], keywords["frequency_scale"], scaling
-            )
+            frequencies = function(rotary_dim, keywords["base"], keywords["frequency_scale"], **dict(keys))
     turns = lru_cache(maxsize=4)(frequencies.turns)
     turns()                                                         # refuses frequencies beyond the range of the kernel
     if not np.isfinite(keywords["scale"] * frequencies.attention_factor):

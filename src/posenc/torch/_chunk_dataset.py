@@ -11,7 +11,7 @@ from posenc._arguments import checks
 from posenc._arguments.specification import Convention
 from posenc._encoding.encoding import STREAM_CHUNK_BYTES, Encoding, without_durations
 from posenc.torch._encode import encoding_of, encodings_on_cpu
-from posenc.torch._tensor_arguments import check_dtype, constant, integer, positions_tensor
+from posenc.torch._tensor_arguments import as_positions, check_dtype, constant, integer
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
@@ -76,4 +76,4 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
         for chunk in range(first, len(self), step):
             positions = self.positions[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows]
-            yield positions_tensor(positions), encodings_on_cpu(positions, self.encoding, self.dtype, threads)
+            yield as_positions(positions, torch.device("cpu")), encodings_on_cpu(positions, self.encoding, self.dtype, threads)

@@ -153,14 +153,13 @@ def add_to(
         return x
     # a compiler would replace the two roundings of PyTorch's operators by one
     if compiling or tensors.is_tracing():
-        tensor, start, _ = tensors.tensor_or_rows(positions, x.device, x.shape[-2])
-        total = torch.ops.posenc.add(x, tensor, start, factor, tensors.text_of(specification))
+        rows = tensors.as_positions(positions, x.device, n=x.shape[-2])
+        total = torch.ops.posenc.add(x, rows, factor, tensors.text_of(specification))
         return (x if out is None else out).copy_(total)
     scale = kernel.rounded(tensors.DTYPES[x.dtype], factor)
     if not math.isfinite(scale):
         raise tensors.scale_error(factor, x.dtype)
-    rows = range(x.shape[-2]) if positions is None else positions
-    values = encodings_at(rows, specification, x.dtype, x.device)
+    values = encodings_at(x.shape[-2] if positions is None else positions, specification, x.dtype, x.device)
     checks.check_broadcast(tuple(values.shape[:-1]), tuple(x.shape[:-1]))
     result = x if out is None else out.copy_(x)
     return (result if scale == 1 else result.mul_(scale)).add_(values)
@@ -375,7 +374,7 @@ def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torc
         encoding.encode(rows, dtype=tensors.DTYPES[dtype], out=tensors.array_of(out))
         torch.autograd.graph.increment_version(out)
         return out
-    values = _by_operator(*tensors.tensor_or_rows(positions, device), encoding, dtype, device)
+    values = _by_operator(tensors.as_positions(positions, device), encoding, dtype, device)
     if out is None:
         return values
     tensors.check_out(out, dtype, device, values.shape)
@@ -385,16 +384,14 @@ def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torc
 def encodings_of_rows(start: int, n: int, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     if tensors.is_eager():
         return encodings_on_cpu(range(start, start + n), encoding, dtype).to(device)
-    return _by_operator(None, start, n, encoding, dtype, device)
+    return _by_operator(torch.arange(n, device="cpu") + start, encoding, dtype, device)
 
 
-def _by_operator(
-    positions: Tensor | None, start: int, n: int, encoding: Any, dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def _by_operator(positions: Tensor, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     if not torch.compiler.is_compiling() and tensors.is_tracing():      # it would record lengths as constants
         raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export with dynamo=False) cannot contain encodings of "
                            "any length; pass max_len= to PositionalEncoding, or use torch.export")
-    result: Tensor = torch.ops.posenc.encode(positions, start, n, tensors.text_of(encoding), dtype, device)
+    result: Tensor = torch.ops.posenc.encode(positions, tensors.text_of(encoding), dtype, device)
     return result
 
 
@@ -406,24 +403,23 @@ def encodings_on_cpu(positions: Any, encoding: Encoding, dtype: torch.dtype, thr
 
 
 @torch.library.custom_op("posenc::encode", mutates_args=())
-def _encode(positions: Tensor | None, start: int, n: int, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _encode(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type == "meta":
-        return _empty(positions, start, n, encoding, dtype, device)
-    rows = range(start, start + n) if positions is None else tensors.positions_array(positions, device)
-    return encodings_on_cpu(rows, tensors.specification_of(Encoding, encoding), dtype).to(device)
+        return _empty(positions, encoding, dtype, device)
+    array = tensors.positions_array(positions, device)
+    return encodings_on_cpu(array, tensors.specification_of(Encoding, encoding), dtype).to(device)
 
 
 @_encode.register_fake
-def _empty(positions: Tensor | None, start: int, n: int, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    shape = (n,) if positions is None else positions.shape
-    return torch.empty((*shape, tensors.specification_of(Encoding, encoding).d_model), dtype=dtype, device=device)
+def _empty(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    columns = tensors.specification_of(Encoding, encoding).d_model
+    return torch.empty((*positions.shape, columns), dtype=dtype, device=device)
 
 
 @torch.library.custom_op("posenc::add", mutates_args=())
-def _add(x: Tensor, positions: Tensor | None, start: int, x_scale: float, encoding: str) -> Tensor:
-    out = tensors.dense_like(x).copy_(x)
-    rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions, x.device)
-    tensors.specification_of(Encoding, encoding).add_to(tensors.array_of(out), rows, x_scale=x_scale)
+def _add(x: Tensor, positions: Tensor, x_scale: float, encoding: str) -> Tensor:
+    out, array = tensors.dense_like(x).copy_(x), tensors.positions_array(positions, x.device)
+    tensors.specification_of(Encoding, encoding).add_to(tensors.array_of(out), array, x_scale=x_scale)
     return out
 
 
@@ -433,12 +429,12 @@ def _(x: Tensor, *_: Any) -> Tensor:
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.x_scale = inputs[3]
+    ctx.x_scale = inputs[2]
 
 
 def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     # The kernels multiply by x_scale rounded to the dtype of x, so the derivative is the rounded x_scale.
-    return grad * kernel.rounded(tensors.DTYPES[grad.dtype], context.x_scale), None, None, None, None
+    return grad * kernel.rounded(tensors.DTYPES[grad.dtype], context.x_scale), None, None, None
 
 
 _add.register_autograd(_backward, setup_context=_save)

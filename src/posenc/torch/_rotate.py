@@ -132,14 +132,12 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
         return result
     if at is not None:
         positions = torch.from_numpy(at._positions)
-    tensor, start, _ = tensors.tensor_or_rows(positions, x.device, x.shape[-2])
-    axes = axes_of(rotary)
-    shape = () if tensor is None else tuple(tensor.shape)
+    tensor = tensors.as_positions(positions, x.device, n=x.shape[-2])
+    axes, shape = axes_of(rotary), tuple(tensor.shape)
     if axes is not None and shape[:1] != (axes,):
         raise ValueError(f"positions has shape {shape}, expected ({axes}, ...), one element for each axis")
-    if tensor is not None:
-        checks.check_broadcast(shape, tuple(x.shape[:-1]), axes is not None)
-    result = rotate_by_operator(x, tensor, start, bool(inverse), tensors.text_of(rotary))
+    checks.check_broadcast(shape, tuple(x.shape[:-1]), axes is not None)
+    result = rotate_by_operator(x, tensor, bool(inverse), tensors.text_of(rotary))
     return x.copy_(result) if in_place else result
 
 
@@ -151,20 +149,20 @@ def axes_of(rotary: Rotary) -> int | None:
 # ---- operator ----------------------------------------------------------------------------------------------
 
 
-def rotate_by_operator(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
+def rotate_by_operator(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     # torch.func and forward-mode differentiation need _Rotate
     in_transform = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or tensors.is_dual(x))
     function = _Rotate.apply if in_transform else torch.ops.posenc.rotate
-    result: Tensor = function(tensors.with_contiguous_last(x), positions, start, inverse, rotary)
+    result: Tensor = function(tensors.with_contiguous_last(x), positions, inverse, rotary)
     return result
 
 
 @torch.library.custom_op("posenc::rotate", mutates_args=())
-def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
+def _rotate(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     out = tensors.dense_like(x)
     if not x.is_meta:
-        rows = range(start, start + x.shape[-2]) if positions is None else tensors.positions_array(positions, x.device)
-        tensors.specification_of(Rotary, rotary).rotate(tensors.array_of(x), rows, inverse=inverse, out=tensors.array_of(out))
+        array, specification = tensors.positions_array(positions, x.device), tensors.specification_of(Rotary, rotary)
+        specification.rotate(tensors.array_of(x), array, inverse=inverse, out=tensors.array_of(out))
     return out
 
 
@@ -174,31 +172,24 @@ def _(x: Tensor, *_: Any) -> Tensor:
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
-    _, positions, *ctx.constants = inputs
+    _, positions, ctx.inverse, ctx.rotary = inputs
     ctx.save_for_backward(positions)
-
-
-def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
-    return *context.saved_tensors, *context.constants      # activation checkpointing allows only one access to saved_tensors
 
 
 def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Return the gradient of x, which is grad rotated in the opposite direction and multiplied by the same scale."""
-    positions, start, inverse, rotary = _saved(context)
-    return rotate_by_operator(grad, positions, start, not inverse, rotary), None, None, None, None
+    # activation checkpointing allows only one access to saved_tensors
+    return rotate_by_operator(grad, context.saved_tensors[0], not context.inverse, context.rotary), None, None, None
 
 
-def _vmap(
-    info: Any, dims: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str
-) -> tuple[Tensor, int]:
+def _vmap(info: Any, dims: Any, x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> tuple[Tensor, int]:
     """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that broadcast."""
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
-    if positions is not None:
-        dim = int(tensors.specification_of(Rotary, rotary).axes is not None)      # the dimension of position axes remains first
-        positions = positions.unsqueeze(dim) if dims[1] is None else positions.movedim(dims[1], dim)
-        missing_axes = x.ndim - 1 - (positions.ndim - dim)
-        positions = positions.reshape(*positions.shape[: dim + 1], *(1,) * missing_axes, *positions.shape[dim + 1 :])
-    return rotate_by_operator(x, positions, start, inverse, rotary), 0
+    dim = int(tensors.specification_of(Rotary, rotary).axes is not None)      # the dimension of position axes remains first
+    positions = positions.unsqueeze(dim) if dims[1] is None else positions.movedim(dims[1], dim)
+    missing_axes = x.ndim - 1 - (positions.ndim - dim)
+    positions = positions.reshape(*positions.shape[: dim + 1], *(1,) * missing_axes, *positions.shape[dim + 1 :])
+    return rotate_by_operator(x, positions, inverse, rotary), 0
 
 
 _rotate.register_autograd(_backward, setup_context=_save)
@@ -223,4 +214,4 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def jvp(context: Any, tangent: Tensor, *_: None) -> Tensor:
-        return rotate_by_operator(tangent, *_saved(context))
+        return rotate_by_operator(tangent, context.saved_tensors[0], context.inverse, context.rotary)

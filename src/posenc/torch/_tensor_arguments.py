@@ -134,19 +134,31 @@ def positions_array(positions: Any, device: torch.device, name: str = "positions
     return array
 
 
-@torch.compiler.disable
-def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
-    """Check positions and return a copy of them as a tensor of int64 or float64."""
-    numbers = checks.positions_of(positions)
-    return torch.from_numpy(checks.int64_of(numbers) if isinstance(numbers, range) else np.array(numbers))
-
-
-def as_positions(positions: Any, device: torch.device, name: str = "positions") -> Tensor:
-    """Return positions for encodings on `device` as a tensor, after checks."""
+def as_positions(positions: Any, device: torch.device, name: str = "positions", n: int | None = None) -> Tensor:
+    """Return positions for encodings on `device` as a tensor, after checks.  If `n` is given, None means ``range(n)``."""
+    if positions is None and n is not None:
+        positions = n
+    # torch.compile cannot trace positions_of for a symbolic integer
+    if type(positions) is int and 0 <= positions < checks.BEYOND:
+        positions = range(positions)
+    elif not isinstance(positions, Tensor):
+        positions = checks.positions_of(positions, name=name)
+    if isinstance(positions, range):
+        return torch.arange(len(positions), device="cpu") * _wrapped(positions.step) + _wrapped(positions.start)
     if not isinstance(positions, Tensor):
-        positions = positions_tensor(positions)
+        positions = _tensor_with_copy(positions)
     check_positions(positions, device, name)
     return positions
+
+
+def _wrapped(number: int) -> int:
+    """Return the int64 that equals a number modulo 2**64; products and sums of int64 wrap around, too."""
+    return number if checks.LOWEST <= number < checks.BEYOND else (number + 2**63) % 2**64 - 2**63
+
+
+@torch.compiler.disable
+def _tensor_with_copy(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(array.copy())
 
 
 def is_jagged(x: Any) -> TypeGuard[Any]:
@@ -175,27 +187,6 @@ def jagged_positions(x: Any, positions: Any, start: int = 0) -> Tensor:
     offsets, rows = x.offsets(), jagged_rows(x).shape[0]
     first_rows = torch.repeat_interleave(offsets[:-1], offsets.diff(), output_size=rows)
     return torch.arange(start, start + rows, device=offsets.device) - first_rows
-
-
-def tensor_or_rows(positions: Any, device: torch.device, n: int | None = None) -> tuple[Tensor | None, int, int]:
-    """Return positions for an operator: (None, first, length) if they are consecutive, else (tensor on device, 0, 0).
-
-    If `n` is given, None means n positions, and a range must have n positions.
-    """
-    if positions is None and n is not None:
-        return None, 0, n
-    # torch.compile cannot trace positions_of for a symbolic integer
-    if type(positions) is int and 0 <= positions < checks.BEYOND:
-        positions = range(positions)
-    elif not isinstance(positions, Tensor):
-        positions = checks.positions_of(positions)
-    if isinstance(positions, range):
-        length = len(positions)
-        if n is not None and length != n:
-            raise checks.length_error(length, n)
-        if positions.step == 1 or length <= 1:
-            return None, positions[0] if length else 0, length      # the start of an empty range may exceed 64 bits
-    return as_positions(positions, device).to(device), 0, 0
 
 
 # ---- checks ------------------------------------------------------------------------------------------------
