@@ -459,7 +459,7 @@ def test_at_is_immutable_and_has_copies():
     assert repr(at) == f"<{rotary!r} at positions of shape (2, 3), 2 to 14, inverse>"
     assert repr(Rotary(8).at(0)) == "<Rotary(8) at positions of shape (0,)>"
     for change in (lambda: setattr(at, "inverse", False), lambda: delattr(at, "rotary"), lambda: setattr(at, "new", 1)):
-        with pytest.raises(AttributeError, match="cannot (assign to|delete) field"):
+        with pytest.raises(AttributeError, match=r"cannot (assign to|delete) field"):
             change()
     with pytest.raises(ValueError, match="read-only"):
         at.positions[0] = 1
