@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,12 +25,15 @@ GCC_FLAGS = ["-O3", "-std=gnu11", "-fvisibility=hidden", "-fno-asynchronous-unwi
 # given one by one
 GCC_ARITHMETIC = ["-fno-fast-math", "-fno-unsafe-math-optimizations", "-fno-associative-math", "-fno-reciprocal-math",
                   "-fno-finite-math-only", "-fsigned-zeros", "-ffp-contract=off"]
-# for the baseline, because -O3 makes its code a third larger, but not faster; clang does not accept GCC_LOOPS
-GCC_SMALLER, GCC_LOOPS = ["-O2", "-ftree-vectorize"], ["-fpeel-loops", "-fvect-cost-model=dynamic"]
+# unroll fewer loops: the default, 200, makes the code larger, but not faster; clang has no such parameter
+GCC_LOOPS = ["--param", "max-completely-peeled-insns=120"]
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise"]
-# Python's own CFLAGS include -g, which takes a third of the build time; CFLAGS that the user sets are kept
+GCC_LINK = ["-pthread", "-O2"]
+# Python's own CFLAGS include -g, which takes a third of the build time; CFLAGS that the user sets are kept, and
+# the symbols with them
 if "CFLAGS" not in os.environ:
     GCC_FLAGS.append("-g0")
+    GCC_LINK += ["-s"] if sys.platform == "linux" else []
 GCC_WARNINGS, MSVC_WARNINGS = ["-Wall", "-Wextra", "-Wconversion"], ["/W3"]     # not for the C code that Cython generates
 # (compiler flags, linker flags); the second pair is for Apple's clang, which finds LLVM's runtime through CFLAGS and LDFLAGS
 GCC_OPENMP = [(["-fopenmp"], ["-fopenmp"]), (["-Xpreprocessor", "-fopenmp"], ["-lomp"])]
@@ -50,8 +54,7 @@ class BuildKernels(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         arithmetic = [] if msvc else list(GCC_ARITHMETIC)
         warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
-        sources = {"isa/dispatch": [], "isa/kernel_neon": []}
-        sources["isa/kernel_baseline"] = [] if msvc else GCC_SMALLER + (GCC_LOOPS if self.can_link("int i;", GCC_LOOPS) else [])
+        sources = {"isa/dispatch": [], "isa/kernel_neon": [], "isa/kernel_baseline": []}
         macros = []
         processor = self.plat_name.rsplit("-", 1)[-1].lower()
         if processor in ("x86_64", "amd64"):
@@ -61,15 +64,16 @@ class BuildKernels(build_ext):
         elif processor in ("i386", "i586", "i686"):
             arithmetic += ["-msse2", "-mfpmath=sse"]
         flags = [*(MSVC_FLAGS if msvc else GCC_FLAGS), *arithmetic]
+        loops = GCC_LOOPS if not msvc and self.can_link("int i;", GCC_LOOPS) else []
         ext.extra_compile_args += [*flags, "/O1" if msvc else "-Os"]     # smaller code; only the kernels have long loops
         if not msvc:
             # setuptools also links with CFLAGS; GCC's -Ofast and -ffast-math would link code that lets the
             # whole program flush subnormal numbers to zero
-            ext.extra_link_args += ["-pthread", "-O2", *arithmetic]
+            ext.extra_link_args += [*GCC_LINK, *arithmetic]
         self.add_openmp(ext, msvc)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             kernels = [
-                pool.submit(self.compile_kernel, KERNEL / f"{name}.c", macros, flags + warnings + isa_flags)
+                pool.submit(self.compile_kernel, KERNEL / f"{name}.c", macros, flags + loops + warnings + isa_flags)
                 for name, isa_flags in sources.items()
             ]
             link = self.compiler.link_shared_object
