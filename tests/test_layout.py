@@ -130,6 +130,15 @@ def test_each_instruction_set_defines_every_primitive(name):
     assert {path.stem for path in (folder / "isa").glob("simd_*.h")} == PARTS.keys()
 
 
+def test_the_path_of_a_call_names_functions_of_its_files():
+    block = (ROOT / "docs/design.md").read_text("utf-8").split("## The path of a call")[1].split("```")[1]
+    rows = [re.split(" {2,}", line.strip())[:2] for line in block.splitlines()[1:]]
+    assert len(rows) > 10
+    for names, files in rows:
+        sources = "".join((PACKAGE / file).read_text("utf-8") for file in files.split(", "))
+        assert [name for name in re.findall(r"\w+", names) if not re.search(rf"\b{name}\(|class {name}\b", sources)] == []
+
+
 def test_guards_have_the_names_of_their_headers():
     paths = sorted((PACKAGE / "_core" / "c").rglob("*.h"))
     guards = {path.stem: re.match(r"(?s)(?:/\*.*?\*/\s*)?#ifndef POSENC_(\w+)_H\n", path.read_text("utf-8"))
