@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import Layout
+from posenc._core import kernel
 
 BLOCK_BYTES = 1 << 22                   # size of the cells that are written at a time, so that Python can handle signals
 Slices: TypeAlias = tuple[tuple[slice, slice], ...]
@@ -23,6 +25,17 @@ class AxisColumns(NamedTuple):
     encode: Callable[..., NDArray[Any]]             # called with positions, dtype, out and threads
     width: int                                      # the number of columns that `encode` computes
     slices: Slices                                  # slices of the table, and the slices of these columns for them
+
+
+def encode_axes(
+    columns: Sequence[AxisColumns], zeros: slice, positions: Sequence[NDArray[Any]], d_model: int, dtype: Any, out: Any,
+    threads: Any, name: str,
+) -> NDArray[Any]:
+    """Return a table, where ``positions[k]`` has the position of each cell on axis k; `name` is the argument with them."""
+    dtype, threads = arrays.output_dtype(dtype, out)[0], checks.threads(threads)
+    table = kernel.output_array(out, (*positions[0].shape, d_model), dtype, name)
+    fill(table, columns, zeros, [on_axis.copy() for on_axis in positions], dtype, threads)      # they may share memory with out
+    return table
 
 
 def fill(

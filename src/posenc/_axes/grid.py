@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import AnyDType
-from posenc._arguments.checks import shown
 from posenc._arguments.specification import Layout, Odd
-from posenc._axes.axis_columns import AxisColumns, fill, fill_grid, nesting_of, round_positions, slices_of, slices_of_axes
+from posenc._axes import axis_columns
+from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
 from posenc._encoding.columns import WIDEST
 from posenc._encoding.encoding import KEYWORDS, Encoding, without_durations
@@ -141,7 +141,7 @@ def grid(
         if extra_tokens:
             table[:extra_tokens] = 0
             table = table[extra_tokens:].reshape(*sizes, d_model)
-        fill_grid(table, columns, zeros, positions, dtype_name, threads)
+        axis_columns.fill_grid(table, columns, zeros, positions, dtype_name, threads)
         return out
 
 
@@ -203,8 +203,6 @@ def points(
              2.        ]], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, _ = arrays.output_dtype(dtype, out)
-        threads = checks.threads(threads)
         array = checks.positions_of(coordinates, name="coordinates")
         if isinstance(array, range) or array.ndim == 0 or array.shape[-1] == 0:
             raise ValueError(f"coordinates has shape {np.shape(coordinates)}, expected (..., axes) with at least one axis")
@@ -214,10 +212,8 @@ def points(
         for k, offset in enumerate(offsets):
             if offset:
                 checks.positions_of(array[..., k : k + 1], offset, f"coordinates[..., {k}]")
-        positions = [array[..., k].copy() for k in range(array.shape[-1])]      # copies, as they may share memory with out
-        out = kernel.output_array(out, (*array.shape[:-1], d_model), dtype_name, "coordinates")
-        fill(out, columns, zeros, positions, dtype_name, threads)
-        return out
+        positions = [array[..., k] for k in range(array.shape[-1])]
+        return axis_columns.encode_axes(columns, zeros, positions, d_model, dtype, out, threads, "coordinates")
 
 
 # ---- the options of grid and points ------------------------------------------------------------------------
@@ -233,10 +229,9 @@ def lay_out(
     columns.
     """
     checks.keywords(convention, KEYWORDS)
-    checks.choice("group", group, get_args(Group))
-    checks.choice("odd", odd, get_args(Odd))
-    for name, value, kind in (("layout", layout, Layout), ("include_input", include_input, IncludeInput)):
-        if value is not None:
+    for name, value, kind in (("group", group, Group), ("odd", odd, Odd), ("layout", layout, Layout),
+                              ("include_input", include_input, IncludeInput)):
+        if value is not None or name in ("group", "odd"):
             checks.choice(name, value, get_args(kind))
     order = list(range(ndim)) if axes is None else _integers("axes", axes, ndim)
     if sorted(order) != list(range(ndim)):
@@ -247,14 +242,14 @@ def lay_out(
             if value is not None:
                 raise TypeError(f"an Encoding and {name} are both given, expected only one of them")
         encodings = _encodings(d_model, ndim)
-        nesting, inner_layout = nesting_of(group, encodings[0].layout)
+        nesting, inner_layout = axis_columns.nesting_of(group, encodings[0].layout)
         encodings = [encoding.replace(layout=inner_layout) for encoding in encodings]
         d_model = inputs + sum(encoding.d_model for encoding in encodings)
     else:
         d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
         if d_model > WIDEST * ndim:
-            raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST} columns for each axis")
-        nesting, inner_layout = nesting_of(group, layout or "interleaved")
+            raise ValueError(f"d_model is {checks.shown(d_model)}, expected at most {WIDEST} columns for each axis")
+        nesting, inner_layout = axis_columns.nesting_of(group, layout or "interleaved")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
         encodings = [
             cached_encoding(width, {name: values[k] for name, values in by_axis.items()} | {"layout": inner_layout})
@@ -264,11 +259,14 @@ def lay_out(
         without_durations(encoding, "a table with several axes")
     first = inputs if include_input == "first" else 0
     stop = d_model - inputs + first
-    slices = slices_of_axes(tuple(encodings[k].d_model for k in order), nesting, first, stop)
+    slices = axis_columns.slices_of_axes(tuple(encodings[k].d_model for k in order), nesting, first, stop)
     columns = [AxisColumns(k, encodings[k].encode, encodings[k].d_model, slices[rank]) for rank, k in enumerate(order)]
     if include_input:
         begin = 0 if include_input == "first" else stop
-        columns += [AxisColumns(k, round_positions, 1, slices_of([begin + rank])) for rank, k in enumerate(order)]
+        columns += [
+            AxisColumns(k, axis_columns.round_positions, 1, axis_columns.slices_of([begin + rank]))
+            for rank, k in enumerate(order)
+        ]
     end = min(stop, first + sum(encoding.d_model for encoding in encodings))
     return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, stop)
 

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
-from posenc._arguments.arrays import as_array
-from posenc._arguments.checks import shown
-from posenc._axes.axis_columns import AxisColumns, fill, slices_of
+from posenc._axes.axis_columns import AxisColumns, slices_of
 from posenc._core import kernel
 from posenc._core.frequencies import ComputeTurns
 from posenc._encoding.columns import kernel_columns
@@ -19,13 +17,13 @@ from posenc._encoding.columns import kernel_columns
 
 
 def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
-    array = as_array(name, value)
+    array = arrays.as_array(name, value)
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
     axes = tuple(checks.integer(name, axis, 0) for axis in array.tolist())
     count = len(set(axes))
     if set(axes) != set(range(count)) or count > kernel.MAX_AXES:
-        raise ValueError(f"{name} is {shown(axes)}, expected integers from 0 without gaps, below {kernel.MAX_AXES}")
+        raise ValueError(f"{name} is {checks.shown(axes)}, expected integers from 0 without gaps, below {kernel.MAX_AXES}")
     return axes
 
 
@@ -88,17 +86,3 @@ def columns_of_axes(turns: ComputeTurns, pairs: int, scale: float, axes: Sequenc
         slices = slices_of(np.append(of_axis, pairs + of_axis).tolist())
         columns.append(AxisColumns(axis, encode, 2 * count, slices))
     return columns
-
-
-def encode_axes(columns: Sequence[AxisColumns], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
-    """Return a table for positions with several axes; ``positions[k]`` has the positions on axis k."""
-    name, _ = arrays.output_dtype(dtype, out)
-    threads = checks.threads(threads)
-    array = checks.positions_of(positions)
-    if isinstance(array, range) or array.shape[:1] != (len(columns),):
-        raise checks.axes_error(array, len(columns))
-    table = kernel.output_array(out, (*array.shape[1:], sum(part.width for part in columns)), name, "positions")
-    if np.may_share_memory(array, table):
-        array = array.copy()
-    fill(table, columns, slice(0), list(array), name, threads)
-    return table

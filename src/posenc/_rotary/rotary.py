@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Keyword, Layout, Specification, with_lists
-from posenc._axes.axis_columns import AxisColumns
+from posenc._axes.axis_columns import AxisColumns, encode_axes
 from posenc._core import kernel
 from posenc._encoding.columns import checked_width
-from posenc._rotary.axes_of_pairs import axis_of_each_pair, columns_of_axes, encode_axes, kernel_rotation
+from posenc._rotary.axes_of_pairs import axis_of_each_pair, columns_of_axes, kernel_rotation
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import layer_types, settings_of
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
@@ -339,7 +339,10 @@ class Rotary(Specification):
         if len(columns) == 1:
             table = columns[0].encode(positions, dtype, out, threads)
         else:
-            table = encode_axes(columns, positions, dtype, out, threads)
+            array = checks.positions_of(positions)
+            if isinstance(array, range) or array.shape[:1] != (len(columns),):
+                raise checks.axes_error(array, len(columns))
+            table = encode_axes(columns, slice(0), list(array), self.rotary_dim, dtype, out, threads, "positions")
         pairs = table.shape[-1] // 2
         return table[..., :pairs], table[..., pairs:]
 

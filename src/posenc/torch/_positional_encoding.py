@@ -70,13 +70,10 @@ class PositionalTable(TableModule):
         self, d_model: SupportsIndex | Encoding, max_sequence_length: SupportsIndex | None = None,
         **convention: Unpack[Convention],
     ) -> None:
-        if max_sequence_length is not None:
-            max_sequence_length = tensors.integer("max_sequence_length", max_sequence_length, 0)
         encoding = without_durations(encoding_of(d_model, convention), type(self).__name__)
         super().__init__({None: encoding}, max_sequence_length)
         self.encoding = encoding
         self.d_model = self.encoding.d_model
-        self.max_sequence_length = max_sequence_length
         # a table also has the row of position -1, the padding of positions_from_mask
         self._first = -1 if self.encoding.position_offset > checks.LOWEST else 0
         self._like = torch.empty(0)         # has the dtype and device of the table that forward() returns
@@ -126,9 +123,9 @@ class PositionalTable(TableModule):
         if x is not None:
             tensors.check_x(x, self.d_model)
             return self._encodings(x.shape[-2], start, positions, x.dtype, x.device).clone()
-        if self.max_sequence_length is None:
+        if self._length is None:
             raise ValueError(f"x and {self._length_name} are None, expected a tensor or a length")
-        return self._encodings(self.max_sequence_length, start, positions, self._like.dtype, self._like.device).clone()
+        return self._encodings(self._length, start, positions, self._like.dtype, self._like.device).clone()
 
     def _encodings(self, n: int, start: int, positions: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
         if positions is not None:
@@ -162,7 +159,7 @@ class PositionalTable(TableModule):
 
     def extra_repr(self) -> str:
         options = {name: getattr(self, name) for name in self._options}
-        arguments = {self._length_name: self.max_sequence_length, **options, **changes_of(self.encoding)}
+        arguments = {self._length_name: self._length, **options, **changes_of(self.encoding)}
         changes = [f"{name}={value!r}" for name, value in arguments.items() if value is not None and value is not True]
         return ", ".join([str(self.d_model), *changes])
 
@@ -245,8 +242,6 @@ class PositionalEncoding(PositionalTable):
         dropout = tensors.real("dropout", dropout)
         if not 0 <= dropout <= 1 or is_length and dropout:
             raise ValueError(f"dropout is {dropout}, expected a float from 0.0 to 1.0; pass a length as max_len=")
-        if max_len is not None:
-            max_len = tensors.integer("max_len", max_len, 0)
         checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)

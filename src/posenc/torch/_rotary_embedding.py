@@ -87,9 +87,8 @@ class RotaryEmbedding(TableModule):
         else:
             form, hidden_size = module_form(config)
             rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
-        max_len = None if max_len is None else tensors.integer("max_len", max_len, 1)
-        super().__init__({name: rotary.replace(axes=None) for name, rotary in rotations.items()}, max_len)
-        self.max_len, self.dtype, self._form, self._hidden_size, self._rotations = max_len, dtype, form, hidden_size, rotations
+        super().__init__({name: rotary.replace(axes=None) for name, rotary in rotations.items()}, max_len, lowest=1)
+        self.dtype, self._form, self._hidden_size, self._rotations = dtype, form, hidden_size, rotations
         if dtype is not None:
             tensors.check_dtype("dtype is", dtype)
         if form == "complex" and dtype not in (None, torch.float32):
@@ -197,8 +196,8 @@ class RotaryEmbedding(TableModule):
             positions = positions.expand(axes, -1, -1)
         elif axes is not None and positions.shape[:1] != (axes,):
             raise ValueError(f"positions has shape {tuple(positions.shape)}, expected (batch, n) or ({axes}, batch, n)")
-        if self.max_len is not None:
-            self._check_positions(positions, self.max_len)
+        if self._length is not None:
+            self._check_positions(positions, self._length)
         elif x.device.type not in ("cpu", "meta") and tensors.is_recording() and not positions.is_floating_point():
             raise RuntimeError(f"max_len is None, expected a length, because a graph on {x.device} contains a table")
         rows = self._rows_at(positions, dtype, x.device, layer_type)
@@ -222,9 +221,9 @@ class RotaryEmbedding(TableModule):
         """Return the tables that the model takes."""
         if self._form == "complex":
             return [torch.complex(cos, sin)]
-        if self._form in ("once", "sin, cos"):
-            return [cos.contiguous(), sin.contiguous()] if self._form == "once" else [sin.contiguous(), cos.contiguous()]
-        return [self._twice(cos), self._twice(sin)]
+        if self._form == "sin, cos":
+            return [sin.contiguous(), cos.contiguous()]
+        return [table.contiguous() if self._form == "once" else self._twice(table) for table in (cos, sin)]
 
     def _twice(self, table: Tensor) -> Tensor:
         return table.repeat_interleave(2, -1) if self._form == "in pairs" else torch.cat((table, table), -1)
@@ -233,7 +232,7 @@ class RotaryEmbedding(TableModule):
         """Return a table of cosines and sines or, if dtype is int64, the axis of each of its columns."""
         if dtype == torch.int64:
             return torch.tensor((self._rotations[key].axes or ()) * 2, device=device)
-        if self.max_len is not None:
+        if self._length is not None:
             warn_of_length(self._rotations[key], length - 1)
         return super()._new_table(dtype, device, key, length)
 
@@ -251,7 +250,7 @@ class RotaryEmbedding(TableModule):
 
     def extra_repr(self) -> str:
         arguments = [str(rotary) if name is None else f"{name}={rotary}" for name, rotary in self._rotations.items()]
-        options = {"max_len": self.max_len, "dtype": self.dtype}
+        options = {"max_len": self._length, "dtype": self.dtype}
         return ", ".join(arguments + [f"{name}={value}" for name, value in options.items() if value is not None])
 
 

@@ -38,11 +38,14 @@ class TableModule(nn.Module):
     """
 
     _first = 0
+    _length_name = "max_len"            # of the parameter
 
-    def __init__(self, specifications: Mapping[Any, Any], length: int | None) -> None:
+    def __init__(self, specifications: Mapping[Any, Any], length: Any, lowest: int = 0) -> None:
         super().__init__()
         self._specifications = specifications       # {layer type or None: the specification of its table}
         self._length = length                       # None if the tables grow
+        if length is not None:
+            self._length = tensors.integer(self._length_name, length, lowest)
         self._tables = Tables()
 
     def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
