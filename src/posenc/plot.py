@@ -38,7 +38,9 @@ NAMED = 10                  # largest number of curves with a legend; matplotlib
 
 
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
-    """Return the encodings in float64, the positions relative to an origin, and the label of the position axis."""
+    """Return the encodings in float64, the positions relative to an origin, and the label of the position
+    axis.
+    """
     check_encoding(encoding)
     rows = checks.positions_of(positions, without_durations(encoding, "a plot").position_offset)
     if not isinstance(rows, range) and rows.ndim != 1:
@@ -128,7 +130,9 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw chosen dimensions as curves over the positions; more than ten curves have a colour bar instead of a legend.
+    """Draw chosen dimensions as curves over the positions.
+
+    More than ten curves have a colour bar instead of a legend.
 
     Parameters
     ----------
@@ -216,8 +220,8 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
 
     Examples
     --------
-    If each frequency has a sine and a cosine, the dot product depends only on the distance between the positions.  Its maximum,
-    on the diagonal, is ``scale**2 * d_model / 2``:
+    If each frequency has a sine and a cosine, the dot product depends only on the distance between the
+    positions.  Its maximum, on the diagonal, is ``scale**2 * d_model / 2``:
 
     >>> import posenc, posenc.plot
     >>> ax = posenc.plot.similarity(posenc.Encoding(128), 100)

@@ -1,4 +1,4 @@
-"""Arrays: their dtypes, the exact conversion of lists, tensors and columns to arrays, and errors for output arrays."""
+"""Arrays: dtypes, exact conversion of lists, tensors and columns, and errors for output arrays."""
 
 import functools
 import importlib
@@ -39,7 +39,10 @@ DTYPES = {
 
 
 def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return the values with the given bits, which are unsigned integers; the values of bfloat16 are returned in float32."""
+    """Return the values with the given bits, which are unsigned integers.
+
+    The values of bfloat16 are returned in float32.
+    """
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
     values: NDArray[Any] = bits.view(dtype)
@@ -47,7 +50,10 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
-    """Return the name and np.dtype of an output dtype; without ml_dtypes, the np.dtype of bfloat16 is uint16."""
+    """Return the name and np.dtype of an output dtype.
+
+    Without ml_dtypes, the np.dtype of bfloat16 is uint16.
+    """
     if "bfloat16" in (getattr(dtype, "__name__", None), getattr(dtype, "name", None)) or str(dtype) == "bfloat16":
         return "bfloat16", _bfloat16()
     element = None
@@ -62,7 +68,10 @@ def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float
 
 
 def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
-    """Return the name and np.dtype of the output.  The default is the dtype of `out`, or float32 if `out` is not an array."""
+    """Return the name and np.dtype of the output.
+
+    The default is the dtype of `out`, or float32 if `out` is not an array.
+    """
     if dtype_or_none is not None:
         return dtype(dtype_or_none)
     return dtype(out.dtype, "out has dtype") if isinstance(out, np.ndarray) else ("float32", np.dtype(np.float32))
@@ -85,7 +94,10 @@ def widened(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
-    """Return ``np.asarray(value)``; raise an error for nulls, integers that NumPy would round and, by default, times."""
+    """Return ``np.asarray(value)``.
+
+    Raise an error for nulls, integers that NumPy would round and, by default, times.
+    """
     # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has
     # dropped its privileges.
     if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
@@ -116,7 +128,7 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
 
 
 def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
-    """Return each column of an Arrow, polars or pandas table with its part of `array`, or [] for any other value."""
+    """Return each column of an Arrow, polars or pandas table with its part of `array`, else []."""
     table_columns: Any = ()
     if hasattr(value, "itercolumns"):           # Arrow
         table_columns = value.itercolumns()
@@ -169,6 +181,9 @@ def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> Exc
 
 
 def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
-    """Return the error for an array that cannot be allocated; `name` is the argument that determines its size."""
+    """Return the error for an array that cannot be allocated.
+
+    `name` is the argument that determines its size.
+    """
     kind = MemoryError if isinstance(error, MemoryError) else ValueError
     return kind(f"{name} needs an array of shape {shape}, which is too large ({error})")

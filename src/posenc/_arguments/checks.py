@@ -1,4 +1,7 @@
-"""Checks of arguments.  An error message names the argument, its value or type, and the expected value or type."""
+"""Checks of arguments.
+
+An error message names the argument, its value or type, and the expected value or type.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ PARAMETERS = ("positions", "dtype", "threads", "out", "x_scale", "chunk_rows", "
 
 
 def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
-    """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
+    """Raise a TypeError for a keyword that is not accepted.
+
+    The message has a similar keyword, or all of them.
+    """
     for name in names:
         if name == "device":
             raise TypeError("unexpected keyword argument 'device'; posenc.torch.encode and posenc.torch.grid accept it")
@@ -73,7 +79,10 @@ def not_installed(feature: str, error: ModuleNotFoundError) -> ModuleNotFoundErr
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:
-    """Return ``convert(value)``, or None for anything but a number; the name of its dtype, if any, must begin with `dtypes`."""
+    """Return ``convert(value)``, or None for anything but a number.
+
+    The name of its dtype, if any, must begin with `dtypes`.
+    """
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
     if isinstance(value, (bool, str, bytes)) or np.ndim(value) or dtype is not None and not name.startswith(dtypes):
@@ -96,7 +105,10 @@ def integer(name: str, value: Any, lowest: float, expected: str = "an integer") 
 
 
 def real(name: str, value: Any) -> float:
-    """Return a value as a finite float; refuse an integer, fraction, decimal or longdouble that float64 would round."""
+    """Return a value as a finite float.
+
+    Refuse an integer, fraction, decimal or longdouble that float64 would round.
+    """
     if type(value) is float and math.isfinite(value):
         return value
     number: float | None = _converted(float, value, ("int", "uint", "float", "bfloat", "longdouble"))
@@ -147,7 +159,7 @@ def frequencies(name: str, value: Any) -> tuple[float, ...]:
 
 
 def periods(name: str, value: Any) -> tuple[int | float | str, ...]:
-    """Return positive numbers, as integers if they are exact, or durations as texts in the largest unit that divides them."""
+    """Return positive numbers, as integers if they are exact, or durations as texts in their largest unit."""
     items = value if isinstance(value, (list, tuple)) else as_array(name, value, times=True)
     if isinstance(items, np.ndarray) and items.ndim != 1:
         raise ValueError(f"{name} has shape {items.shape}, expected one dimension")
@@ -212,7 +224,9 @@ def range_of(positions: object, offset: float = 0.0, name: str = "positions", ex
 
 
 def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -> range | NDArray[Any]:
-    """Return positions as a range, or as a contiguous array of int64 or float64; check that they are in the domain.
+    """Return positions as a range, or as a contiguous array of int64 or float64.
+
+    Check that they are in the domain.
 
     Positions of 16 bits that may have been rounded are refused.  The conversion may call methods of the
     argument.
@@ -314,11 +328,12 @@ def length_error(length: int, n: int | None) -> ValueError:
 
 
 def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
-    """Check that positions of this shape have one dimension, or as many as `expected`, and broadcast to `expected`.
+    """Check that positions have one dimension, or as many as `expected`, and broadcast to this shape.
 
-    Other numbers of dimensions are refused.  If batch and heads were equal, positions of shape (batch, n) would be broadcast to
-    (batch, heads, n) as if their shape were (heads, n).  A single position for several rows is refused, because the caller
-    may mean consecutive positions.  If `has_axes`, the first dimension of positions selects an axis and is not broadcast.
+    Other numbers of dimensions are refused.  If batch and heads were equal, positions of shape (batch, n)
+    would be broadcast to (batch, heads, n) as if their shape were (heads, n).  A single position for several
+    rows is refused, because the caller may mean consecutive positions.  If `has_axes`, the first dimension of
+    positions selects an axis and is not broadcast.
     """
     sizes, n = shape[has_axes:], len(expected)
     is_single = len(sizes) < 2 and all(length == 1 for length in sizes) and n > 0 and expected[-1] > 1

@@ -1,4 +1,4 @@
-"""Specification, the base class of Encoding and Rotary; Keyword, the type of their fields; and the types of keywords."""
+"""The base class of Encoding and Rotary, the class of their fields, and the types of keywords."""
 
 import functools
 import json
@@ -43,7 +43,7 @@ class Convention(TypedDict, total=False):
 
 @dataclass(eq=False)
 class Keyword(Generic[Given, Kept]):
-    """A field of a specification, a frozen dataclass: ``name: Keyword[type of argument, type of attribute] = Keyword(...)``.
+    """A field of a specification: ``name: Keyword[type of argument, type of attribute] = Keyword(...)``.
 
     It is a descriptor, so that the types of the argument and of the attribute may differ.
     """
@@ -77,7 +77,10 @@ class Keyword(Generic[Given, Kept]):
 
 
 class Specification:
-    """An immutable, hashable and picklable value that consists of a size and keywords.  Subclasses are frozen dataclasses."""
+    """An immutable, hashable and picklable value that consists of a size and keywords.
+
+    Subclasses are frozen dataclasses.
+    """
 
     _group: ClassVar[str]                           # the key of the keywords in to_dict()
     _parameters: ClassVar[dict[str, Keyword[Any, Any]]]
@@ -100,7 +103,10 @@ class Specification:
         return {name: vars(self)[name] for name in self._keywords}
 
     def _check_keywords(self) -> None:
-        """Replace the given values by checked ones; raise an error for two keywords that exclude each other."""
+        """Replace the given values by checked ones.
+
+        Raise an error for two keywords that exclude each other.
+        """
         for name, field in self._parameters.items():
             vars(self)[name] = field.checked(vars(self)[name])
         changes = changes_of(self)
@@ -225,7 +231,10 @@ class Specification:
         return cls(document[size], **document[group])
 
     def __repr__(self) -> str:
-        """Return a constructor call with the keywords that differ from the default; long lists are abbreviated."""
+        """Return a constructor call with the keywords that differ from the default.
+
+        Long lists are abbreviated.
+        """
         changes = "".join(f", {name}={abbreviated(value)}" for name, value in changes_of(self).items())
         return f"{type(self).__name__}({size_of(self)}{changes})"
 

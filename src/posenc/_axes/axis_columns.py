@@ -1,4 +1,4 @@
-"""The order of columns that encode positions on several axes, and the functions that fill a table with them."""
+"""The order of columns that encode positions on several axes, and functions that fill a table with them."""
 
 import functools
 import math
@@ -31,7 +31,10 @@ def encode_axes(
     columns: Sequence[AxisColumns], zeros: slice, positions: Sequence[NDArray[Any]], d_model: int, dtype: Any, out: Any,
     threads: Any, name: str,
 ) -> NDArray[Any]:
-    """Return a table, where ``positions[k]`` has the position of each cell on axis k; `name` is the argument with them."""
+    """Return a table, where ``positions[k]`` has the position of each cell on axis k.
+
+    `name` is the argument with them.
+    """
     dtype, threads = arrays.output_dtype(dtype, out)[0], checks.threads(threads)
     table = kernel.output_array(out, (*positions[0].shape, d_model), dtype, name)
     fill(table, columns, zeros, [on_axis.copy() for on_axis in positions], dtype, threads)      # they may share memory with out
@@ -62,7 +65,7 @@ def fill_grid(
     table: NDArray[Any], columns: Sequence[AxisColumns], zeros: slice, positions: Sequence[NDArray[Any]], dtype: str,
     threads: int | None,
 ) -> None:
-    """Write all columns of a table of shape (*sizes, columns), where ``positions[k]`` has the ``sizes[k]`` positions on axis k.
+    """Write a table of shape (*sizes, columns), where ``positions[k]`` has the ``sizes[k]`` positions on axis k.
 
     The rows of each axis are encoded once, with 0 in the columns of other axes.  A cell is the bitwise OR of
     a row of each axis, because this is faster than a broadcast of some columns.
@@ -106,7 +109,10 @@ def nesting_of(group: str, layout: str) -> tuple[tuple[str, ...], Layout]:
 
 @functools.lru_cache(maxsize=64)
 def slices_of_axes(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, stop: int) -> list[Slices]:
-    """Return the slices of each axis, in the order of the table; all columns are at least `first` and less than `stop`."""
+    """Return the slices of each axis, in the order of the table.
+
+    All columns are at least `first` and less than `stop`.
+    """
     index = {
         "axis": np.repeat(np.arange(len(widths)), widths),
         "frequency": np.concatenate([np.arange(width) // 2 for width in widths]),
@@ -117,7 +123,7 @@ def slices_of_axes(widths: tuple[int, ...], nesting: tuple[str, ...], first: int
 
 
 def slices_of(columns: Sequence[int]) -> Slices:
-    """Return slices of a table that together contain these columns, each with the slice of their indices in `columns`."""
+    """Return slices of a table that contain these columns, each with the slice of their indices in `columns`."""
     runs, runs_by_function = _runs(columns, 0, 1), _runs(columns, 0, 2) + _runs(columns, 1, 2)      # sines, then cosines
     return tuple(runs if len(runs) <= len(runs_by_function) else runs_by_function)
 

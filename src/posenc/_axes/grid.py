@@ -107,8 +107,8 @@ def grid(
 
     Notes
     -----
-    Parmar et al., "Image Transformer", 2018, and Carion et al., "End-to-end object detection with transformers", 2020, use
-    separate columns for each axis.  docs/grids.md shows the orders of columns, and calls that replace those of other libraries.
+    Parmar et al., "Image Transformer", 2018, and Carion et al., "End-to-end object detection with
+    transformers", 2020, use separate columns for each axis.
 
     Examples
     --------
@@ -187,10 +187,6 @@ def points(
     --------
     grid : Encode the cells of a grid, without an array of coordinates.
     encode : Return the encodings of positions on one axis.
-
-    Notes
-    -----
-    docs/grids.md has calls that replace PyTorch3D's ``HarmonicEmbedding`` and DETR's embedding of padded images.
 
     Examples
     --------
@@ -312,7 +308,7 @@ def is_sequence(value: Any) -> bool:
 
 
 def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """Return a value for each axis: the elements of a sequence, or copies of a scalar or of a list of frequencies."""
+    """Return a value for each axis: the elements of a sequence, or a scalar or list of frequencies for all."""
     if not is_sequence(value) or name in ("frequencies", "periods") and not any(map(np.ndim, value)):
         return [value] * ndim
     if len(value) != ndim:
@@ -342,7 +338,10 @@ def _extents(shape: Any) -> list[int | NDArray[Any]]:
 
 
 def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates: Any, offset: float) -> Any:
-    """Return the coordinates of the cells along an axis; check that they are in the domain, with and without the offset."""
+    """Return the coordinates of the cells along an axis.
+
+    Check that they are in the domain, with and without the offset.
+    """
     number = checks.integer("start", start, checks.LOWEST) if checks.is_index(start) else checks.real("start", start)
     if isinstance(coordinates, str):
         checks.choice("coordinates", coordinates, COORDINATES)

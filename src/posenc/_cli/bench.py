@@ -23,7 +23,7 @@ PAUSE_SECONDS = 1e-2
 SMALL = 1_048_576                       # values; smaller tables use one thread by default
 HEADINGS = "call   shape           memory threads     ms paused   GB/s  share"
 NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms
-share: speed relative to memset with the same memory and number of threads; docs/performance.md compares other libraries"""
+share: speed relative to memset with the same memory and number of threads"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 
 def measure(pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -> dict[str, Any]:
-    """Return the case, and the median seconds that posenc (`add_to` for a batch, else `encode`) and memset take.
+    """Return the case, and the median seconds of posenc (`add_to` for a batch, else `encode`) and of memset.
 
     ``paused`` is the median time of posenc after a pause, during which threads stop spinning and processors
     become idle.

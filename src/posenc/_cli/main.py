@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_command(commands: Any, run: Callable[..., int | None], add_options: Callable[..., None] | None) -> None:
-    """Add the command with the name of the function `run`, whose docstring contains the purpose and examples."""
+    """Add the command with the name of the function `run`, whose docstring has the purpose and examples."""
     purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
     parser = commands.add_parser(
         run.__name__, help=purpose, description=purpose, epilog=f"{examples}\n\n{DOCUMENTATION}", allow_abbrev=False,
@@ -97,7 +97,10 @@ def with_options(message: str, given: dict[str, Any]) -> str:
 
 
 def exit_on_signals() -> None:
-    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep handlers of the host program."""
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed.
+
+    Keep handlers of the host program.
+    """
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, frame: sys.exit(128 + number))

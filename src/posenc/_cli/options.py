@@ -61,7 +61,9 @@ def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> No
 def selected_encoding(
     args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None, required: bool = False
 ) -> posenc.Encoding:
-    """Return the encoding that the options select.  Without --preset, the defaults are those of `described`, if given.
+    """Return the encoding that the options select.
+
+    Without --preset, the defaults are those of `described`, if given.
 
     If `required`, raise a ValueError unless `described` or an option gives the convention.
     """
@@ -74,13 +76,19 @@ def selected_encoding(
 
 
 def add_range(parser: argparse.ArgumentParser, start: str = "default 0", step: str = "default 1") -> None:
-    """Add --start and --step, which determine the positions of the rows; `start` and `step` state the defaults."""
+    """Add --start and --step, which determine the positions of the rows.
+
+    `start` and `step` state the defaults.
+    """
     parser.add_argument("--start", type=integer, metavar="INT", help=f"position of the first row ({start})")
     parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions ({step})")
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
-    """Return the positions of the rows; the default start and step are those of `described`, the range read from the file."""
+    """Return the positions of the rows.
+
+    The default start and step are those of `described`, the range read from the file.
+    """
     start = described.start if args.start is None else args.start
     step = described.step if args.step is None else args.step
     if not step:
@@ -108,7 +116,10 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
 
 
 def progress_bar(size: int) -> Any:
-    """Return a bar whose method `update` counts bytes; it is shown if stderr is a terminal and tqdm is installed."""
+    """Return a bar whose method `update` counts bytes.
+
+    It is shown if stderr is a terminal and tqdm is installed.
+    """
     if importlib.util.find_spec("tqdm") is None:
         return nullcontext(SimpleNamespace(update=lambda size=1: None))
     from tqdm import tqdm

@@ -87,8 +87,8 @@ class Encoding(Specification):
         A number other than D, which is subtracted from D; a number above D gives growing frequencies.
         Excludes ``spacing="endpoint"``.
     exponents : {"pair", "column"}, optional
-        ``"pair"``: two columns share a frequency.  ``"column"``: column j of the interleaved order has the exponent
-        -j / (2 D), or -j / (d_model - 1) with ``spacing="endpoint"``.
+        ``"pair"``: two columns share a frequency.  ``"column"``: column j of the interleaved order has the
+        exponent -j / (2 D), or -j / (d_model - 1) with ``spacing="endpoint"``.
     frequencies : array_like of float64, optional
         The frequencies in radians per position, of any sign, one for each pair of columns (for each column
         with ``exponents="column"``).  Excludes base, spacing, shift and frequency_scale.
@@ -130,9 +130,9 @@ class Encoding(Specification):
 
     Notes
     -----
-    The default is the convention of Vaswani et al., "Attention is all you need", 2017, section 3.5.  ``layout="halves",
-    spacing="endpoint"`` is the convention of tensor2tensor's ``get_timing_signal_1d``, of fairseq, Whisper and others;
-    docs/conventions.md names the sources of more conventions.
+    The default is the convention of Vaswani et al., "Attention is all you need", 2017, section 3.5.
+    ``layout="halves", spacing="endpoint"`` is the convention of tensor2tensor's ``get_timing_signal_1d``, of
+    fairseq, Whisper and others; `presets` has the sources of more conventions.
 
     Examples
     --------
@@ -263,7 +263,10 @@ DEFAULTS: dict[str, Any] = {name: keyword.default for name, keyword in KEYWORDS.
 
 
 def check_encoding(encoding: Any) -> None:
-    """Raise an error unless a value is an Encoding; for an int, a str or a dict, the error shows a call that returns one."""
+    """Raise an error unless a value is an Encoding.
+
+    For an int, a str or a dict, the error shows a call that returns one.
+    """
     if isinstance(encoding, Encoding):
         return
     value = checks.shown(encoding)
@@ -273,7 +276,10 @@ def check_encoding(encoding: Any) -> None:
 
 
 def without_durations(encoding: Encoding, user: str) -> Encoding:
-    """Return the encoding; raise a TypeError if it takes datetimes, because `user` has only numbers as positions."""
+    """Return the encoding.
+
+    Raise a TypeError if it takes datetimes, because `user` has only numbers as positions.
+    """
     if encoding._has_durations:
         raise TypeError(f"periods are durations, but {user} takes no times, expected numbers in the unit of the positions")
     return encoding

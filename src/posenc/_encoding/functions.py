@@ -1,4 +1,4 @@
-"""The functions encode, add_to and stream, which call the methods of an `Encoding`, from a cache if possible."""
+"""The functions encode, add_to and stream, which call the methods of a cached `Encoding`."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,10 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
 
 
 def width_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Any:
-    """Return the number of columns of x, or `encoding`, unless it is None; check that x has as many columns."""
+    """Return the number of columns of x, or `encoding`, unless it is None.
+
+    Check that x has as many columns.
+    """
     if "d_model" in convention:
         raise TypeError("unexpected keyword argument 'd_model'; the last axis of x has this length")
     if encoding is None:
@@ -75,12 +78,12 @@ def encode(
     Parameters
     ----------
     positions : int, range or array_like
-        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas, polars
-        or Arrow must have no nulls.  An array or tensor of shape () is one position.  A DataFrame with one column has shape
-        (n, 1); pass the column, or call `points`.  Datetimes and durations need ``periods`` that are durations; NaT gives a row
-        of NaN.
-        Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions
-        of magnitude above 2048 in float16, or 256 in bfloat16, are refused, because they may be rounded integers.
+        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column
+        from pandas, polars or Arrow must have no nulls.  An array or tensor of shape () is one position.  A
+        DataFrame with one column has shape (n, 1); pass the column, or call `points`.  Datetimes and
+        durations need ``periods`` that are durations; NaT gives a row of NaN.  Positions must be in [-2**63,
+        2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions of magnitude
+        above 2048 in float16, or 256 in bfloat16, are refused, because they may be rounded integers.
     d_model : int or Encoding, optional
         Number of columns, which may be left out with ``frequencies`` or ``periods``; or an encoding, which
         replaces d_model and the keywords of a convention.
@@ -115,9 +118,9 @@ def encode(
 
     Notes
     -----
-    By default column ``2 i`` is ``sin`` and column ``2 i + 1`` is ``cos`` of ``position * 10000**(-2 i / d_model)`` radians,
-    as in Vaswani et al., "Attention is all you need", 2017, section 3.5.  Each value is computed as if with infinite precision,
-    then rounded once, to nearest; docs/numerics.md derives the error bounds.
+    By default column ``2 i`` is ``sin`` and column ``2 i + 1`` is ``cos`` of
+    ``position * 10000**(-2 i / d_model)`` radians, as in Vaswani et al., "Attention is all you need", 2017,
+    section 3.5.  Each value is computed as if with infinite precision, then rounded once, to nearest.
 
     Examples
     --------
@@ -173,7 +176,8 @@ def add_to(
 
     Notes
     -----
-    Vaswani et al., "Attention is all you need", 2017, section 3.4, multiply the embeddings by ``x_scale=d_model**0.5``.
+    Vaswani et al., "Attention is all you need", 2017, section 3.4, multiply the embeddings by
+    ``x_scale=d_model**0.5``.
 
     Examples
     --------

@@ -48,9 +48,10 @@ def positions_from_mask(
     Notes
     -----
     By default the result is ``cumsum(mask) * mask + padding_idx``, as in fairseq's ``make_positions`` and in
-    ``create_position_ids_from_input_ids`` for M2M100, NLLB-MoE and Speech2Text in Hugging Face's transformers.  After `past`
-    cached tokens, use ``start=padding_idx + 1 + past``.  For the positions that ``generate`` in transformers gives to a
-    left-padded batch (``attention_mask.cumsum(-1) - 1``, and 0 at padding), use ``padding_idx=0, start=0``.
+    ``create_position_ids_from_input_ids`` for M2M100, NLLB-MoE and Speech2Text in Hugging Face's
+    transformers.  After `past` cached tokens, use ``start=padding_idx + 1 + past``.  For the positions that
+    ``generate`` in transformers gives to a left-padded batch (``attention_mask.cumsum(-1) - 1``, and 0 at
+    padding), use ``padding_idx=0, start=0``.
 
     Examples
     --------
@@ -192,7 +193,10 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
 
 
 def _array(name: str, value: Any, kinds: str, expected: str) -> NDArray[Any]:
-    """Return an array whose `dtype.kind` is in `kinds`; an empty list, which NumPy converts to float64, is also accepted."""
+    """Return an array whose `dtype.kind` is in `kinds`.
+
+    An empty list, which NumPy converts to float64, is also accepted.
+    """
     array = arrays.widened(as_array(name, value))
     if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
         raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}")
@@ -207,7 +211,10 @@ def _integers(name: str, value: Any) -> NDArray[np.int64]:
 
 
 def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the starts as an int64 array of `shape`; check that the n positions of each sequence are below 2**63."""
+    """Return the starts as an int64 array of `shape`.
+
+    Check that the n positions of each sequence are below 2**63.
+    """
     array = _integers("start", start)
     try:
         starts = np.broadcast_to(array, shape)
@@ -222,7 +229,7 @@ def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> N
 def _with_padding(
     count: NDArray[np.int64], padding: bool | NDArray[np.bool_], padding_idx: Any, start: Any
 ) -> NDArray[np.int64]:
-    """Overwrite `count` with the positions, ``start + count`` at tokens and `padding_idx` at padding, and return it."""
+    """Overwrite and return `count`: ``start + count`` at tokens, and `padding_idx` at padding."""
     padding_idx = checks.position("padding_idx", padding_idx)
     if start is None:
         start = padding_idx + 1

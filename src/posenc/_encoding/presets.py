@@ -182,7 +182,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     Parameters
     ----------
     name : str
-        A name from `presets`; docs/conventions.md lists the names by model.
+        A name from `presets`, such as ``"whisper"``.
     d_model : int
         Number of columns.
     **changes
@@ -225,7 +225,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
 
 def convention_of(name: str, d_model: int, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return those of `changes` that are parameters of the source, and the resulting keywords of `Encoding`."""
+    """Return the parameters of the source among `changes`, and the resulting keywords of `Encoding`."""
     preset = _preset(name)
     checks.keywords(changes, (*preset.parameters, *KEYWORDS))
     with kernel.default_environment():

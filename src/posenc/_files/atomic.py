@@ -60,7 +60,7 @@ def quantity(size: float) -> str:
 
 @contextmanager
 def replacement(path: str, size: int, overwrite: bool, check: Callable[[str, bool], object] = check_file) -> Iterator[str]:
-    """Yield a temporary path; on success, rename the file or folder of this path to `path`; otherwise, remove it.
+    """Yield a temporary path for a file or folder; on success, rename it to `path`, otherwise remove it.
 
     If `path` is a symbolic link, its target is replaced.  `check` raises an error for a target that must not
     be replaced. The temporary path is in a new folder beside the target, in which other users cannot create

@@ -91,7 +91,10 @@ def read_npy_header(file: BinaryIO, file_size: int) -> table.Table:
 
 
 def safetensors_header(specification: TableSpecification, key: str | None) -> bytes:
-    """Return the bytes that precede the rows; the header describes one tensor and has the specification as a JSON string."""
+    """Return the bytes that precede the rows.
+
+    The header describes one tensor and has the specification as a JSON string.
+    """
     key = "pe" if key is None else key
     if key == "__metadata__" or key.encode(errors="ignore").decode() != key:        # from invalid UTF-8 on the command line
         raise ValueError(f"key is {key!r}, expected valid Unicode text, and not '__metadata__', which the format reserves")

@@ -186,9 +186,9 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
 
     Notes
     -----
-    `open` does not check the values; `verify` does.  A chunk that was deleted from a .zarr file of posenc is read as NaN.  If
-    another program truncates a file that is mapped, the system ends a process that reads the lost part.  `save` replaces files
-    instead of changing them, so existing mappings stay intact.
+    `open` does not check the values; `verify` does.  A chunk that was deleted from a .zarr file of posenc is
+    read as NaN.  If another program truncates a file that is mapped, the system ends a process that reads the
+    lost part.  `save` replaces files instead of changing them, so existing mappings stay intact.
 
     Examples
     --------
@@ -206,7 +206,10 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
 
 
 def opened_table(path: str, *, key: str | None = None) -> AbstractContextManager[Table]:
-    """Open a file of any format as a table; the message of a ValueError about the file's content begins with the path."""
+    """Open a file of any format as a table.
+
+    The message of a ValueError about the file's content begins with the path.
+    """
     suffix = formats.format_of(path, key=key)
     if suffix == ".zarr":
         from posenc._files import zarr_store
@@ -268,8 +271,8 @@ def verify(
 
     Notes
     -----
-    Even with `samples`, the size of a .npy or .safetensors file must match its header.  Other damage is found only if a damaged
-    row is compared.
+    Even with `samples`, the size of a .npy or .safetensors file must match its header.  Other damage is found
+    only if a damaged row is compared.
 
     Examples
     --------
@@ -329,7 +332,7 @@ def first_mismatch(
     table: Table, encoding: Encoding, positions: range, samples: int | None, threads: int | None,
     progress: Callable[[int], object],
 ) -> Mismatch | None:
-    """Compare every row of the table, or `samples` rows, with the encodings, and return the first difference, or None."""
+    """Compare every row of the table, or `samples` rows, and return the first difference, or None."""
     checks.range_of(positions, without_durations(encoding, "a file").position_offset)
     rows, block_rows, d_model = len(positions), table.block_rows, encoding.d_model
     buffer = row_buffer(buffer_rows(block_rows, d_model, table.dtype), d_model, table.dtype)
@@ -354,7 +357,7 @@ def first_mismatch(
 
 
 def value_of(bits: Any, dtype: str) -> float | str:
-    """Return the value of bits as a number, or as a string if it is not finite, because JSON has only finite numbers."""
+    """Return the value of bits as a number, or as a string if it is not finite and JSON has no number."""
     value = values_of(bits, dtype)
     # str() gives the shortest decimal that is unique in the value's dtype; float(value) would have more
     # digits

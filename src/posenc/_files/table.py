@@ -1,4 +1,4 @@
-"""Tables in files: the specification from which a table can be recomputed, and its rows, written through one buffer.
+"""Tables in files: the specification of a table, and its rows, which are written through one buffer.
 
 Writing through a buffer is faster than mapping the file, because the buffer stays in the processor's cache,
 and no page of the file is read.
@@ -32,7 +32,10 @@ WIDEST_EMPTY = 2**16
 
 
 class TableSpecification(NamedTuple):
-    """The positions of the rows, the encoding, and the dtype of the values; a file may store the bits of bfloat16 as uint16."""
+    """The positions of the rows, the encoding, and the dtype of the values.
+
+    A file may store the bits of bfloat16 as uint16.
+    """
 
     positions: range
     encoding: Encoding
@@ -98,7 +101,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Check the shape of a table, (n, d_model), (1, n, d_model) or (n, 1, d_model), and return (n, d_model)."""
+    """Check the shape of a table, (n, d), (1, n, d) or (n, 1, d), and return (n, d)."""
     if len(shape) == 3 and 1 in shape[:2]:
         shape = (shape[0] * shape[1], shape[2])
     if len(shape) != 2 or min(shape) < 0:
@@ -194,7 +197,10 @@ def in_file(
 
 @contextmanager
 def open_table_file(path: str, read_header: Callable[[BinaryIO, int], Table]) -> Iterator[Table]:
-    """Open a file and yield ``read_header(file, size)``; the message of every ValueError begins with the path."""
+    """Open a file and yield ``read_header(file, size)``.
+
+    The message of every ValueError begins with the path.
+    """
     with naming(path), open(path, "rb", opener=_without_waiting) as file:
         with explaining(path):
             status = os.fstat(file.fileno())

@@ -32,7 +32,10 @@ ZARR_CHUNK_BYTES = 16 << 20
 
 
 def chunks_of(specification: TableSpecification, chunk_rows: Any, shard_rows: Any) -> tuple[int, int | None]:
-    """Return the number of rows in a chunk and in a shard; by default, chunks are nearly equal, and there are no shards."""
+    """Return the number of rows in a chunk and in a shard.
+
+    By default, chunks are nearly equal, and there are no shards.
+    """
     rows = len(specification.positions)
     chunk = -(-rows // max(1, -(-specification.nbytes // ZARR_CHUNK_BYTES)))
     if chunk_rows is not None:
@@ -81,7 +84,7 @@ def write(
 
 
 def check_folder(folder: str, overwrite: bool) -> None:
-    """Raise an error if an array must not be written to this path: a folder is replaced only if it holds an array alone."""
+    """Raise an error for a path that must not be replaced: a folder must hold an array and nothing else."""
     if os.path.lexists(folder):
         open_array(folder)
         if not overwrite:

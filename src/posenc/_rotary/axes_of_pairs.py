@@ -1,4 +1,4 @@
-"""The pairs of columns of a rotation: the axis of positions of each, and rotations and tables for the kernel."""
+"""The pairs of a rotation: the axis of positions of each, and rotations and tables for the kernel."""
 
 import functools
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
 
 
 def blocks(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return the axis of each pair: 0 for the first ``sections[0]`` pairs, 1 for the next ``sections[1]`` pairs, and so on."""
+    """Return the axis of each pair: 0 for the first ``sections[0]`` pairs, 1 for the next, and so on."""
     return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
 
 
 def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 in place of an axis that already has all of its pairs."""
+    """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 in place of an axis that has all its pairs."""
     if len(sections) != 3:
         raise ValueError(f"mrope_section has length {len(sections)}, expected 3 for mrope_interleaved")
     axes = [0] * sum(sections)
@@ -44,7 +44,10 @@ def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
 
 
 def alternating(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return the axis of each pair: 1 and 2 in turn, then 0.  `sections` has the numbers of pairs for axes 1, 2 and 0."""
+    """Return the axis of each pair: 1 and 2 in turn, then 0.
+
+    `sections` has the numbers of pairs for axes 1, 2 and 0.
+    """
     return (1, 2) * sections[0] + (0,) * sections[2]
 
 
@@ -76,7 +79,7 @@ def pairs_by_axis(pairs: int, axes: Sequence[int] | None) -> list[NDArray[np.int
 
 
 def columns_of_axes(turns: ComputeTurns, pairs: int, scale: float, axes: Sequence[int] | None) -> list[AxisColumns]:
-    """Return the columns of each axis of positions, in a table with the cosines of all pairs, then their sines."""
+    """Return the columns of each axis, in a table with the cosines of all pairs, then their sines."""
     columns = []
     for axis, of_axis in enumerate(pairs_by_axis(pairs, axes)):
         count = len(of_axis)

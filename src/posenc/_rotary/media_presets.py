@@ -68,7 +68,10 @@ def _thirds(head_dim: int) -> list[int]:
 
 
 def _ltx_video(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
-    """Use frequencies from 1 to base, each for one pair of every axis; the remaining pairs come first and are not rotated."""
+    """Use frequencies from 1 to base, each for one pair of every axis.
+
+    The remaining pairs come first and are not rotated.
+    """
     count, unrotated = head_dim // 6, head_dim % 6 // 2
     values = spaced_float64(count, ((1 / Fraction(base), Fraction(max(count - 1, 1))),), frequency_scale).tolist()
     frequencies = [0.0] * unrotated + [value for value in values for _ in range(3)]
@@ -108,7 +111,10 @@ PRESETS = {
 
 
 def preset_keywords(name: Any, head_dim: int, base: float | None, frequency_scale: float | None) -> dict[str, Any]:
-    """Return the keywords of `Rotary` for a model; if `base` or `frequency_scale` is None, the model's value is used."""
+    """Return the keywords of `Rotary` for a model.
+
+    If `base` or `frequency_scale` is None, the model's value is used.
+    """
     _, model_base, keywords, divisor, model_scale = PRESETS[checks.choice("name", name, tuple(PRESETS))]
     if head_dim % divisor:
         raise ValueError(f"head_dim is {head_dim}, expected a multiple of {divisor} for {name}")

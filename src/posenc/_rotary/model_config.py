@@ -1,4 +1,4 @@
-"""Read the rotation from a model's configuration: a transformers object, its dict, or a checkpoint's parsed config.json.
+"""Read the rotation from a model's configuration: a transformers object, its dict, or a parsed config.json.
 
 Configurations do not state all properties of a rotation.  The others follow from the model type:
 `model_types.json`, which tools/model_types.py measures, has a line for each type of transformers.
@@ -79,7 +79,7 @@ def _type_of(config: Any, default: str | None = None) -> tuple[str | None, dict[
 
 
 class Keys:
-    """The configuration of a language model, or of the part with the language model, and the properties of its model type.
+    """The configuration of a language model, or of the part with it, and the properties of its model type.
 
     `check_all_used` refuses a configuration with a key for rotations that was not looked up.
     """
@@ -108,7 +108,7 @@ class Keys:
         return look_up(self.config, *names)
 
     def check_supported(self, layout: Any) -> None:
-        """Raise a ValueError if the model has no rotation, or if neither its type nor `layout` states the layout."""
+        """Raise a ValueError if the model has no rotation, or if its layout is unknown."""
         key, value, default = self.properties.get("switch", (None, None, None))
         if key is not None and (stated := self.get(key) or default) != value:
             raise ValueError(f"config has {key} {stated!r}, expected {value!r}, for which {self.name} has rotary embeddings")
@@ -122,7 +122,7 @@ class Keys:
                              "as the code of the model pairs columns, and axes= if the configuration has mrope_section")
 
     def check_all_used(self) -> None:
-        """Raise a ValueError for a key that speaks of rotations and was not looked up, unless it has no effect."""
+        """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""
         for key in self._rotary_keys():
             if key not in self.used:
                 expected = f"expected {HARMLESS[key][0]!r}" if key in HARMLESS else (
@@ -197,7 +197,10 @@ def _lacks(key: str) -> ValueError:
 
 
 def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) -> int:
-    """Return head_dim.  Its default is `default`; if this is 0, hidden_size / num_attention_heads; if it is None, none."""
+    """Return head_dim.
+
+    Its default is `default`; if this is 0, hidden_size / num_attention_heads; if it is None, there is none.
+    """
     get = functools.partial(look_up, config) if keys is None else keys.get
     head_dim = get("qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels")
     head_dim = default if head_dim is None else head_dim
@@ -214,7 +217,7 @@ def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) 
 
 
 def _set_lengths(scaling: dict[str, Any], keys: Keys, length: int | None) -> None:
-    """Set the lengths that the scaling type needs and that configurations state outside of the rope parameters."""
+    """Set the lengths that the scaling type needs and that stand outside of the rope parameters."""
     rope_type, trained_length = type_of_scaling(scaling), keys.get(*LENGTHS)
     if rope_type in ("llama3", "yarn", "longrope"):
         is_nested = _is_nested(_stated_parameters(keys))
@@ -245,7 +248,7 @@ def _set_axes(keywords: dict[str, Any], keys: Keys) -> None:
 
 
 def layer_types(config: Any) -> list[str | None]:
-    """Return the layer types that have a rotation, if the configuration distinguishes layer types, else [None]."""
+    """Return the layer types that have a rotation, or [None] if the layers are alike."""
     return list(_parameters_by_type(Keys(config)))
 
 
@@ -260,7 +263,10 @@ def _parameters(keys: Keys, layer_type: str | None, length: int | None) -> dict[
 
 
 def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | None, dict[str, Any]]:
-    """Return the rope parameters of each layer type that has a rotation; the only key is None if all layers are alike."""
+    """Return the rope parameters of each layer type that has a rotation.
+
+    The only key is None if all layers are alike.
+    """
     parameters = dict(_stated_parameters(keys))
     if _is_nested(parameters):          # as in transformers, these parameters override the keys for the base of a layer type
         keys.used.update(*LAYER_BASES.values())
@@ -283,7 +289,7 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
 
 
 def _older_parameters(keys: Keys, parameters: dict[str, Any], unscaled: dict[str, Any]) -> dict[str | None, dict[str, Any]]:
-    """Return the parameters of the layer types, as transformers reads them from keys for the base of each type."""
+    """Return the parameters of the layer types, as transformers reads them from older keys."""
     layers = keys.properties["layers"]
     if len(layers) == 1 or parameters != unscaled and not any(layer["takes_scaling"] for layer in layers.values()):
         raise _lacks("rope_parameters with a dict for each type of layers")
@@ -301,7 +307,7 @@ def _older_parameters(keys: Keys, parameters: dict[str, Any], unscaled: dict[str
 
 
 def _stated_parameters(keys: Keys) -> Mapping[str, Any]:
-    """Return rope_parameters, or rope_scaling (its former name), or an empty dict if the configuration has neither."""
+    """Return rope_parameters, or rope_scaling (its former name), or an empty dict."""
     values = (keys.get(name) for name in ("rope_parameters", "rope_scaling"))
     statements = [value for value in values if value not in (None, {})] or [{}]
     if statements[0] != statements[-1]:

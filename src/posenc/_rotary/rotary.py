@@ -42,9 +42,9 @@ class Rotary(Specification):
         With ``"halves"``, pair i consists of columns i and ``i + rotary_dim / 2``; with ``"interleaved"``, of
         columns ``2 i`` and ``2 i + 1``.
     scaling : dict, optional
-        ``rope_parameters`` or ``rope_scaling`` of a model's configuration, unchanged; docs/rotary.md lists
-        the types and keys. Types that depend on the length of a sequence read this length from the key
-        ``length``.
+        ``rope_parameters`` or ``rope_scaling`` of a model's configuration, unchanged, of the type default,
+        linear, dynamic, ntk_alpha, yarn, longrope, llama3 or proportional.  Types that depend on the length
+        of a sequence read this length from the key ``length``.
     frequencies : array_like of float64, optional
         The frequencies in radians per position, one for each pair.  Excludes base, scaling and
         frequency_scale.
@@ -81,9 +81,9 @@ class Rotary(Specification):
 
     Notes
     -----
-    The rotation is that of Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, section 3.2.
-    The types default, linear, dynamic, ntk_alpha and proportional use exact frequencies; yarn, longrope and llama3 use the
-    exact values of their formulas, rounded once to float64.
+    The rotation is that of Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021,
+    section 3.2.  The types default, linear, dynamic, ntk_alpha and proportional use exact frequencies; yarn,
+    longrope and llama3 use the exact values of their formulas, rounded once to float64.
 
     Examples
     --------
@@ -246,14 +246,16 @@ class Rotary(Specification):
 
     @classmethod
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:
-        """Return the rotation of a known model for images, video or audio; most rotations have several axes of positions.
+        """Return the rotation of a known model for images, video or audio.
+
+        Most rotations have several axes of positions.
 
         Parameters
         ----------
-        name : {"qwen2-vl", "qwen2-vl-vision", "qwen3-vl", "ernie-vl", "pixtral", "sam2", "dinov3", "gemma4-vision", "eva02", \
-                "vjepa2", "flux", "flux2", "qwen-image", "z-image", "lumina2", "hunyuan-image", "hunyuan-video", "wan", \
-                "cogvideox", "ltx-video", "stable-audio"}
-            The model; docs/rotary.md describes the axes and positions of each.
+        name : {"qwen2-vl", "qwen2-vl-vision", "qwen3-vl", "ernie-vl", "pixtral", "sam2", "dinov3", \
+                "gemma4-vision", "eva02", "vjepa2", "flux", "flux2", "qwen-image", "z-image", "lumina2", \
+                "hunyuan-image", "hunyuan-video", "wan", "cogvideox", "ltx-video", "stable-audio"}
+            The model.  The axes are those of its code, such as time, height and width.
         head_dim : int
             Number of columns of a query or key.
         **changes
@@ -388,8 +390,9 @@ class Rotary(Specification):
 
         Notes
         -----
-        The pair (x, y) becomes ``(m (x cos t - y sin t), m (y cos t + x sin t))`` with the exact angle t and ``m = scale *
-        attention_scaling``.  Each value is computed as if with infinite precision, then rounded once.
+        The pair (x, y) becomes ``(m (x cos t - y sin t), m (y cos t + x sin t))`` with the exact angle t and
+        ``m = scale * attention_scaling``.  Each value is computed as if with infinite precision, then rounded
+        once.
 
         Examples
         --------

@@ -20,7 +20,9 @@ from posenc._core import kernel
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class RotaryAt:
-    """A rotation at given positions, for many arrays.  Cosines and sines are computed once.  Create instances with `Rotary.at`.
+    """A rotation at given positions, for many arrays.
+
+    Cosines and sines are computed once.  Create instances with `Rotary.at`.
 
     Indexing with slices, integers, ``...`` and None, as for arrays, selects some of the positions without
     copying cosines and sines.  A `RotaryAt` is immutable and picklable, and several threads may use it.
@@ -40,10 +42,10 @@ class RotaryAt:
 
     Notes
     -----
-    The cosines and sines are computed when the first array of each dtype is rotated.  They take 16 bytes for each position
-    and pair, where the number of pairs is rounded up to a multiple of 32; 4,096 positions and 64 pairs take 4 MiB.  A
-    selection keeps all cosines and sines in memory; a pickle contains the rotation and the selected positions, but no cosines
-    or sines.
+    The cosines and sines are computed when the first array of each dtype is rotated.  They take 16 bytes for
+    each position and pair, where the number of pairs is rounded up to a multiple of 32; 4,096 positions and
+    64 pairs take 4 MiB.  A selection keeps all cosines and sines in memory; a pickle contains the rotation
+    and the selected positions, but no cosines or sines.
 
     Examples
     --------
@@ -101,7 +103,7 @@ class RotaryAt:
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes of the positions, cosines and sines, which this object shares with its selections.
+        """The bytes of the positions, cosines and sines, which this object shares with its selections.
 
         See Also
         --------
@@ -119,7 +121,9 @@ class RotaryAt:
         return self._factors.nbytes
 
     def rotate(self, x: ArrayT, *, out: ArrayT | None = None, threads: SupportsIndex | None = None) -> ArrayT:
-        """Rotate queries or keys.  The result has the bits of ``rotary.rotate(x, positions, inverse=inverse)``.
+        """Rotate queries or keys.
+
+        The result has the bits of ``rotary.rotate(x, positions, inverse=inverse)``.
 
         Parameters
         ----------

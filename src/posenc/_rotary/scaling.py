@@ -46,7 +46,9 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
 def _exact(
     dim: int, base: float, scale: float | Fraction, growth: Fraction = Fraction(1), rotated: int | None = None
 ) -> Frequencies:
-    """Return the frequencies ``scale * base**(-2 i / dim) * growth**(-2 i / (dim - 2))``; from `rotated` on, they are 0.
+    """Return the frequencies ``scale * base**(-2 i / dim) * growth**(-2 i / (dim - 2))``.
+
+    From `rotated` on, they are 0.
 
     The factor ``growth**(-2 i / (dim - 2))`` is that of a base multiplied by ``growth**(dim / (dim - 2))``.
     """
@@ -96,7 +98,7 @@ def _unscaled(dim: int, base: float, scale: float) -> list[Decimal]:
 
 
 def _interpolated(frequency: Decimal, factor: Decimal, weight: Decimal) -> float:
-    """Interpolate between ``frequency``, for weights up to 0, and ``frequency / factor``, for weights of at least 1."""
+    """Interpolate between ``frequency`` (weight 0 or less) and ``frequency / factor`` (weight 1 or more)."""
     weight = min(max(weight, Decimal(0)), Decimal(1))
     return float(frequency * (1 - weight) + frequency / factor * weight)
 
@@ -115,12 +117,12 @@ def _yarn(
     max_position_embeddings: int | None = None, attention_factor: float | None = None, beta_fast: float = 32.0,
     beta_slow: float = 1.0, mscale: float | None = None, mscale_all_dim: float | None = None, truncate: bool = True,
 ) -> Frequencies:
-    """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`; from pair `high` on, divide them by the factor."""
+    """YaRN (arXiv 2309.00071): keep frequencies up to pair `low`; divide those from pair `high` on."""
     if base <= 1:
         raise ValueError(f"base is {base}, expected a number above 1 for yarn")
 
     def pair_with(rotations: float) -> Decimal:
-        """Return the real-valued index of the pair that makes this number of rotations over the original positions.
+        """Return the real-valued index of the pair with this number of rotations over the original positions.
 
         `scale` does not affect the index.
         """
@@ -146,7 +148,7 @@ def _llama3(
     dim: int, base: float, scale: float, *, factor: float, low_freq_factor: float, high_freq_factor: float,
     original_max_position_embeddings: int,
 ) -> Frequencies:
-    """Divide the frequencies of pairs with at most `low` rotations by the factor; keep those with at least `high`."""
+    """Divide frequencies of at most `low` rotations by the factor, and keep those of at least `high`."""
     divisor, low, high = Decimal(factor), Decimal(low_freq_factor), Decimal(high_freq_factor)
     if low >= high:
         raise ValueError(f"scaling['low_freq_factor'] is {low}, expected less than high_freq_factor, {high}")
@@ -239,7 +241,7 @@ def keys_of(rope_type: str) -> dict[str, Any]:
 
 
 def positions_without_length(scaling: Scaling | None) -> int | None:
-    """Return the number of positions for which the frequencies are valid, or None if `scaling` needs no length or has one."""
+    """Return the number of positions that the frequencies are for, or None if `scaling` needs no length."""
     names = {"dynamic": "max_position_embeddings", "longrope": ORIGINAL}
     if scaling is None or "length" in scaling or (rope_type := type_of_scaling(scaling)) not in names:
         return None
@@ -275,7 +277,7 @@ def _lacks(key: str, rope_type: str) -> ValueError:
 
 
 def keywords_in_scaling(scaling: Scaling | None, head_dim: int) -> tuple[Scaling | None, dict[str, tuple[str, Any]]]:
-    """Return a scaling without the keys of `SHARED`, and for these keys, the keywords of `Rotary` with their values."""
+    """Return a scaling without the keys of `SHARED`, and the keywords of `Rotary` that they stand for."""
     scaling = dict(scaling or DEFAULT)
     names = set(SHARED) - keys_of(scaling["rope_type"]).keys()
     shared = {key: scaling.pop(key) for key in names & scaling.keys()}

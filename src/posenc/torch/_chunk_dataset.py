@@ -44,8 +44,8 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
 
     Notes
     -----
-    Worker w of W computes chunks w, w + W, w + 2 W, ... with one thread.  A DataLoader takes one chunk from each worker in
-    turn, so the chunks arrive in the order of the positions, with any number of workers.
+    Worker w of W computes chunks w, w + W, w + 2 W, ... with one thread.  A DataLoader takes one chunk from
+    each worker in turn, so the chunks arrive in the order of the positions, with any number of workers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The functions that return encodings or positions as tensors, and the operators posenc::encode and posenc::add.
+"""Functions that return encodings or positions as tensors, and the operators posenc::encode and posenc::add.
 
 The operators take an `Encoding` as text, so that an exported graph is complete.  Eager calls do not use them.
 """
@@ -84,7 +84,9 @@ def add_to(
     x: Tensor, positions: Positions | Tensor | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
     out: Tensor | None = None, **convention: Unpack[Convention],
 ) -> Tensor:
-    """Add encodings to embeddings in place, with the same bits as `posenc.add_to`; differentiable with respect to x.
+    """Add encodings to embeddings in place, with the same bits as `posenc.add_to`.
+
+    Differentiable with respect to x.
 
     Parameters
     ----------
@@ -203,7 +205,7 @@ def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
 
 
 def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tensor:
-    """Compute the positions of packed sequences, as `posenc.positions_from_lengths`, on the device of the lengths.
+    """Compute positions of packed sequences, as `posenc.positions_from_lengths`, on the device of the lengths.
 
     Parameters
     ----------
@@ -240,7 +242,7 @@ def grid(
     shape: Shape, d_model: Width, *, dtype: torch.dtype | None = None, device: torch.device | str | int | None = None,
     **options: Any,
 ) -> Tensor:
-    """Return sinusoidal positional encodings of the cells of a grid as a tensor, with the same bits as `posenc.grid`.
+    """Return encodings of the cells of a grid as a tensor, with the same bits as `posenc.grid`.
 
     Parameters
     ----------
@@ -355,7 +357,9 @@ def _text_of_arguments(d_model: Any, convention: Mapping[str, Any]) -> str:
 
 
 def _specialized(value: Any) -> Any:
-    """Convert symbolic numbers of torch.compile to constants, so that a call with other numbers is compiled again."""
+    """Convert symbolic numbers of torch.compile to constants, so that a call with other numbers is compiled
+    again.
+    """
     if isinstance(value, (list, tuple)):
         return [_specialized(number) for number in value]
     return guard_scalar(value) if type(value) in (int, float) else value

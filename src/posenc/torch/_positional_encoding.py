@@ -50,9 +50,9 @@ class PositionalTable(TableModule):
 
     Notes
     -----
-    A state_dict may contain the table of another class, with the key ``pe``, ``pos_encoding`` or ``pos_table``, or frequencies,
-    with ``inv_freq``.  `load_state_dict` does not load them, but raises a RuntimeError if they differ from those of the module
-    by more than float32 rounding.
+    A state_dict may contain the table of another class, with the key ``pe``, ``pos_encoding`` or
+    ``pos_table``, or frequencies, with ``inv_freq``.  `load_state_dict` does not load them, but raises a
+    RuntimeError if they differ from those of the module by more than float32 rounding.
 
     Examples
     --------
@@ -141,7 +141,10 @@ class PositionalTable(TableModule):
         return self._rows(start, n, dtype, device)
 
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return rows, and extend the table if necessary.  Graphs contain the table only if `_length` is set."""
+        """Return rows, and extend the table if necessary.
+
+        Graphs contain the table only if `_length` is set.
+        """
         stop, table, is_tracing = start + n, None, not torch.compiler.is_compiling() and tensors.is_tracing()
         if torch.compiler.is_compiling() or is_tracing:
             table = None if self._length is None else kept_table(self, dtype, device)
@@ -208,7 +211,8 @@ class PositionalEncoding(PositionalTable):
 
     Notes
     -----
-    The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments that reproduce other classes.
+    The default convention is that of PyTorch's tutorial; keywords such as ``layout`` and ``exponents``
+    reproduce other classes.
 
     Positions are encoded on the CPU in each call, unless a table has their rows: in graphs with `max_len`,
     and on other devices.  With `max_len`, such a table has the integer positions from -1 to ``max_len - 1``;
@@ -279,7 +283,9 @@ class PositionalEncoding(PositionalTable):
             nn.init.constant_(self.alpha, self.learned_scale)
 
     def forward(self, x: Tensor | None = None, start: int = 0, positions: Tensor | ArrayLike | None = None) -> Tensor:
-        """Return ``dropout(x * x_scale + encodings)``, or the table if x is None; `alpha`, if set, multiplies the encodings.
+        """Return ``dropout(x * x_scale + encodings)``, or the table if x is None.
+
+        `alpha`, if set, multiplies the encodings.
 
         Parameters
         ----------

@@ -1,4 +1,6 @@
-"""The module RotaryEmbedding, and the operator posenc::tables, which computes cosines and sines in compiled code."""
+"""The module RotaryEmbedding, and the operator posenc::tables, which computes cosines and sines in compiled
+code.
+"""
 
 import warnings
 from typing import Any, SupportsIndex
@@ -17,7 +19,7 @@ from posenc.torch._table_module import TableModule, kept_table
 
 
 class RotaryEmbedding(TableModule):
-    """A module that replaces the ``rotary_emb`` of a transformers model and returns correctly rounded cosines and sines.
+    """A module that replaces the ``rotary_emb`` of a transformers model; its results are correctly rounded.
 
     Parameters
     ----------
@@ -58,13 +60,13 @@ class RotaryEmbedding(TableModule):
 
     Notes
     -----
-    With `max_len`, the first call for each layer type, dtype and device of x computes a table of ``max_len * rotary_dim``
-    values.  The tables are not buffers: other code cannot convert, overwrite or load them.  `load_state_dict` compares buffers
-    of other modules with the usual names, such as ``inv_freq`` or ``cos_cached``.  ``to`` removes the tables.  If the
-    positions are on the device of x, later calls neither copy between devices nor synchronize.  Code compiled by
-    ``torch.compile`` or ``torch.export`` contains the table.  Positions below 0 or from `max_len` on give NaN, because a check
-    would have to wait for the device.  If the positions are on the CPU, a call outside compiled code raises a ValueError
-    instead.
+    With `max_len`, the first call for each layer type, dtype and device of x computes a table of
+    ``max_len * rotary_dim`` values.  The tables are not buffers: other code cannot convert, overwrite or load
+    them.  `load_state_dict` compares buffers of other modules with the usual names, such as ``inv_freq`` or
+    ``cos_cached``.  ``to`` removes the tables.  If the positions are on the device of x, later calls neither
+    copy between devices nor synchronize.  Code compiled by ``torch.compile`` or ``torch.export`` contains the
+    table.  Positions below 0 or from `max_len` on give NaN, because a check would have to wait for the
+    device.  If the positions are on the CPU, a call outside compiled code raises a ValueError instead.
 
     Examples
     --------
@@ -139,9 +141,10 @@ class RotaryEmbedding(TableModule):
             A tensor with the dtype and device of the result; its values are not used.  If its shape is
             (batch, n, width), the width must be the ``hidden_size`` of the configuration.
         position_ids : Tensor or array_like, shape (batch, n)
-            The positions; if `max_len` is given, integers below it.  With several axes, the shape is (axes, batch, n), or
-            (batch, n) for equal positions on all axes.  For a nested tensor with layout torch.jagged, the results are nested,
-            too.  If x is such a tensor, None means that positions start again at each sequence.
+            The positions; if `max_len` is given, integers below it.  With several axes, the shape is (axes,
+            batch, n), or (batch, n) for equal positions on all axes.  For a nested tensor with layout
+            torch.jagged, the results are nested, too.  If x is such a tensor, None means that positions start
+            again at each sequence.
         layer_type : str, optional
             As for `rotary`.
 
@@ -186,7 +189,9 @@ class RotaryEmbedding(TableModule):
         return tables[0] if self._form == "complex" else tuple(tables)
 
     def _values(self, x: Tensor, positions: Tensor, layer_type: str | None) -> Tensor:
-        """Return the cosines of all pairs, followed by their sines, in the dtype and on the device of the result."""
+        """Return the cosines of all pairs, followed by their sines, in the dtype and on the device of the
+        result.
+        """
         rotary, dtype = self.rotary(layer_type), self.dtype
         if dtype is None:
             dtype = torch.float32 if self._form == "complex" else x.dtype

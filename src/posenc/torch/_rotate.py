@@ -19,7 +19,9 @@ DTYPES = [dtype for dtype in tensors.DTYPES if dtype != torch.float64]
 def rotate(
     x: Tensor, positions: Positions | Tensor | RotaryAt | None = None, *, rotary: Rotary | None = None, inverse: bool = False
 ) -> Tensor:
-    """Return rotated queries or keys, with the same bits as `posenc.Rotary.rotate`; differentiable with respect to x.
+    """Return rotated queries or keys, with the same bits as `posenc.Rotary.rotate`.
+
+    Differentiable with respect to x.
 
     Parameters
     ----------
@@ -65,7 +67,9 @@ def rotate(
 def rotate_(
     x: Tensor, positions: Positions | Tensor | RotaryAt | None = None, *, rotary: Rotary | None = None, inverse: bool = False
 ) -> Tensor:
-    """Rotate queries or keys in place, with the same bits as `posenc.Rotary.rotate`; differentiable with respect to x.
+    """Rotate queries or keys in place, with the same bits as `posenc.Rotary.rotate`.
+
+    Differentiable with respect to x.
 
     Parameters
     ----------
@@ -177,13 +181,17 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradient of x, which is grad rotated in the opposite direction and multiplied by the same scale."""
+    """Return the gradient of x, which is grad rotated in the opposite direction and multiplied by the same
+    scale.
+    """
     # activation checkpointing allows only one access to saved_tensors
     return rotate_by_operator(grad, context.saved_tensors[0], not context.inverse, context.rotary), None, None, None
 
 
 def _vmap(info: Any, dims: Any, x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> tuple[Tensor, int]:
-    """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that broadcast."""
+    """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that
+    broadcast.
+    """
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
     dim = int(tensors.specification_of(Rotary, rotary).axes is not None)      # the dimension of position axes remains first
     positions = positions.unsqueeze(dim) if dims[1] is None else positions.movedim(dims[1], dim)

@@ -31,7 +31,7 @@ class Tables(dict[Any, Tensor]):
 
 
 class TableModule(nn.Module):
-    """A module with tables that are neither parameters nor buffers, so that other code cannot convert or overwrite them.
+    """A module whose tables are neither parameters nor buffers, so that other code cannot change them.
 
     A table has the rows of the positions from `_first` to `_length` - 1, preceded and followed by a row of
     NaN.
@@ -61,7 +61,9 @@ class TableModule(nn.Module):
         return table.shape[0] - 2 + self._first
 
     def _grown_table(self, stop: int, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
-        """Return a table with at least `stop` positions, or None if it would exceed `_length` and TABLE_BYTES."""
+        """Return a table with at least `stop` positions, or None if it would exceed `_length` and
+        TABLE_BYTES.
+        """
         table = self._tables.get((dtype, device, key))
         length = self._length or 0 if table is None else self._length_of(table)
         if stop > length:
@@ -105,11 +107,15 @@ class TableModule(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _stored(self, name: str, key: Any, n: int, width: int) -> Tensor:
-        """Return the first n rows of a table that other modules store under a name, in float64, if possible with `width`."""
+        """Return the first n rows of a table that other modules store under a name, in float64, if possible
+        with `width`.
+        """
         return encodings_on_cpu(n, self._specifications[key], torch.float64)
 
     def _mismatch(self, name: str, stored: Any, key: Any) -> str:
-        """Return "" if a stored tensor has the values of this module up to float32 rounding, else the difference as text."""
+        """Return "" if a stored tensor has the values of this module up to float32 rounding, else the
+        difference as text.
+        """
         if not isinstance(stored, Tensor) or not (stored.is_floating_point() or stored.is_complex()):
             return f"has dtype {getattr(stored, 'dtype', None)}, expected a floating-point tensor"
         stored = torch.atleast_1d(torch.view_as_real(stored) if stored.is_complex() else stored)
@@ -159,7 +165,10 @@ def _kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, k
 
 @torch.compiler.assume_constant_result      # the table is computed while a graph is compiled, not by the graph
 def _attribute(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> str:
-    """Return the name of a table's attribute; torch.compile does not see a new key of a dict that it has read."""
+    """Return the name of a table's attribute.
+
+    Torch.compile does not see a new key of a dict that it has read.
+    """
     name = f"{dtype}_{device}_{key}".replace(".", "_")
     setattr(module._tables, name, _kept_table(module, dtype, device, key))
     return name

@@ -21,7 +21,10 @@ INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in
 
 
 def constant(name: str, value: Any) -> Any:
-    """Convert a tensor to a number or list; raise an error if it requires grad, because the result would not be trained."""
+    """Convert a tensor to a number or list.
+
+    Raise an error if it requires grad, because the result would not be trained.
+    """
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or not torch.compiler.is_compiling() and is_dual(value):
@@ -41,7 +44,10 @@ def real(name: str, value: Any) -> float:
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:
-    """Return an array that shares the tensor's memory; bfloat16 needs ml_dtypes, because NumPy has no bfloat16."""
+    """Return an array that shares the tensor's memory.
+
+    Bfloat16 needs ml_dtypes, because NumPy has no bfloat16.
+    """
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.dtype != torch.bfloat16:
@@ -52,7 +58,10 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
 
 
 def values_of(value: Any) -> Any:
-    """Return a tensor's values as an array, on which bfloat16 is float64; return any other value unchanged."""
+    """Return a tensor's values as an array, on which bfloat16 is float64.
+
+    Return any other value unchanged.
+    """
     if not isinstance(value, Tensor):
         return value
     value = value.detach().cpu()
@@ -78,7 +87,10 @@ def with_contiguous_last(x: Tensor) -> Tensor:
 
 
 def dense_like(x: Tensor) -> Tensor:
-    """Return a new dense tensor in the memory order of x; if the last dimension of x is not contiguous, in row-major order."""
+    """Return a new dense tensor in the memory order of x.
+
+    If the last dimension of x is not contiguous, in row-major order.
+    """
     out = torch.empty_like(x)
     return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
@@ -89,7 +101,9 @@ def dense_like(x: Tensor) -> Tensor:
 
 
 def is_recording() -> bool:
-    """Return whether a compiler, tracer, mode or transform intercepts operators, so that tensors may have no values."""
+    """Return whether a compiler, tracer, mode or transform intercepts operators, so that tensors may have no
+    values.
+    """
     # the dispatch stack holds FakeTensorMode and make_fx, functorch is torch.func
     return torch.compiler.is_compiling() or is_tracing() or bool(
         torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active())
@@ -135,7 +149,10 @@ def positions_array(positions: Any, device: torch.device, name: str = "positions
 
 
 def as_positions(positions: Any, device: torch.device, name: str = "positions", n: int | None = None) -> Tensor:
-    """Return positions for encodings on `device` as a tensor, after checks.  If `n` is given, None means ``range(n)``."""
+    """Return positions for encodings on `device` as a tensor, after checks.
+
+    If `n` is given, None means ``range(n)``.
+    """
     if positions is None and n is not None:
         positions = n
     # torch.compile cannot trace positions_of for a symbolic integer
@@ -166,7 +183,8 @@ def is_jagged(x: Any) -> TypeGuard[Any]:
 
 
 def jagged_rows(x: Any, name: str = "x") -> Any:
-    """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows."""
+    """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows.
+    """
     if x._ragged_idx != 1 or x.lengths() is not None:
         raise ValueError(f"{name} has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps between sequences; "
                          f"{name}.contiguous() removes gaps")
@@ -181,7 +199,9 @@ def jagged_rows_like(x: Any, out: Any) -> Any:
 
 
 def jagged_positions(x: Any, positions: Any, start: int = 0) -> Tensor:
-    """Return the position of each row of a jagged tensor: `start` and the following integers for each sequence."""
+    """Return the position of each row of a jagged tensor: `start` and the following integers for each
+    sequence.
+    """
     if positions is not None:
         raise ValueError("positions is given with a nested x, expected None; pass x.values() and the positions of its rows")
     offsets, rows = x.offsets(), jagged_rows(x).shape[0]
@@ -213,7 +233,8 @@ def check_on_cpu(x: Tensor, instead: str) -> None:
 
 
 def check_out(out: Tensor, dtype: torch.dtype, device: torch.device, shape: Any = None) -> None:
-    """Check that encodings with a dtype and device and, unless it is None, a shape can be written to `out`."""
+    """Check that encodings with a dtype and device and, unless it is None, a shape can be written to `out`.
+    """
     if not isinstance(out, Tensor):
         raise TypeError(f"out is of type {type(out).__name__}, expected a torch.Tensor")
     check_dtype("out has dtype", out.dtype, [dtype])
