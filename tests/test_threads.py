@@ -1,6 +1,7 @@
 """Results with any number of threads, the number of threads that calls use, and calls while no thread can start."""
 
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -393,6 +394,19 @@ def test_a_caller_with_a_small_stack_is_refused():
         caller.join()
     """
     assert "threading.stack_size" in python_output(code)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_a_main_thread_with_a_small_stack_is_refused():
+    code = """if True:
+        import resource, posenc
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 16, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+        try:
+            posenc.encode(100, 512)
+        except MemoryError as error:
+            print(error)
+    """
+    assert "ulimit -s" in python_output(code)
 
 
 @linux

@@ -117,7 +117,7 @@ cdef int run_call(block_t block, run_t *run, str purpose) except -1:
     global threads_in_use
     cdef tally_t tallies[MAX_THREADS]
     if not has_stack():
-        raise MemoryError("the stack of the calling thread is too small; increase threading.stack_size")
+        raise MemoryError("the stack of the calling thread is too small; increase threading.stack_size or ulimit -s")
     cdef int threads = run.plan.threads, i, reserved = 1, team = 1
     cdef bytes memory = allocate(<double>threads * run.bytes, purpose) if run.bytes else b""
     run.kernel = active

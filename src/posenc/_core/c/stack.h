@@ -11,23 +11,26 @@
 
 enum { STACK_BYTES = 5 << 14 };
 
-/* Returns whether the calling thread has at least STACK_BYTES left.  The stack of the main thread grows, and
- * is not checked. */
+/* Returns whether the calling thread has at least STACK_BYTES left.  Only glibc knows how far the stack of the
+ * main thread may grow. */
 static int has_stack(void) {
 #if defined(__linux__)
-    static _Thread_local uintptr_t lowest; /* address; 1 for the main thread */
+    static _Thread_local uintptr_t lowest; /* address; 1 if it is not known */
     const char here = 0;
     pthread_attr_t attributes;
     if (!lowest) {
         void *address = (void *)1;
         size_t size;
-        if (syscall(SYS_gettid) != getpid() && !pthread_getattr_np(pthread_self(), &attributes)) {
-            pthread_attr_getstack(&attributes, &address, &size);
-            pthread_attr_destroy(&attributes);
-        }
+#if !defined(__GLIBC__)
+        if (syscall(SYS_gettid) != getpid())
+#endif
+            if (!pthread_getattr_np(pthread_self(), &attributes)) {
+                pthread_attr_getstack(&attributes, &address, &size);
+                pthread_attr_destroy(&attributes);
+            }
         lowest = (uintptr_t)address;
     }
-    return (uintptr_t)&here - lowest >= STACK_BYTES;
+    return (uintptr_t)&here >= lowest + STACK_BYTES;
 #else
     return 1;
 #endif
