@@ -6,23 +6,15 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "kernel.h" nogil:
     enum:
-        TILE
-        LINE
-        OFFSETS_PER_COLUMN
-        RADIX
-        WHOLE
-        LEVELS
-        NO_PHASE_BITS
+        TILE, LINE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, NO_PHASE_BITS
 
     ctypedef enum dtype_t:
-        FLOAT64
-        BFLOAT16
+        FLOAT64, BFLOAT16
 
     ptrdiff_t size_of(dtype_t dtype)
 
     ctypedef enum output_t:
-        STORE
-        ADD
+        STORE, ADD
 
     ctypedef struct position_t:
         int negative, limbs, exponent
@@ -67,11 +59,9 @@ cdef extern from "kernel.h" nogil:
         int64_t span_start
         ptrdiff_t span_rows, span_pitch
         size_t panel
-        ptrdiff_t panel_rows
 
     enum:
-        MAX_DIMENSIONS
-        MAX_POSITION_AXES
+        MAX_DIMENSIONS, MAX_POSITION_AXES
 
     ctypedef struct extent_t:
         int axes
@@ -189,14 +179,8 @@ cdef extern from "strides.h" nogil:
 
 cdef extern from "plan.h" nogil:
     enum:
-        DIRECT_PER_THREAD
-        DIRECT_HEADS
-        KEPT_COLUMNS
-        ROWS_WITH_TABLE
-        ROWS_FOR_KEPT_TABLE
-        ROWS_FOR_TABLE_FLOAT64
-        ROWS_FOR_TABLE
-        MAX_LIMBS
+        DIRECT_PER_THREAD, DIRECT_HEADS, KEPT_COLUMNS, ROWS_WITH_TABLE, ROWS_FOR_KEPT_TABLE,
+        ROWS_FOR_TABLE_FLOAT64, ROWS_FOR_TABLE, MAX_LIMBS
 
     ctypedef struct allowed_t:
         int most, by_work

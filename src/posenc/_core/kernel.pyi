@@ -33,19 +33,8 @@ class Digits: ...
 @disjoint_base
 class Columns:
     def __new__(
-        cls,
-        d_model: int,
-        turns: bytes,
-        integer_limbs: int,
-        fraction_limbs: int,
-        sign: bytes,
-        quarter: bytes,
-        order: int,
-        scale: float,
-        position_offset: float,
-        padding_idx: int | None,
-        padding_is_nan: bool,
-        phase_bits: int | None,
+        cls, d_model: int, turns: bytes, integer_limbs: int, fraction_limbs: int, sign: bytes, quarter: bytes, order: int,
+        scale: float, position_offset: float, padding_idx: int | None, padding_is_nan: bool, phase_bits: int | None,
         value: Callable[[int, int, int, int, tuple[float, float] | None], float],
     ) -> Columns: ...
 

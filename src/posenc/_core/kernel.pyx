@@ -119,7 +119,7 @@ def use_instruction_set(name=None, source="instruction set"):
 
 
 def check_settings():
-    """Raise ValueError if an environment variable is invalid.  The import does not raise it, because few programs would catch it."""
+    """Raise ValueError if an environment variable is invalid.  The import does not: few programs would catch it."""
     if invalid_setting is not None:
         raise ValueError(invalid_setting)
 

@@ -46,7 +46,7 @@ cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
 
 
 cdef int run_pieces(block_t block, run_t *run, int team) except -1 nogil:
-    """Run blocks in pieces, between which undecided values are evaluated and signals are checked; a handler may raise or fork."""
+    """Run blocks in pieces.  In between, evaluate undecided values and check signals, whose handlers may raise or fork."""
     cdef piece_t piece
     cdef ptrdiff_t first = 0
     piece.block = block

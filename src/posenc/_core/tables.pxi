@@ -313,18 +313,11 @@ cdef object shape_of(const positions_t *p, ptrdiff_t columns):
     return (*[p.shape[i] for i in range(p.axes)], columns)
 
 
-cdef DType output_element(object dtype, object out):
-    """Return the element of the output.  The default is the dtype of `out`, or float32 if `out` is not an array."""
-    if dtype is not None:
-        return element_of(dtype, "dtype is", "float64, float32")
-    if isinstance(out, ndarray):
-        return element_of(out.dtype, "out has dtype", "float64, float32")
-    return element_of("float32", None, None)
-
-
 cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads):
     """Prepare a call of `encode`.  Return `out`, or a new array if `out` is None."""
-    cdef DType element = output_element(dtype, out)
+    cdef bint has_out_dtype = dtype is None and isinstance(out, ndarray)
+    cdef DType element = element_of(out.dtype if has_out_dtype else "float32" if dtype is None else dtype,
+                                    "out has dtype" if has_out_dtype else "dtype is", "float64, float32")
     cdef positions_t *p = &call.positions
     cdef ptrdiff_t columns
     call.job.output = STORE
