@@ -2,6 +2,7 @@
 
 import inspect
 
+from sphinx.ext.autodoc.mock import _MockObject
 from sphinx.util.inspect import stringify_signature
 
 import posenc
@@ -23,6 +24,7 @@ templates_path = ["_templates"]
 
 # the build needs only signatures and docstrings, so the packages of the extras need not be installed
 autodoc_mock_imports = ["dask", "torch", "zarr"]
+_MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self        # annotations such as torch.dtype | None
 autodoc_typehints = "none"              # types are in the docstrings, with shapes and units
 toc_object_entries_show_parents = "hide"
 autosummary_filename_map = {"posenc.Preset": "posenc.Preset-class"}    # some file systems ignore case
