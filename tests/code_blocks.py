@@ -21,10 +21,10 @@ def program(text, omitted=()):
     return "\n".join(lines) + "\n"
 
 
-def run(text, folder, then="", omitted=()):
-    """Run the program on a page and then the code `then`, in `folder`, with a command ``posenc`` on PATH."""
+def run(text, folder, omitted=()):
+    """Run the program on a page in `folder`, with a command ``posenc`` on PATH."""
     script = folder / "program.py"
-    script.write_text(program(text, omitted) + then)
+    script.write_text(program(text, omitted))
     environment = environment_with_commands(folder / "bin") | OFFLINE | {"HF_HOME": str(folder / "cache")}
     return subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True,
                           text=True, timeout=300)

@@ -41,13 +41,6 @@ def test_positions_may_overlap_the_output():
     assert_same_bits(posenc.add_to(x, x[1]), expected)
 
 
-def test_a_stream_may_be_infinite():
-    stream = posenc.stream(None, 4, chunk_rows=1000)
-    chunks = [next(stream) for _ in range(3)]
-    assert chunks[2].positions == range(2000, 3000)
-    assert_same_bits(np.concatenate([c.values for c in chunks]), posenc.encode(3000, 4))
-
-
 @pytest.mark.parametrize("offset", [1, 0.5, 1.5, -3.5, 2.0**62 + 1024, 2.0**63 - 1024])
 def test_an_endless_stream_ends_with_the_domain(offset):
     encoding = Encoding(4, position_offset=offset)
@@ -78,13 +71,6 @@ def test_copies_keep_the_subclass(duplicate):
     doubled = Doubled(4, base=3)
     assert type(duplicate(doubled)) is Doubled
     assert duplicate(doubled).encode(2).tobytes() == doubled.encode(2).tobytes()
-
-
-def test_show_runtime():
-    runtime = posenc.show_runtime()
-    assert runtime["version"] == posenc.__version__
-    assert runtime["instruction_sets"][runtime["instruction_set"]] is True
-    assert runtime["threads"] >= 1
 
 
 @pytest.mark.skipif(platform.machine() not in ("aarch64", "arm64") or os.name == "nt",

@@ -120,18 +120,6 @@ def test_file_names_that_stdout_cannot_encode_are_escaped(tmp_path, encoding, na
     assert done.stdout.startswith(path.encode("ascii", "backslashreplace").decode() + ": 10 x 8")
 
 
-@POSIX
-@pytest.mark.parametrize(
-    "arguments, code", [("generate", 2), ("generate 5 8 -o {}/absent/a.npy", 1),
-                        ("generate 5 8 -o {}/a.npy", 0), ("info", 0)]
-)
-def test_errors_are_not_written_to_stdout(tmp_path, arguments, code):
-    words = arguments.format(tmp_path)
-    command = f"exec {shlex.quote(sys.executable)} -m posenc {words} 2>&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
-    assert done.returncode == code and bool(done.stdout) == (code == 0)
-
-
 # ---- generate ----------------------------------------------------------------------------------------------
 
 CONVENTIONS = [
@@ -160,13 +148,6 @@ def test_generate_and_verify_support_every_convention(call, tmp_path, options, k
     assert (code, err) == (0, ""), err
     if keywords:
         assert call("verify", path, "--start=-7", "--step", 3)[0] == 1
-
-
-def test_a_preset_overrides_the_convention_in_the_file(call, tmp_path):
-    path = tmp_path / "pe.safetensors"
-    assert call("generate", 50, 10, "-o", path, "--preset", "whisper")[0] == 0
-    assert call("verify", path)[0] == call("verify", path, "--preset", "whisper")[0] == 0
-    assert call("verify", path, "--preset", "vaswani")[0] == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

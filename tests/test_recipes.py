@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import nulls
 from code_blocks import BLOCK, program, run
 
 RECIPES = Path(__file__).parent.parent / "docs/recipes"
 PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name != "README.md")
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
-ENTRIES = {name.removeprefix("from_") for name in vars(nulls) if name.startswith("from_")}
 
 
 def missing_packages(code):
@@ -30,10 +28,9 @@ def missing_packages(code):
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_recipes_run(page, tmp_path):
-    """Then call the function for the recipe in nulls.py, which passes columns with one null to the recipe's functions.
+    """A block that imports a missing package is left out.
 
-    A block that imports a missing package is left out; no other block depends on it, unless it is the first
-    block.
+    No other block depends on it, unless it is the first block.
     """
     text = page.read_text()
     assert "import posenc\n" in program(text) and "assert " in program(text)
@@ -41,8 +38,7 @@ def test_recipes_run(page, tmp_path):
     skipped = f"not installed: {', '.join(sorted(set(itertools.chain(*omitted.values()))))}"
     if BLOCK.search(text)[1] in omitted:
         pytest.skip(skipped)
-    then = f"import nulls\n\nnulls.from_{page.stem}(**globals())\n" if page.stem in ENTRIES else ""
-    done = run(text, tmp_path, then, omitted)
+    done = run(text, tmp_path, omitted)
     assert done.returncode == 0, done.stderr
     if omitted:
         pytest.skip(skipped)
@@ -51,4 +47,3 @@ def test_recipes_run(page, tmp_path):
 def test_the_list_of_recipes_is_complete():
     listed = re.findall(r"^\| \[(.*?)\]\((.*?)\)", (RECIPES / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == [(page.name, page.name) for page in PAGES]
-    assert {page.stem for page in PAGES} >= ENTRIES

@@ -70,6 +70,7 @@ def test_options_override_conflicting_options_except_frequencies(call, tmp_path,
     assert call("generate", 50, 8, "-o", path, "--base", 7, "--spacing", "endpoint")[0] == 0
     assert call("verify", path, "--frequencies", frequencies)[0] == call("verify", path, "--shift", 2)[0] == 1
     assert call("verify", path, "--shift", 1)[0] == 0           # the same as spacing="endpoint"
+    assert call("verify", path, "--preset", "vaswani")[0] == 1
     assert call("generate", 50, 8, "-o", path, "--frequencies", frequencies, "--force")[0] == 0
     code, _, error = call("verify", path, "--base", 7)
     assert code == 1 and "frequencies and --base are both given" in error
