@@ -186,7 +186,7 @@ cdef extern from "plan.h" nogil:
         int most, by_work
 
     ctypedef struct plan_t:
-        int threads
+        int threads, is_short
         ptrdiff_t rows, entries, row_blocks, blocks
 
     ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which)

@@ -15,7 +15,7 @@ import os
 from math import prod
 
 import cython
-from numpy import arange, empty, int64, memmap, ndarray, uint8, uint16, uint64
+from numpy import arange, empty, int64, memmap, ndarray, uint8, uint16
 
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import DTYPES

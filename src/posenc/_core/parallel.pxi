@@ -129,10 +129,13 @@ cdef int run_call(block_t block, run_t *run, str purpose) except -1:
             reserved = max(1, threads - threads_in_use)
             threads_in_use += reserved
     try:
-        with nogil:
-            if reserved > 1:
-                team = openmp_team(reserved)
-            run_pieces(block, run, team)
+        if run.plan.is_short:
+            run_pieces(block, run, 1)
+        else:
+            with nogil:
+                if reserved > 1:
+                    team = openmp_team(reserved)
+                run_pieces(block, run, team)
     finally:
         with cython.critical_section(lock):
             if threads > 1:

@@ -60,9 +60,7 @@ cdef class Factors:
         if p.is_array:
             self.positions = p.view.obj.copy()
         else:
-            self.positions = arange(p.rows, dtype=int64)
-            if p.start != 0 or p.step != 1:
-                self.positions = (self.positions.view(uint64) * uint64(p.step) + uint64(p.start)).view(int64)
+            self.positions = arange(p.rows, dtype=int64) * <int64_t>p.step + <int64_t>p.start
         replace_positions(p, self.positions)
         use_integers(p)
 

@@ -231,7 +231,9 @@ class Encoding(Specification):
         threads: SupportsIndex | None = None,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
-        columns, positions = self._located(positions) if self._has_durations else (self._columns, positions)
+        columns = self._columns
+        if self._has_durations:
+            columns, positions = self._located(positions)
         return kernel.encode(columns, positions, dtype, out, threads)
 
     def add_to(
@@ -239,7 +241,9 @@ class Encoding(Specification):
         threads: SupportsIndex | None = None,
     ) -> ArrayT:
         """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
-        columns, positions = self._located(positions) if self._has_durations else (self._columns, positions)
+        columns = self._columns
+        if self._has_durations:
+            columns, positions = self._located(positions)
         kernel.add_to(columns, x, positions, x_scale, threads)
         return x
 

@@ -28,6 +28,7 @@ enum {
     ROWS_FOR_TABLE_FLOAT64 = 128, /* if the table is built for one call, and direct evaluation is in double-double */
     ROWS_FOR_TABLE = 512, /* if the table is built for one call, and direct evaluation is in double */
     KEPT_COLUMNS = 1 << 13, /* most columns of a kept table; a column takes 1.3 kB */
+    MAX_SHORT = 1 << 10, /* most values of a call that keeps the GIL: they take a few us */
     MIN_ENTRIES = 64, /* fewest batch entries in a block, because each block computes its rows again */
     STREAM_BYTES = 1 << 23, /* outputs of at least this size exceed the caches and use non-temporal stores */
     L2_BYTES = 1 << 19, /* if the size of L2 is unknown */
@@ -49,7 +50,7 @@ typedef struct {
 } allowed_t;
 
 typedef struct {
-    int threads;
+    int threads, is_short;
     ptrdiff_t rows, entries; /* rows, and batch entries or heads, in a block */
     ptrdiff_t row_blocks, blocks; /* number of blocks for one batch entry, and for the whole batch */
 } plan_t;
@@ -161,6 +162,7 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     job->panel = job->panel_rows = 0;
     if (job->offsets) choose_output(job, spec, rows);
     plan.threads = threads_for(allowed, rows * columns * job->batch, table_per_thread(job, spec), parts);
+    plan.is_short = rows * columns * job->batch <= MAX_SHORT;
     while (plan.rows > (risky ? 1 : FINE) && ((plan.threads > 1 && rows < 4 * plan.threads * plan.rows) ||
                                               plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
         plan.rows /= 2;
