@@ -7,6 +7,7 @@ pairs of columns.  To add a kind, write a function of `Rows` that yields `Propos
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -194,93 +195,79 @@ class Rows(NamedTuple):
 Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
 
 
-class Proposal(NamedTuple):
-    """Encodings that differ only in the digits of their parameters, the shortest first; or one that presets have."""
-
-    encodings: Sequence[Encoding]
-    names: Names = ()
-
-
-class Explanation(NamedTuple):
-    """An encoding that explains a sample at these positions, ordered by the errors of its arithmetic, then by its cost."""
-
-    errors: tuple[int, int]
-    cost: float
-    encoding: Encoding
-    names: Names
-    positions: range | Array
-    how: Arithmetic
+# encodings that differ only in the digits of their parameters, the shortest first; or one that presets have
+Proposal: TypeAlias = tuple[Sequence[Encoding], Names]
 
 
 def identified(rows: Rows) -> list[Match]:
     """Return the matches of the first kind of candidates that has any."""
-    presets = [Proposal([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()]
-    plain = match.plain(rows.stored)
-    narrow = [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else []
-    for proposals, kinds in ((presets, plain), ([*_periodic(rows), *_fits(rows)], plain), (presets, narrow)):
-        found = sorted((e for p in proposals for e in _explanations(p, rows, kinds)), key=lambda e: e[:2])
-        first: dict[Any, Explanation] = {}
-        for each in found:
-            if each.errors == found[0].errors and each.cost < min(found[0].cost + TIE, math.inf):
-                where = each.positions if isinstance(each.positions, range) else None       # else the caller's array
-                first.setdefault((key_of(each.encoding), where), each)      # the same table may have several encodings
+    presets: list[Proposal] = [([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()]
+    plain, narrow = match.plain(rows.stored), [Arithmetic(rows.stored, rows.stored)]
+    for proposals, kinds in ((presets, plain), ([*_periodic(rows), *_fits(rows)], plain),
+                             (presets, narrow if rows.stored in match.NARROW else [])):
+        ranked = sorted(filter(None, (_explained(p, rows, kinds) for p in proposals)), key=lambda found: found[:2])
+        first: dict[Any, Any] = {}
+        for errors, cost, *found in ranked:
+            if errors == ranked[0][0] and cost < min(ranked[0][1] + TIE, math.inf):
+                encoding, _, positions, _ = found
+                where = positions if isinstance(positions, range) else None         # else the caller's array
+                first.setdefault((key_of(encoding), where), found)          # the same table may have several encodings
         # a negative start is equivalent to a position offset
         chosen = [first[key] for key in first if key[1] is None or key[1].start >= 0] or first.values()
-        if matches := [*filter(None, (_compared(rows, each) for each in chosen))]:
+        if matches := [*filter(None, (_compared(rows, *found) for found in chosen))]:
             return matches
     return []
 
 
-def _explanations(proposal: Proposal, rows: Rows, kinds: Sequence[Arithmetic]) -> Iterator[Explanation]:
-    """Yield the first of the encodings that explains the sample, with the first kind of arithmetic."""
+def _explained(proposal: Proposal, rows: Rows, kinds: Sequence[Arithmetic]) -> Any:
+    """Return the first encoding that explains the sample, or None.
+
+    The result has the rank of its errors, its cost, the encoding, the names, the positions and the arithmetic.
+    """
     positions, encodings, names = _placed(proposal, rows)
-    if positions is None:
-        return
-    at = positions_at(positions, rows.numbers)
-    for how in kinds:
-        for encoding in encodings:
-            curve = table_curve(encoding, at, how)
-            # with fewer digits, fits may explain most rows, but not all
-            if curve.explains(rows.values, how, OTHER_ROWS if names else 0.0):
-                cost = cost_of(encoding, names)
-                if rows.positions is None and isinstance(positions, range):
-                    cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
-                # among large errors, columns that hardly change are no evidence
-                changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
-                bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
-                # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
-                is_evident = bits * len(encoding.frequencies) / encoding.d_model >= cost + ENOUGH
-                # among large errors, the smallest show the convention
-                error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.0
-                errors = ("", "float64", "float32", *match.NARROW).index(how.angles), math.frexp(error)[1]
-                yield Explanation(errors, cost if is_evident else math.inf, encoding, names, positions, how)
-                return
+    for how, encoding in itertools.product(kinds if positions is not None else (), encodings):
+        curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
+        # with fewer digits, fits may explain most rows, but not all
+        if curve.explains(rows.values, how, OTHER_ROWS if names else 0.0):
+            cost = cost_of(encoding, names)
+            if rows.positions is None and isinstance(positions, range):
+                cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
+            # among large errors, columns that hardly change are no evidence
+            changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
+            bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
+            # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
+            is_evident = bits * len(encoding.frequencies) / encoding.d_model >= cost + ENOUGH
+            # among large errors, the smallest show the convention
+            error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.0
+            errors = ("", "float64", "float32", *match.NARROW).index(how.angles), math.frexp(error)[1]
+            return errors, cost if is_evident else math.inf, encoding, names, positions, how
+    return None
 
 
 def _placed(proposal: Proposal, rows: Rows) -> tuple[range | Array | None, Sequence[Encoding], Names]:
     """Return the positions where a proposal is nearest to the sample, with `padding_idx` in the row of zeros."""
-    ranges = (placed(encoding, rows) for encoding in proposal.encodings)
+    encodings, names = proposal
+    ranges = (placed(encoding, rows) for encoding in encodings)
     positions = next(filter(None, ranges), None) if rows.positions is None else rows.positions
     if positions is None:
-        return None, *proposal
-    encodings = [_padded(encoding, positions, rows.zero_rows) for encoding in proposal.encodings]
+        return None, encodings, names
+    encodings = [_padded(encoding, np.asarray(positions)[rows.zero_rows]) for encoding in encodings]
     # without a row of zeros, presets with a padding row have it at other positions
-    padded = tuple(name for name in proposal.names if name[1] is not None)
-    names = tuple(name for name in proposal.names if name[1] is None or name[1] not in positions)
-    return positions, encodings, (padded or proposal.names) if encodings[0].padding_idx is not None else names
+    if encodings[0].padding_idx is not None:
+        return positions, encodings, tuple(name for name in names if name[1] is not None) or names
+    return positions, encodings, tuple(name for name in names if name[1] is None or name[1] not in positions)
 
 
-def _padded(encoding: Encoding, positions: range | Array, zero_rows: list[int]) -> Encoding:
-    """Return the encoding, with padding_idx if the table has a row of zeros where the encoding has none."""
-    at = positions_at(positions, zero_rows)
+def _padded(encoding: Encoding, at: Array) -> Encoding:
+    """Return the encoding, with padding_idx if the table has a single row of zeros where the encoding has none."""
     if len(at) != 1 or at[0] % 1 or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
         return encoding
     return encoding.replace(padding_idx=int(at[0]))
 
 
-def _compared(rows: Rows, found: Explanation) -> Match | None:
+def _compared(rows: Rows, encoding: Encoding, names: Names, positions: Any, how: Arithmetic) -> Match | None:
     """Compare a convention with all rows; return the match, or None if too many rows differ."""
-    columns, (*_, encoding, names, positions, how) = [], found
+    columns = []
     for part in chunks(len(rows.table), encoding.d_model):
         values = match.float64_of(rows.table[part], rows.dtype)
         out = np.empty(values.shape, np.uint16 if rows.dtype == "bfloat16" else rows.dtype)
@@ -307,27 +294,22 @@ def _compared(rows: Rows, found: Explanation) -> Match | None:
 
 
 def _nearest(rows: Rows) -> list[Match]:
-    """Return the convention that gives the most columns, at least approximately, if it gives most of them."""
-    proposals = [Proposal([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()]
+    """Return the convention that gives the most columns, if it gives most of them at least approximately."""
     how, choices = Arithmetic(rows.stored, "float32"), []
-    for proposal in [*proposals, *_fits(rows)]:
-        positions, encodings, names = _placed(proposal, rows)
-        positions = range(len(rows.table)) if positions is None else positions
-        curve = table_curve(encodings[0], positions_at(positions, rows.numbers), how)
-        error = np.abs(rows.values - curve.values)
-        for near in (NEAR, SPREAD):
-            differs = curve._replace(error=curve.error + near).differs(rows.values, how) | (curve.error >= 1)
-            is_good = differs.mean(axis=0) < 1 - GOOD_COLUMN
-            if 2 * is_good.sum() > len(is_good):
-                where = np.arange(len(is_good)) if near == SPREAD else np.flatnonzero(~is_good)
-                choices.append(((near, -is_good.sum(), np.median(error)), encodings[0], positions, names, where, error))
+    for proposal in [*(([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()), *_fits(rows)]:
+        positions, (encoding, *_), names = _placed(proposal, rows)
+        if positions is not None:
+            curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
+            error = np.abs(rows.values - curve.values)
+            good, near = ((error <= curve.size * bound).mean(axis=0) >= GOOD_COLUMN for bound in (curve.error + NEAR, SPREAD))
+            if 2 * near.sum() > len(near):
+                choices.append((-good.sum(), float(np.median(error)), encoding, positions, names, np.flatnonzero(~good), error))
     if not choices:
         return []
-    _, encoding, positions, names, where, error = min(choices, key=lambda choice: choice[0])
+    *_, encoding, positions, names, where, error = min(choices, key=lambda choice: choice[:2])
     which = f"column {where[0]} differs" if len(where) == 1 else f"columns {numbers(where)} differ"
     largest = float(np.nan_to_num(error[:, where], nan=math.inf).max(initial=0.0))
-    reason = f"no match: {which} by up to {largest:.2g}"
-    return [Match(encoding, positions, tuple(name for name, _ in names), largest, reason)]
+    return [Match(encoding, positions, tuple(name for name, _ in names), largest, f"no match: {which} by up to {largest:.2g}")]
 
 
 # ---- presets --------------------------------------------------------------------------------------------------------
@@ -376,7 +358,7 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
 
 def _pairs(rows: Rows) -> Iterator[tuple[dict[str, Any], Reals, Array, float]]:
     """Yield each layout in which the radii of pairs are constant, with the positions, the pairs and the scale."""
-    at = rows.numbers if rows.positions is None else positions_at(rows.positions, rows.numbers)
+    at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
     d_model = rows.values.shape[1]
     odd = "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
     half = d_model // 2
@@ -398,7 +380,7 @@ def _periodic(rows: Rows) -> Iterator[Proposal]:
                 periods = PERIODS[errors.argmin(axis=1)].tolist()
                 d_model = rows.values.shape[1]
                 keywords = structure | {"scale": short(scale, 1e-3, _scales(d_model)), "order": order}
-                yield Proposal([Encoding(d_model, periods=periods, **keywords)])
+                yield [Encoding(d_model, periods=periods, **keywords)], ()
 
 
 def _fits(rows: Rows) -> Iterator[Proposal]:
@@ -421,7 +403,7 @@ def _fits(rows: Rows) -> Iterator[Proposal]:
             common = structure | {"order": "cos" if sign > 0 else "sin"}
             encodings = [Encoding(d_model, **each) for each in _namings(line, scale, error, half, d_model, common)]
             if encodings:
-                yield Proposal(sorted(encodings, key=lambda encoding: (cost_of(encoding), encoding.base)))
+                yield sorted(encodings, key=lambda encoding: (cost_of(encoding), encoding.base)), ()
 
 
 def _namings(
@@ -450,12 +432,6 @@ def _namings(
 # ---- values and positions -------------------------------------------------------------------------------------------
 
 
-def positions_at(positions: range | Array, rows: Any) -> Array:
-    if isinstance(positions, range):
-        return np.array([positions[row] for row in rows], np.int64)
-    return np.asarray(np.asarray(positions)[rows])
-
-
 def waves_of(encoding: Encoding) -> tuple[Reals, Reals]:
     """Return the frequency and the phase (pi / 2 for a cosine) of each column."""
     index, is_cosine = arrangement(encoding.d_model, vars(encoding))
@@ -478,21 +454,19 @@ def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) ->
 def placed(encoding: Encoding, rows: Rows) -> range | None:
     """Return the consecutive positions at which an encoding is nearest to the table, or None if none are near."""
     (frequencies, phases), scale = waves_of(encoding), abs(encoding.scale)
-
-    def values_at(positions: Array, columns: Any) -> Reals:
-        angles = np.asarray(positions[..., None] + encoding.position_offset) * frequencies[columns]
-        return np.asarray(encoding.scale * np.sin(angles + phases[columns]))
-
     # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve these
     fastest = np.argsort(-np.abs(frequencies), kind="stable")
-    order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
+    columns = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = np.arange(-LARGEST_START, LARGEST_START + 1)
-    for column in order:
-        starts = starts[np.abs(values_at(starts, [column])[:, 0] - rows.values[0, column]) < PLACED * scale]
-    at, values = rows.numbers[:4] - rows.numbers[0], rows.values[:4][:, order]
-    errors = np.sqrt(np.mean((values_at(starts[:, None] + at, order) - values) ** 2, axis=(1, 2)))
-    if errors.min(initial=math.inf) >= PLACED * scale:
+    squares = np.zeros(len(starts))
+    for column in columns:
+        angles = (starts + encoding.position_offset) * frequencies[column] + phases[column]
+        distances = np.abs(encoding.scale * np.sin(angles) - rows.values[0, column])
+        is_near = distances < PLACED * scale
+        starts, squares = starts[is_near], (squares + distances**2)[is_near]
+    if not len(starts):
         return None
-    bits = values.size * np.log2(np.maximum(errors, scale * 2.0 ** -match.PRECISION[rows.stored]))
+    errors = np.maximum(np.sqrt(squares / len(columns)), scale * 2.0 ** -match.PRECISION[rows.stored])
+    bits = len(columns) * np.log2(errors)
     start = int(starts[np.argmin(bits + np.log2(1.0 + np.abs(starts)))]) - int(rows.numbers[0])
     return range(start, start + len(rows.table))

@@ -12,10 +12,9 @@ import numpy as np
 from posenc import Rotary
 from posenc._rotary.model_config import look_up
 from posenc.check.comparison import RotaryMatch
-from posenc.check.functions import Rotation
 from posenc.check.match import ALIKE, Array, Reals, axes_of, float64_of, rounded, size_of
 from posenc.check.mistakes import not_rotated
-from posenc.check.reading import array_of, number
+from posenc.check.reading import Rotation, array_of, number
 from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row
 from posenc.check.rotations import SOURCE, longest, matched, merged
 from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, moved, source_of, undisturbed

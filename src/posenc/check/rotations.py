@@ -14,9 +14,8 @@ from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match
 from posenc.check.comparison import NO_ROTATION, RotaryMatch, judged
-from posenc.check.functions import Rotation, read_function
 from posenc.check.match import difference, exact
-from posenc.check.reading import Reading, read_arrays, spread
+from posenc.check.reading import Reading, Rotation, read_arrays, read_function, spread
 
 SOURCE = "the configuration has"
 OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
@@ -28,20 +27,19 @@ NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves 
 def identify_rotary(
     rotation: Any, *, expect: Any = None, positions: Any = None, head_dim: SupportsIndex | None = None, any_order: bool = False
 ) -> list[RotaryMatch]:
-    """Find the rotary embedding of a table, a function or a module, and name its differences from the expected one.
+    """Find the rotary embedding of a table or a function, and name its differences from the expected one.
 
     Parameters
     ----------
-    rotation : array_like, pair of array_like, callable or torch.nn.Module
+    rotation : array_like, pair of array_like or callable
         One of these, as arrays of NumPy or tensors of PyTorch:
 
         - a pair of tables (cos, sin) of shape (n, pairs), or (n, head_dim) with each column twice; a complex table
           cos + i sin; or an array whose columns are those of cos, then those of sin;
         - the frequencies of the pairs, such as the buffer ``inv_freq`` of a model: an array with one dimension;
         - a function ``f(x, positions)`` that returns rotated x, or a pair of rotated queries and keys.  x has shape
-          (n, head_dim), and positions have shape (n,).  If this call fails, the positions have shape (1, n), and x has shape
-          (1, 1, n, head_dim), then (1, n, 1, head_dim).  A module, or a function that refuses arrays, gets tensors;
-        - a module or function that returns (cos, sin) if it is called in this way, as ``rotary_emb`` of transformers does.
+          (n, head_dim), and positions have shape (n,), or (axes, n) if several axes are expected.  A function
+          that refuses arrays gets tensors.
     expect : Rotary, configuration or dict, optional
         The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords
         of `Rotary`.
@@ -198,7 +196,7 @@ def matched(
     """Return the match of a rotation, and its readings; tables may be rounded to the dtype in which a model computes."""
     checks.boolean("any_order", any_order)
     if isinstance(rotation, type):
-        raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies, a function or a module")
+        raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies or a function")
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
         if callable(rotation) or isinstance(rotation, Rotation):
             most = None if expected is None else valid_positions(expected)
