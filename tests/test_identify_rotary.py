@@ -258,9 +258,9 @@ FAULTS = {
     "all columns": (rotation(ROTARY), ROTARY.replace(rotary_dim=32), ("64 columns are rotated, expected 32",)),
     "some pairs": (some_pairs, ROTARY, ("pairs 20 to 31 are not rotated",)),
     "other pairs": (lambda x, p: rotation(ROTARY)(x[:, SHUFFLED], p)[:, np.argsort(SHUFFLED)], ROTARY, (
-        "the columns are paired neither as halves nor interleaved: 0 with 63",)),
+        "the columns are paired neither as halves nor interleaved",)),
     "other columns": (lambda x, positions: x[:, ::-1].copy(), ROTARY, (
-        "the columns are moved but not rotated", "pairs 0 to 31 are not rotated")),
+        "the columns are paired neither as halves nor interleaved",)),
     "no pairs": (lambda x, positions: x, ROTARY, ("pairs 0 to 31 are not rotated",)),
     "reflection": (reflected, ROTARY, ("columns 0 to 31 have sines in a pair that are not opposite",)),
     "other columns are 0": (lambda x, p: np.where(np.arange(80) < 32, rotation(PARTIAL)(x, p), 0), PARTIAL,
@@ -493,10 +493,9 @@ def test_a_row_of_nan_is_named():
     assert match.faults == ("some values are not finite, the first at position 7",)
 
 
-@pytest.mark.parametrize("order", [np.arange(64).reshape(2, 32).T.ravel(), np.r_[1, 0, 2:64]], ids=["pairs", "two"])
-def test_another_order_of_columns_is_a_fault_unless_asked(order):
+def test_another_order_of_columns_is_a_fault_unless_asked():
     def function(x, positions):
-        return rotation(ROTARY)(x, positions)[..., order]
+        return rotation(ROTARY)(x, positions)[..., np.arange(64).reshape(2, 32).T.ravel()]
 
     match, = identify_rotary(function, expect=ROTARY)
     fault, = match.faults

@@ -458,15 +458,15 @@ def placed(encoding: Encoding, rows: Rows) -> range | None:
     fastest = np.argsort(-np.abs(frequencies), kind="stable")
     columns = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = np.arange(-LARGEST_START, LARGEST_START + 1)
-    squares = np.zeros(len(starts))
+    squares, at = np.zeros(len(starts)), rows.numbers[:4] - rows.numbers[0] + encoding.position_offset
     for column in columns:
-        angles = (starts + encoding.position_offset) * frequencies[column] + phases[column]
-        distances = np.abs(encoding.scale * np.sin(angles) - rows.values[0, column])
-        is_near = distances < PLACED * scale
-        starts, squares = starts[is_near], (squares + distances**2)[is_near]
+        angles = (starts[:, None] + at) * frequencies[column] + phases[column]
+        square = np.mean((encoding.scale * np.sin(angles) - rows.values[:4, column]) ** 2, axis=1)
+        is_near = square < (PLACED * scale) ** 2
+        starts, squares = starts[is_near], (squares + square)[is_near]
     if not len(starts):
         return None
     errors = np.maximum(np.sqrt(squares / len(columns)), scale * 2.0 ** -match.PRECISION[rows.stored])
-    bits = len(columns) * np.log2(errors)
+    bits = 4 * len(columns) * np.log2(errors)
     start = int(starts[np.argmin(bits + np.log2(1.0 + np.abs(starts)))]) - int(rows.numbers[0])
     return range(start, start + len(rows.table))

@@ -3,7 +3,7 @@
 To add a kind of mistake, add a row to a table: `ORIENTATIONS` has transformations of cosines and sines, `SLIPS` and
 `NUMBERS` those of the expected rotation.  If the row has a sentence, add its first words to `GUIDE` in
 report.py, a line to the guide in docs/check.md, and a model with the mistake to tests/rotary_models_small.py.
-functions.py has the sentences about calls and the order of columns, comparison.py those about rows and offsets.
+reading.py has the sentences about calls and the order of columns, comparison.py those about rows and offsets.
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +16,11 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import as_array
 from posenc._arguments.specification import Layout
 from posenc.check import match
-from posenc.check.match import PRECISION, Array, Reals, Waves, axes_of, float64_of, size_of
+from posenc.check.match import PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
 
 FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and evenly spaced ones
 REACH = 2**17               # positions of a function are below this number
 REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # positions, as far as the function's table goes
-PROBES = 6                  # positions at which all unit vectors are rotated
 SMALL = 1e-9                # smaller elements of a rotation matrix are rounding errors of zeros
 ROUNDINGS = 16              # half ulps between a rotated vector and its prediction from rounded cosines and sines
 BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
@@ -297,128 +298,107 @@ def _agree(x: Array, y: Array) -> bool:
     return bool((np.abs(x - y) <= match.ALIKE * size)[finite].all())
 
 
-# ---- rotated vectors ------------------------------------------------------------------------------------------------
+# ---- rotated vectors -------------------------------------------------------------------------------------------------
+
+
+class Form(NamedTuple):
+    """How a function rotates: pair i of the columns in `given` is multiplied by `matrices` and returned in `returned`."""
+
+    layout: Layout
+    given: Array                        # columns of x, of shape (pairs, 2)
+    returned: Array                     # columns of the result
+    matrices: Reals                     # of shape (positions, pairs, 2, 2)
+    factors: Reals                      # of the other columns
 
 
 def _read_rotated(call: Rotation, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool) -> Reading:
-    """Read the rotation of queries (index 0) or of keys (index 1) by rotating unit vectors."""
-    last = len(at) if call.is_free else max(2, int((at < 64).sum()))       # else as many calls as columns, up to the last
-    few = np.unique(np.linspace(min(1, last - 1), last - 1, PROBES).astype(int))
-    unit = np.repeat(np.eye(head_dim, dtype=np.float32)[:, None], len(few), 1)
-    rotated, dtype = array_of("the result", call(unit, at[few])[index])
-    matrices = float64_of(rotated, dtype).swapaxes(0, 1)                # (position, column of x, column)
-    matrices = matrices[np.isfinite(matrices).all(axis=(1, 2))]         # large angles overflow in float16
-    if not len(matrices):
-        return Reading("float32", faults=("no value is finite",))
-    outputs, faults = _pairs_of(matrices)
-    together = [pair for pair in outputs if len(pair) == 2]
-    layout, rotary_dim = _layout_of(together)
-    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with the scaling type proportional
-        rotary_dim = max(rotary_dim, expected.rotary_dim)
-    first = np.array([pair[0] for pair in together] or range((rotary_dim or head_dim) // 2), int)
-    if layout is not None:
-        single = [k for k, *other in outputs if not other and k >= rotary_dim and np.abs(matrices[:, k]).max() > SMALL]
-        scaled = [k for k in single if np.abs(matrices[:, k, k] - 1).max() > 1e-6]
-        faults += [f"columns {numbers(scaled)} are multiplied by a factor but not rotated"] if scaled else []
-        first = np.arange(rotary_dim // 2) * (1 if layout == "halves" else 2)
-    elif len(together) > 1:
-        faults.append("the columns are paired neither as halves nor interleaved: {} with {}".format(*together[0]))
-    if any("different cosines" in fault for fault in faults):
-        diagonal = np.diagonal(matrices, axis1=1, axis2=2)[:, :rotary_dim]
-        for name, one, two in (("interleaved", np.s_[:, ::2], np.s_[:, 1::2]),
-                               ("halves", np.s_[:, : rotary_dim // 2], np.s_[:, rotary_dim // 2 :])):
-            if layout not in (None, name) and np.allclose(diagonal[one], diagonal[two], atol=match.ALIKE):
-                faults = [f"the cosines have the layout {name}, but the columns are paired as {layout}"]
-    moved = [pair for pair in outputs if pair != outputs[pair]]
+    """Read the rotation of queries (index 0) or of keys (index 1).
+
+    Random vectors show the form of the rotation; then vectors of 1 and 0 give cosines and sines without an error.
+    """
+    rng, faults = np.random.default_rng(0), []
+    positions = at[rng.permutation(len(at))[:48]]
+    x = (rng.integers(-32, 32, (8, len(positions), head_dim)) / 8).astype(np.float32)       # exact in every dtype
+    for vectors in (x, np.abs(x) / 8):
+        result, dtype = array_of("the result", call(vectors, positions)[index])
+        y = float64_of(result, dtype)
+        finite = np.isfinite(y).all(axis=(0, 2))                # large angles overflow in float16
+        if not finite.any():
+            return Reading("float32", faults=("no value is finite",))
+        unit = 2.0 ** -min(24, PRECISION[match.narrowest(y[:, finite], dtype)])
+        form = _form_of(vectors[:, finite].astype(np.float64), y[:, finite], ROUNDINGS * unit, expected)
+        if form is not None:
+            break
+    else:
+        return Reading("float32", faults=("the columns are paired neither as halves nor interleaved",))
+    if vectors is not x:
+        faults.append("x with negative elements, or with elements above 1, is not rotated as other x are")
+    faults += _faults_of_form(form, unit)
     order: list[str] = []
-    if moved and not rotary_dim:
-        faults.append("the columns are moved but not rotated")
-    elif moved:
-        places = f"columns {numbers(moved[0])} become columns {numbers(outputs[moved[0]])}"
+    if not np.array_equal(form.given, form.returned):
+        places = f"columns {numbers(form.given[0])} become columns {numbers(form.returned[0])}"
         order = [f"the result has its columns in another order: {places}; only products of queries and keys are the same"]
-    targets = {pair[0]: outputs[pair] for pair in outputs}
 
     def values(positions: Array) -> Waves:
         x = np.zeros((1, positions.shape[-1], head_dim), np.float32)
-        x[..., first] = 1
+        x[..., form.given[:, 0]] = 1
         rows = float64_of(*array_of("the result", call(x, positions)[index]))[0]
-        columns = [targets.get(k, (k,)) for k in first.tolist()]
-        cos, sin = (rows[:, [column[member] for column in columns]] for member in (0, -1))
-        return np.asarray(cos + 1j * np.where([len(column) == 2 for column in columns], sin, 0.0))
+        return np.asarray(rows[:, form.returned[:, 0]] + 1j * rows[:, form.returned[:, 1]])
 
     sampled = values(at)
-    if layout is not None and not faults:
-        turned = np.array([[*pair, *outputs[pair]] for pair in together]).T
-        faults = _faults_of_vectors(call, index, at, values, turned, np.searchsorted(first, turned[0]), head_dim, dtype)
-    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=layout, head_dim=head_dim,
+    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=form.layout, head_dim=head_dim,
                    faults=(*faults, *([] if any_order else order)), remarks=tuple(order if any_order else []))
 
 
-def _faults_of_vectors(
-    call: Rotation, index: int, at: Array, values: Callable[[Array], Waves], turned: Array, pairs: Array, head_dim: int,
-    dtype: str,
-) -> list[str]:
-    """Compare the result for random vectors, at positions in no order, with their rotation by the given values.
+def _form_of(x: Reals, y: Reals, error: float, expected: Rotary | None) -> Form | None:
+    """Return the form in which a function rotates x to y, both of shape (m, n, head_dim), or None.
 
-    `turned` has the columns of the rotated pairs in x and in the result.  The elements of x are exact in
-    every dtype.
+    In this form, each pair of columns of x is multiplied by a matrix that does not depend on x.
     """
-    rng = np.random.default_rng(0)
-    rows = rng.permutation(len(at))[:48]
-    positions = np.concatenate([at[rows], at[rows[:8]]]) if call.is_free else at[rows]
-    x = (rng.integers(-32, 32, (len(positions), head_dim)) / 8).astype(np.float32)
-    waves = values(positions)[:, pairs]
-
-    def is_rotated(x: Array) -> tuple[bool, float]:
-        result = float64_of(*array_of("the result", call(x[None], positions)[index]))[0]
-        y = result[:, turned[2]] + 1j * result[:, turned[3]]
-        expected = (x[:, turned[0]] + 1j * x[:, turned[1]]) * waves
-        finite = np.isfinite(y).all(axis=1) & np.isfinite(expected).all(axis=1)
-        y, expected = y[finite], expected[finite]
-        unit = 2.0 ** -PRECISION[match.narrowest(y, dtype)]
-        error = float((np.abs(y - expected) / np.maximum(np.abs(expected), 2.0**-12)).max(initial=0))
-        parts = ((y.real, expected.real), (y.imag, expected.imag))
-        bias = max(abs(np.sum(a * b) / np.sum(b * b) - 1) for a, b in parts) if y.size else 0
-        return error <= ROUNDINGS * unit and bias <= match.SIGMAS * unit / np.sqrt(max(1, y.size)) + BIAS, error
-
-    is_right, error = is_rotated(x)
-    if is_right:
-        return []
-    if is_rotated(np.abs(x) / 8)[0]:
-        return ["x with negative elements, or with elements above 1, is not rotated as other x are"]
-    return [f"the result is not a rotation of x: it differs by up to {error:.2g} of the length of a pair"]
+    head_dim, changed = x.shape[2], np.flatnonzero(np.abs(y - x).max(axis=(0, 1)) > error * np.abs(x).max())
+    width = 2 * (changed[-1] // 2 + 1) if len(changed) else head_dim
+    layouts: tuple[Layout, Layout] = ("halves", "interleaved")
+    layouts = layouts if expected is None or expected.layout == "halves" else layouts[::-1]
+    for dim in dict.fromkeys((width, head_dim) if expected is None else (expected.rotary_dim, width, head_dim)):
+        columns = _columns(dim)
+        factors = np.sum(x[..., dim:] * y[..., dim:], axis=(0, 1)) / np.sum(x[..., dim:] ** 2, axis=(0, 1))
+        others = np.abs(y[..., dim:] - factors * x[..., dim:]).max(initial=0)
+        for returned, layout in itertools.product((0, 1), layouts):
+            given, moved = columns[layout], columns[layouts[layouts.index(layout) - returned]]
+            a, b = x[..., given], y[..., moved]
+            matrices = np.einsum("mnpi,mnpj->npij", b, a) @ np.linalg.pinv(np.einsum("mnpi,mnpj->npij", a, a))
+            differences = np.abs(b - np.einsum("npij,mnpj->mnpi", matrices, a)).max(initial=0)
+            if max(differences, others) <= error * max(np.abs(y).max(), 2.0**-12):
+                return Form(layout, given, moved, matrices, factors)
+    return None
 
 
-def _pairs_of(matrices: Reals) -> tuple[dict[tuple[int, ...], tuple[int, ...]], list[str]]:
-    """Return the columns of x that are rotated together, with their columns in the result, and the faults of their matrices.
-
-    A column that is not rotated is alone.
-    """
-    faults: dict[str, list[int]] = {}
-    by_outputs: dict[tuple[int, ...], list[int]] = {}
-    for column, reached in enumerate(np.abs(matrices).max(axis=0) > SMALL):
-        by_outputs.setdefault(tuple(np.flatnonzero(reached).tolist()), []).append(column)
-    pairs: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for outputs, inputs in by_outputs.items():
-        if len(outputs) != len(inputs) or len(inputs) > 2:
-            faults.setdefault("are mixed with several others" if outputs else "are set to 0", []).extend(inputs)
-            pairs |= {(column,): (column,) for column in inputs}
-            continue
-        pairs[tuple(inputs)] = outputs
-        if len(inputs) == 2:
-            block = matrices[:, [[inputs[0]], [inputs[1]]], [outputs, outputs]]
-            if np.abs(block[:, 0, 0] - block[:, 1, 1]).max() > match.ALIKE * np.abs(block).max():
-                faults.setdefault("have different cosines in a pair", []).append(inputs[0])
-            elif np.abs(block[:, 0, 1] + block[:, 1, 0]).max() > match.ALIKE * np.abs(block[:, 0, 1]).max():
-                faults.setdefault("have sines in a pair that are not opposite", []).append(inputs[0])
-    return dict(sorted(pairs.items())), [f"columns {numbers(columns)} {problem}" for problem, columns in faults.items()]
+def _columns(dim: int) -> dict[Layout, Array]:
+    """Return the columns of each pair in each layout."""
+    return {"halves": np.arange(dim).reshape(2, -1).T, "interleaved": np.arange(dim).reshape(-1, 2)}
 
 
-def _layout_of(together: Sequence[tuple[int, ...]]) -> tuple[Layout | None, int]:
-    """Return the layout (None if the pairs have neither layout) and the number of rotated columns."""
-    steps = {b - a for a, b in together}
-    if steps == {1} and together != [(0, 1)] and all(a % 2 == 0 for a, _ in together):
-        return "interleaved", together[-1][1] + 1
-    if len(steps) == 1 and all(a < min(steps) for a, _ in together):
-        return "halves", 2 * min(steps)
-    return None, 2 * len(together)
+def _faults_of_form(form: Form, unit: float) -> list[str]:
+    """Return the faults of matrices that are not those of a rotation, and of columns that are not rotated."""
+    dim, matrices, faults = form.given.size, form.matrices, []
+    cosines, sines = matrices[..., [0, 1], [0, 1]], matrices[..., [1, 0], [0, 1]] * (1, -1)
+    zero, scaled = (dim + np.flatnonzero(is_other) for is_other in (form.factors == 0, ~np.isin(form.factors, (0, 1))))
+    faults += [f"columns {numbers(zero)} are set to 0"] if len(zero) else []
+    faults += [f"columns {numbers(scaled)} are multiplied by a factor but not rotated"] if len(scaled) else []
+    size = np.abs(matrices).max(initial=0)
+    unequal, same_sign = (np.flatnonzero(np.median(np.abs(part[..., 0] - part[..., 1]), axis=0) > match.ALIKE * size)
+                          for part in (cosines, sines))
+    of_columns = np.zeros((len(matrices), dim))
+    of_columns[:, form.given] = cosines
+    for name, columns in _columns(dim).items():
+        one, two = of_columns[:, columns].swapaxes(0, 2)
+        if len(unequal) and name != form.layout and np.allclose(one, two, atol=match.ALIKE * size):
+            return [*faults, f"the cosines have the layout {name}, but the columns are paired as {form.layout}"]
+    for wrong, words in ((unequal, "different cosines in a pair"), (same_sign, "sines in a pair that are not opposite")):
+        if len(wrong):
+            return [*faults, f"columns {numbers(form.given[wrong, 0])} have {words}"]
+    differing = max(np.abs(part[..., 0] - part[..., 1]).max(initial=0) for part in (cosines, sines))
+    bias = max(abs(np.sum(part[..., 0] * (part[..., 1] - part[..., 0]))) for part in (cosines, sines)) / np.sum(cosines**2)
+    if differing > 2 * ROUNDINGS * unit * size or bias > SIGMAS * unit / math.sqrt(max(1, cosines.size)) + BIAS:
+        faults.append(f"the result is not a rotation of x: it differs by up to {differing / size:.2g} of the length of a pair")
+    return faults
