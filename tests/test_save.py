@@ -20,7 +20,7 @@ import pytest
 import posenc
 from conftest import ENCODING, POSITIONS, assert_same_bits, bytes_to_stdout_and_memory, names, python
 from posenc import Encoding
-from posenc._files import atomic, table
+from posenc._files import atomic
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -71,7 +71,7 @@ def test_npy_files_equal_those_of_numpy(npy, dtype):
 
 @pytest.mark.parametrize("size", [1, 120, 121, 4096, 10**6])
 def test_every_buffer_size_writes_the_same_file(npy, monkeypatch, size):
-    monkeypatch.setattr(table, "BUFFER_BYTES", size)
+    monkeypatch.setattr("posenc._encoding.encoding.CHUNK_BYTES", size)
     posenc.save(npy, range(1000, 0, -1), Encoding(30))
     assert_same_bits(np.load(npy), posenc.encode(range(1000, 0, -1), 30))
 

@@ -125,7 +125,7 @@ META = torch.arange(3, device="meta")
     lambda: PositionalEncoding(4)(torch.ones(3, 4), positions=META),
 ], ids=["add_to", "vmap", "encode", "module"])
 def test_positions_on_the_meta_device(call):
-    with pytest.raises(ValueError, match="positions is on the meta device, expected a tensor with values for a result on cpu"):
+    with pytest.raises(ValueError, match="positions is on the meta device, expected values for a result on cpu"):
         call()
 
 

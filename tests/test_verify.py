@@ -10,7 +10,6 @@ import pytest
 import posenc
 from conftest import ENCODING, POSITIONS
 from posenc import Encoding
-from posenc._files import table
 
 CHUNK = 10
 
@@ -34,7 +33,7 @@ def flip(path, row, column, bit):
 
 
 def test_every_flipped_bit_is_found(path, monkeypatch):
-    monkeypatch.setattr(table, "BUFFER_BYTES", 100)         # 4 rows
+    monkeypatch.setattr("posenc._encoding.encoding.CHUNK_BYTES", 100)         # 4 rows
     expected, choice = {"encoding": ENCODING, "positions": POSITIONS}, random.Random(0)
     assert posenc.verify(path, **expected) == posenc.verify(path, POSITIONS, ENCODING, samples=1000) == 34
     for _ in range(30):

@@ -10,7 +10,6 @@ import zarr
 
 import posenc
 from conftest import ENCODING, assert_same_bits, names
-from posenc._files import zarr_store
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX only")
 N, CHUNK = 100, 7       # 15 chunks, the last of 2 rows
@@ -111,9 +110,9 @@ def test_urls_are_refused(path):
 
 
 def test_blocks_of_a_chunk_are_compared(tmp_path, monkeypatch):
-    """The expected values of a chunk are computed in blocks of BUFFER_BYTES."""
+    """The expected values of a chunk are computed in blocks of CHUNK_BYTES."""
     posenc.save(tmp_path / "pe.zarr", N, ENCODING, chunk_rows=50)
-    monkeypatch.setattr(zarr_store.table, "BUFFER_BYTES", 24 * 7)
+    monkeypatch.setattr("posenc._encoding.encoding.CHUNK_BYTES", 24 * 7)
     assert posenc.verify(tmp_path / "pe.zarr") == N
     array = zarr.open_array(tmp_path / "pe.zarr", mode="r+")
     for row in (0, 6, 7, 49, 50, 99):

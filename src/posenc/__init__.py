@@ -15,26 +15,9 @@ from posenc._rotary.rotary import Rotary
 from posenc._rotary.rotary_at import RotaryAt
 
 __all__ = [
-    "Chunk",
-    "Encoding",
-    "File",
-    "Preset",
-    "Rotary",
-    "RotaryAt",
-    "add_to",
-    "encode",
-    "grid",
-    "open",
-    "points",
-    "positions_from_lengths",
-    "positions_from_mask",
-    "positions_from_segments",
-    "preset",
-    "presets",
-    "save",
-    "show_runtime",
-    "stream",
-    "verify",
+    "Chunk", "Encoding", "File", "Preset", "Rotary", "RotaryAt", "add_to", "encode", "grid", "open", "points",
+    "positions_from_lengths", "positions_from_mask", "positions_from_segments", "preset", "presets", "save",
+    "show_runtime", "stream", "verify",
 ]
 
 

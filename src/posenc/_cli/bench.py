@@ -27,7 +27,7 @@ share: speed relative to memset with the same memory and number of threads"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: see posenc info)")
+    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N (default: see posenc info)")
 
 
 def bench(args: argparse.Namespace) -> None:
@@ -58,20 +58,21 @@ def measure(pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -
     ``paused`` is the median time of posenc after a pause, during which threads stop spinning and processors
     become idle.
     """
-    call, fresh, encoding = "add_to" if len(shape) > 2 else "encode", memory == "fresh", posenc.Encoding(shape[-1])
+    encoding, fresh, call = posenc.Encoding(shape[-1]), memory == "fresh", "add_to" if len(shape) > 2 else "encode"
     threads, out = 1 if math.prod(shape) < SMALL else most_threads, np.ones(shape, np.float32)
-    ours = partial(encoding.encode, len(out), out=None if fresh else out, threads=threads)
-    if call == "add_to":
-        ours = partial(encoding.add_to, out, threads=threads)
+    ours: Any = partial(encoding.add_to, out, threads=threads)
+    if call == "encode":
+        ours = partial(encoding.encode, len(out), out=None if fresh else out, threads=threads)
     calls = {"posenc": ours, "memset": partial(memset, out, fresh, threads, pool)}
-    repeats = {name: math.ceil(SAMPLE_SECONDS / timeit.timeit(function, number=1)) for name, function in calls.items()}
+    repeats = {name: math.ceil(SAMPLE_SECONDS / timeit.timeit(run, number=1)) for name, run in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
     for name in ROUNDS * list(calls):           # the calls alternate
         times[name].append(timeit.timeit(calls[name], number=repeats[name]) / repeats[name])
     seconds = {name: statistics.median(values) for name, values in times.items()}
     pause = partial(time.sleep, PAUSE_SECONDS)
     seconds["paused"] = statistics.median(timeit.repeat(ours, pause, number=1, repeat=ROUNDS))
-    return {"call": call, "shape": shape, "memory": memory, "threads": threads, "bytes": out.nbytes, "seconds": seconds}
+    case = {"call": call, "shape": shape, "memory": memory, "threads": threads}
+    return case | {"bytes": out.nbytes, "seconds": seconds}
 
 
 def in_words(document: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any, SupportsFloat, SupportsIndex, Unpack, overload
+from typing import Any, SupportsFloat, SupportsIndex, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,18 +55,6 @@ def _is_cacheable(value: Any) -> bool:
 
 
 # ---- functions ---------------------------------------------------------------------------------------------
-
-
-@overload
-def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding | None = None, *, dtype: AnyDType | None = ..., out: ArrayT,
-    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
-) -> ArrayT: ...
-@overload
-def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding | None = None, *, dtype: AnyDType | None = ...,
-    out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
-) -> NDArray[Any]: ...
 
 
 def encode(

@@ -18,12 +18,9 @@ from numpy.typing import NDArray
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import DTYPES
 from posenc._encoding.columns import WIDEST
-from posenc._encoding.encoding import Encoding, check_encoding, without_durations
+from posenc._encoding.encoding import Encoding, check_encoding, rows_of_chunk, without_durations
 from posenc._files.atomic import naming
 
-# On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are half as fast (measured for 2
-# GB).
-BUFFER_BYTES = 4 << 20
 # Limit for tables without rows, because a small file can state any width, and a new Encoding needs 200 bytes
 # for each column.
 WIDEST_EMPTY = 2**16
@@ -113,8 +110,8 @@ def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def buffer_rows(rows: int, d_model: int, dtype: str) -> int:
-    """Return the number of all rows, or of as many (at least one) as fit in BUFFER_BYTES."""
-    return min(rows, max(1, BUFFER_BYTES // max(1, d_model * itemsize(dtype))))
+    """Return the number of all rows, or of those of a chunk."""
+    return min(rows, rows_of_chunk(d_model, itemsize(dtype)))
 
 
 def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
@@ -141,7 +138,7 @@ def blocks(
 ) -> Iterator[Any]:
     """Yield arrays of rows in the byte order of files, each of which overwrites the previous one.
 
-    Call `progress` with the size of each block.  By default, a block fits in BUFFER_BYTES.
+    Call `progress` with the size of each block.  By default, a block is a chunk.
     """
     positions, encoding, dtype = specification
     buffer = row_buffer(rows or buffer_rows(*specification.shape, dtype), encoding.d_model, dtype)

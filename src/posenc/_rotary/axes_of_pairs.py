@@ -23,7 +23,8 @@ def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     axes = tuple(checks.integer(name, axis, 0) for axis in array.tolist())
     count = len(set(axes))
     if set(axes) != set(range(count)) or count > kernel.MAX_AXES:
-        raise ValueError(f"{name} is {checks.shown(axes)}, expected integers from 0 without gaps, below {kernel.MAX_AXES}")
+        expected = f"integers from 0 without gaps, below {kernel.MAX_AXES}"
+        raise ValueError(f"{name} is {checks.shown(axes)}, expected {expected}")
     return axes
 
 
@@ -63,11 +64,11 @@ def kernel_rotation(
     `turns` computes the frequencies in turns per position.  `axes` gives the axis of positions of each pair;
     the axes are 0, 1, 2 ... without gaps.  None means that there is a single axis.
     """
-    columns_by_axis = [
-        (kernel_columns(turns, np.repeat(of_axis, 2), np.arange(2 * len(of_axis)) % 2 == 0, order=2, scale=scale),
-         None if axes is None else of_axis.tobytes())
-        for of_axis in pairs_by_axis(pairs, axes)
-    ]
+    columns_by_axis = []
+    for of_axis in pairs_by_axis(pairs, axes):
+        frequency, cosine = np.repeat(of_axis, 2), np.arange(2 * len(of_axis)) % 2 == 0
+        columns = kernel_columns(turns, frequency, cosine, order=2, scale=scale)
+        columns_by_axis.append((columns, None if axes is None else of_axis.tobytes()))
     return kernel.Rotation(columns_by_axis, head_dim, pairs, interleaved)
 
 
@@ -78,14 +79,14 @@ def pairs_by_axis(pairs: int, axes: Sequence[int] | None) -> list[NDArray[np.int
     return [np.flatnonzero(np.equal(axes, axis)) for axis in range(max(axes, default=-1) + 1)]
 
 
-def columns_of_axes(turns: ComputeTurns, pairs: int, scale: float, axes: Sequence[int] | None) -> list[AxisColumns]:
+def columns_of_axes(
+    turns: ComputeTurns, pairs: int, scale: float, axes: Sequence[int] | None
+) -> list[AxisColumns]:
     """Return the columns of each axis, in a table with the cosines of all pairs, then their sines."""
     columns = []
     for axis, of_axis in enumerate(pairs_by_axis(pairs, axes)):
-        count = len(of_axis)
-        encode = functools.partial(
-            kernel.encode, kernel_columns(turns, np.tile(of_axis, 2), np.arange(2 * count) < count, order=0, scale=scale)
-        )
+        frequency, cosine = np.tile(of_axis, 2), np.arange(2 * len(of_axis)) < len(of_axis)
+        encode = functools.partial(kernel.encode, kernel_columns(turns, frequency, cosine, order=0, scale=scale))
         slices = slices_of(np.append(of_axis, pairs + of_axis).tolist())
-        columns.append(AxisColumns(axis, encode, 2 * count, slices))
+        columns.append(AxisColumns(axis, encode, 2 * len(of_axis), slices))
     return columns

@@ -30,6 +30,12 @@ def _sections(
     return {"base": base, "frequency_scale": frequency_scale, "layout": layout, "axes": axes}
 
 
+def _spaced(base: float | Fraction, scale: float, divisor: Fraction, count: int | None = None) -> list[float]:
+    """Return the frequencies ``scale * base**(-i / divisor)``, by default as many as `divisor`."""
+    values = spaced_float64(int(divisor) if count is None else count, ((base, divisor),), scale)
+    return list(values.tolist())
+
+
 def _rows_and_columns(
     head_dim: int, base: float, frequency_scale: float, *, layout: str = "halves", alternate: bool = False
 ) -> dict[str, Any]:
@@ -38,8 +44,7 @@ def _rows_and_columns(
     With `alternate`, the frequencies are ``base**(-2 i / head_dim)``, where even i belong to the first axis
     and odd i to the second.
     """
-    divisor = Fraction(head_dim, 2 if alternate else 4)
-    values = spaced_float64(int(divisor), ((base, divisor),), frequency_scale).tolist()
+    values = _spaced(base, frequency_scale, Fraction(head_dim, 2 if alternate else 4))
     frequencies = [*values[::2], *values[1::2]] if alternate else values * 2
     return {"frequencies": frequencies, "layout": layout, "axes": blocks((head_dim // 4, head_dim // 4))}
 
@@ -52,13 +57,14 @@ def _axis_by_axis(
     `widths` returns the number of columns of each axis.  The columns after the last block are not rotated.
     """
     pairs = [width // 2 for width in widths(head_dim)]
-    frequencies = [w for count in pairs for w in spaced_float64(count, ((base, Fraction(count)),), frequency_scale).tolist()]
-    return {"frequencies": frequencies, "layout": "interleaved", "axes": blocks(pairs), "rotary_dim": 2 * sum(pairs)}
+    frequencies = [w for count in pairs for w in _spaced(base, frequency_scale, Fraction(count))]
+    keywords = {"frequencies": frequencies, "layout": "interleaved", "axes": blocks(pairs)}
+    return keywords | {"rotary_dim": 2 * sum(pairs)}
 
 
 def _shares(*shares: int) -> Callable[..., dict[str, Any]]:
     """Divide the columns among the axes by `shares`."""
-    return partial(_axis_by_axis, widths=lambda head_dim: [head_dim // sum(shares) * share for share in shares])
+    return partial(_axis_by_axis, widths=lambda width: [width // sum(shares) * share for share in shares])
 
 
 def _thirds(head_dim: int) -> list[int]:
@@ -73,7 +79,7 @@ def _ltx_video(head_dim: int, base: float, frequency_scale: float) -> dict[str, 
     The remaining pairs come first and are not rotated.
     """
     count, unrotated = head_dim // 6, head_dim % 6 // 2
-    values = spaced_float64(count, ((1 / Fraction(base), Fraction(max(count - 1, 1))),), frequency_scale).tolist()
+    values = _spaced(1 / Fraction(base), frequency_scale, Fraction(max(count - 1, 1)), count)
     frequencies = [0.0] * unrotated + [value for value in values for _ in range(3)]
     return {"frequencies": frequencies, "layout": "interleaved", "axes": (0,) * unrotated + (0, 1, 2) * count}
 
@@ -93,9 +99,11 @@ PRESETS = {
     "pixtral": RotaryPreset("height, width", 1e4, partial(_rows_and_columns, alternate=True), 4),
     "sam2": RotaryPreset("width, height", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
     "dinov3": RotaryPreset("height, width in [-1, 1]", 100.0, _rows_and_columns, 4, 2 * math.pi),
-    "gemma4-vision": RotaryPreset("one axis: the halves of a head are separate rows, for height, width", 100.0, _one_axis, 2),
+    "gemma4-vision": RotaryPreset("one axis: half of a head is a row, for height or width", 100.0, _one_axis, 2),
     "eva02": RotaryPreset("height, width", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
-    "vjepa2": RotaryPreset("time, height, width", 1e4, partial(_axis_by_axis, widths=lambda width: [width // 6 * 2] * 3), 2),
+    "vjepa2": RotaryPreset(
+        "time, height, width", 1e4, partial(_axis_by_axis, widths=lambda width: [width // 6 * 2] * 3), 2
+    ),
     "flux": RotaryPreset("image, height, width", 1e4, _shares(2, 7, 7), 32),
     "flux2": RotaryPreset("image, height, width, text", 2e3, _shares(1, 1, 1, 1), 8),
     "qwen-image": RotaryPreset("frame, height, width", 1e4, _shares(2, 7, 7), 32),
@@ -110,7 +118,9 @@ PRESETS = {
 }
 
 
-def preset_keywords(name: Any, head_dim: int, base: float | None, frequency_scale: float | None) -> dict[str, Any]:
+def preset_keywords(
+    name: Any, head_dim: int, base: float | None, frequency_scale: float | None
+) -> dict[str, Any]:
     """Return the keywords of `Rotary` for a model.
 
     If `base` or `frequency_scale` is None, the model's value is used.
@@ -118,6 +128,5 @@ def preset_keywords(name: Any, head_dim: int, base: float | None, frequency_scal
     _, model_base, keywords, divisor, model_scale = PRESETS[checks.choice("name", name, tuple(PRESETS))]
     if head_dim % divisor:
         raise ValueError(f"head_dim is {head_dim}, expected a multiple of {divisor} for {name}")
-    return keywords(
-        head_dim, model_base if base is None else base, model_scale if frequency_scale is None else frequency_scale
-    )
+    base = model_base if base is None else base
+    return keywords(head_dim, base, model_scale if frequency_scale is None else frequency_scale)

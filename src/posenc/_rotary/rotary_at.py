@@ -71,8 +71,9 @@ class RotaryAt:
 
     def __repr__(self) -> str:
         """Return the specification, and the shape and range of the positions."""
-        extent = f", {self.positions.min()} to {self.positions.max()}" if self.positions.size else ""
-        return f"<{self.rotary!r} at positions of shape {self.positions.shape}{extent}{', inverse' if self.inverse else ''}>"
+        positions, inverse = self.positions, ", inverse" if self.inverse else ""
+        extent = f", {positions.min()} to {positions.max()}" if positions.size else ""
+        return f"<{self.rotary!r} at positions of shape {positions.shape}{extent}{inverse}>"
 
     def __getitem__(self, key: Any) -> RotaryAt:
         """Return the rotation at some of the positions."""
@@ -209,10 +210,13 @@ def rotary_at(rotary: Any, factors: kernel.Factors) -> RotaryAt:
     """Return the rotation at the positions of `factors`."""
     positions = factors.positions
     shape = positions.shape if rotary.axes is None else positions.shape[1:]
-    return new_rotary_at(rotary, factors, positions, np.arange(math.prod(shape), dtype=np.int64).reshape(shape))
+    rows = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+    return new_rotary_at(rotary, factors, positions, rows)
 
 
-def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any], rows: NDArray[np.int64]) -> RotaryAt:
+def new_rotary_at(
+    rotary: Any, factors: kernel.Factors, positions: NDArray[Any], rows: NDArray[np.int64]
+) -> RotaryAt:
     """Return the rotation at some of the positions of `factors`."""
     result = object.__new__(RotaryAt)
     vars(result).update(
@@ -225,6 +229,6 @@ def _basic_index(part: Any) -> int | slice | EllipsisType | None:
     if part is None or isinstance(part, (slice, EllipsisType)):
         return part
     if isinstance(part, (bool, np.bool_, np.ndarray)) or not hasattr(part, "__index__"):
-        raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None, because "
-                         f"a selection of {shown(part)} would copy cosines and sines")
+        raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None, because a "
+                         f"selection of {shown(part)} would copy cosines and sines")
     return operator.index(part)

@@ -36,7 +36,7 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
     """Return `Frequencies` with these float64 values."""
     array = np.array(values, np.float64)
     if not np.isfinite(array).all():
-        raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected finite frequencies")
+        raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected a finite one")
     return Frequencies(partial(core.explicit_turns, values, 1.0), array, attention_factor)
 
 
@@ -139,7 +139,8 @@ def _yarn(
     if low == high:
         high += Decimal("0.001")
     ratio = _ratio("yarn", factor, max_position_embeddings, original_max_position_embeddings)
-    values = [_interpolated(w, ratio, (i - low) / (high - low)) for i, w in enumerate(_unscaled(dim, base, scale))]
+    unscaled = _unscaled(dim, base, scale)
+    values = [_interpolated(w, ratio, (i - low) / (high - low)) for i, w in enumerate(unscaled)]
     attention = growth(mscale) / growth(mscale_all_dim) if mscale and mscale_all_dim else growth(1.0)
     return explicit_frequencies(values, float(attention if attention_factor is None else attention_factor))
 
@@ -167,7 +168,7 @@ def _longrope(
     """LongRoPE (arXiv 2402.13753): divide each frequency by its factor for short or for long sequences."""
     for key, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
         if len(factors) != dim // 2:
-            raise ValueError(f"scaling[{key!r}] has length {len(factors)}, expected {dim // 2}, the number of pairs")
+            raise ValueError(f"scaling[{key!r}] has length {len(factors)}, expected {dim // 2}, a factor for each pair")
     if (short_mscale is None) != (long_mscale is None):
         raise _lacks("short_mscale" if short_mscale is None else "long_mscale", "longrope")
     is_long = length > original_max_position_embeddings
@@ -230,14 +231,15 @@ def type_of_scaling(scaling: Scaling) -> str:
     values = [str(scaling[key]) for key in ("rope_type", "type") if scaling.get(key) is not None]
     names = {FORMER_NAMES.get(value, value) for value in values or ["default"]}
     if not names <= TYPES.keys() or len(names) > 1:
-        raise ValueError(f"scaling has rope_type {' and '.join(map(repr, sorted(names)))}, expected one of {', '.join(TYPES)}")
+        found = " and ".join(map(repr, sorted(names)))
+        raise ValueError(f"scaling has rope_type {found}, expected one of {', '.join(TYPES)}")
     return "ntk_alpha" if names == {"dynamic"} and scaling.get("alpha") is not None else names.pop()
 
 
 def keys_of(rope_type: str) -> dict[str, Any]:
     """Return the keys of a type, and their defaults."""
-    parameters = inspect.signature(TYPES[rope_type]).parameters.values()
-    return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    parameters = inspect.signature(TYPES[rope_type]).parameters
+    return {name: key.default for name, key in parameters.items() if key.kind is key.KEYWORD_ONLY}
 
 
 def positions_without_length(scaling: Scaling | None) -> int | None:
@@ -261,7 +263,8 @@ def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
         if value is None or key in ("rope_type", "type", *IGNORED.get(rope_type, ())):
             continue
         if key not in valid_keys:
-            raise ValueError(f"{name} has the key {key!r}, expected keys of {rope_type}: {', '.join(valid_keys)}")
+            expected = f"keys of {rope_type}: {', '.join(valid_keys)}"
+            raise ValueError(f"{name} has the key {key!r}, expected {expected}")
         check: Callable[[str, Any], Any] = CHECKS.get(key, checks.positive)
         values[key] = check(f"{name}[{key!r}]", value)
     for key, default in keys.items():
@@ -276,7 +279,9 @@ def _lacks(key: str, rope_type: str) -> ValueError:
     return ValueError(f"scaling lacks the key {key!r}, which {rope_type} needs")
 
 
-def keywords_in_scaling(scaling: Scaling | None, head_dim: int) -> tuple[Scaling | None, dict[str, tuple[str, Any]]]:
+def keywords_in_scaling(
+    scaling: Scaling | None, head_dim: int
+) -> tuple[Scaling | None, dict[str, tuple[str, Any]]]:
     """Return a scaling without the keys of `SHARED`, and the keywords of `Rotary` that they stand for."""
     scaling = dict(scaling or DEFAULT)
     names = set(SHARED) - keys_of(scaling["rope_type"]).keys()
@@ -287,7 +292,8 @@ def keywords_in_scaling(scaling: Scaling | None, head_dim: int) -> tuple[Scaling
     if "partial_rotary_factor" in shared:
         share = shared["partial_rotary_factor"]
         if head_dim and head_dim * share < 2:
-            raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected at least {2 / head_dim}, for one pair")
+            least = f"at least {2 / head_dim}, for one pair"
+            raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected {least}")
         keywords["partial_rotary_factor"] = "rotary_dim", int(head_dim * share)
     if "mrope_section" in shared or shared.get("mrope_interleaved"):
         axes_of = interleaved if shared.get("mrope_interleaved") else blocks
@@ -306,9 +312,9 @@ def frequencies_of(rotary_dim: int, keywords: Mapping[str, Any]) -> Frequencies:
         with decimal.localcontext(CONTEXT):
             frequencies = function(rotary_dim, keywords["base"], keywords["frequency_scale"], **dict(keys))
     turns = lru_cache(maxsize=4)(frequencies.turns)
-    turns()                                                         # refuses frequencies beyond the range of the kernel
+    turns()                                             # refuses frequencies beyond the range of the kernel
     if not np.isfinite(keywords["scale"] * frequencies.attention_factor):
         limit = f"a number whose product with {frequencies.attention_factor} is finite"
         raise ValueError(f"scale is {keywords['scale']}, expected {limit}")
-    values = np.frombuffer(frequencies.values.tobytes())                    # a view of bytes is always read-only
+    values = np.frombuffer(frequencies.values.tobytes())        # a view of bytes is always read-only
     return frequencies._replace(turns=turns, values=values)

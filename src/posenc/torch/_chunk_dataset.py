@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention
-from posenc._encoding.encoding import STREAM_CHUNK_BYTES, Encoding, without_durations
+from posenc._encoding.encoding import Encoding, rows_of_chunk, without_durations
 from posenc.torch._encode import encoding_of, encodings_on_cpu
 from posenc.torch._tensor_arguments import as_positions, check_dtype, constant, integer
 
@@ -57,16 +57,15 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     """
 
     def __init__(
-        self, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
-        dtype: torch.dtype = torch.float32, **convention: Unpack[Convention],
+        self, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *,
+        chunk_rows: SupportsIndex | None = None, dtype: torch.dtype = torch.float32, **convention: Unpack[Convention],
     ) -> None:
         check_dtype("dtype is", dtype)
         self.encoding = without_durations(encoding_of(d_model, convention), "ChunkDataset")
         self.positions = checks.range_of(constant("positions", positions), self.encoding.position_offset)
         self.dtype = dtype
-        if chunk_rows is None:
-            chunk_rows = max(1, STREAM_CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
-        self.chunk_rows = integer("chunk_rows", chunk_rows, 1)
+        default = rows_of_chunk(self.encoding.d_model, dtype.itemsize)
+        self.chunk_rows = default if chunk_rows is None else integer("chunk_rows", chunk_rows, 1)
 
     def __len__(self) -> int:
         return len(self.positions[:: self.chunk_rows])
@@ -76,4 +75,5 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
         for chunk in range(first, len(self), step):
             positions = self.positions[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows]
-            yield as_positions(positions, torch.device("cpu")), encodings_on_cpu(positions, self.encoding, self.dtype, threads)
+            values = encodings_on_cpu(positions, self.encoding, self.dtype, threads)
+            yield as_positions(positions, values.device), values

@@ -81,8 +81,8 @@ def encode(
 
 
 def add_to(
-    x: Tensor, positions: Positions | Tensor | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
-    out: Tensor | None = None, **convention: Unpack[Convention],
+    x: Tensor, positions: Positions | Tensor | None = None, *, encoding: Encoding | None = None,
+    x_scale: SupportsFloat = 1.0, out: Tensor | None = None, **convention: Unpack[Convention],
 ) -> Tensor:
     """Add encodings to embeddings in place, with the same bits as `posenc.add_to`.
 
@@ -135,7 +135,7 @@ def add_to(
     """
     if tensors.is_jagged(x):
         if x.requires_grad:
-            raise RuntimeError("x is nested and requires grad, but its memory would be overwritten; use PositionalEncoding")
+            raise RuntimeError("x is nested and requires grad, but would be overwritten; use PositionalEncoding")
         positions = tensors.jagged_positions(x, positions)
         rows = None if out is None else tensors.jagged_rows_like(x, out)
         add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=rows, **convention)
@@ -150,7 +150,8 @@ def add_to(
     is_number = compiling and type(x_scale) in (int, float)
     factor: Any = x_scale if is_number else tensors.real("x_scale", x_scale)
     if out is None and tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
-        specification.add_to(tensors.array_of(x), tensors.positions_array(positions, x.device), x_scale=factor)
+        array = tensors.positions_array(positions, x.device)
+        specification.add_to(tensors.array_of(x), array, x_scale=factor)
         torch.autograd.graph.increment_version(x)
         return x
     # a compiler would replace the two roundings of PyTorch's operators by one
@@ -239,8 +240,8 @@ def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tenso
 
 
 def grid(
-    shape: Shape, d_model: Width, *, dtype: torch.dtype | None = None, device: torch.device | str | int | None = None,
-    **options: Any,
+    shape: Shape, d_model: Width, *, dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None, **options: Any,
 ) -> Tensor:
     """Return encodings of the cells of a grid as a tensor, with the same bits as `posenc.grid`.
 
@@ -330,7 +331,7 @@ def device_of(value: Any = None) -> torch.device:
 
 @torch.compiler.disable
 def _on_device(
-    device: torch.device, function: Callable[..., Any], *arguments: Any, dtype: torch.dtype | None = None, **options: Any
+    device: torch.device, function: Callable[..., Any], *arguments: Any, dtype: Any = None, **options: Any
 ) -> Tensor:
     """Return the result of a function of posenc, whose arguments may be tensors, on a device."""
     if dtype is not None:
@@ -346,7 +347,8 @@ def _on_device(
 def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Any:
     """Return the Encoding that a function's arguments specify; in compiled code, return its text."""
     if torch.compiler.is_compiling():
-        return _text_of_arguments(_specialized(d_model), {name: _specialized(value) for name, value in convention.items()})
+        constants = {name: _specialized(value) for name, value in convention.items()}
+        return _text_of_arguments(_specialized(d_model), constants)
     constants = {name: tensors.constant(name, value) for name, value in convention.items()}
     return cached_encoding(tensors.constant("d_model", d_model), constants)
 
@@ -368,7 +370,9 @@ def _specialized(value: Any) -> Any:
 # ---- calls of the kernel, or of an operator if necessary ---------------------------------------------------
 
 
-def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device, out: Tensor | None = None) -> Tensor:
+def encodings_at(
+    positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device, out: Tensor | None = None
+) -> Tensor:
     if out is not None:
         tensors.check_out(out, dtype, device)
     if tensors.is_eager() and tensors.is_plain(positions) and tensors.is_plain(out):
@@ -393,13 +397,13 @@ def encodings_of_rows(start: int, n: int, encoding: Any, dtype: torch.dtype, dev
 
 def _by_operator(positions: Tensor, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     if not torch.compiler.is_compiling() and tensors.is_tracing():      # it would record lengths as constants
-        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export with dynamo=False) cannot contain encodings of "
-                           "any length; pass max_len= to PositionalEncoding, or use torch.export")
+        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export with dynamo=False) cannot contain encodings "
+                           "of any length; pass max_len= to PositionalEncoding, or use torch.export")
     result: Tensor = torch.ops.posenc.encode(positions, tensors.text_of(encoding), dtype, device)
     return result
 
 
-def encodings_on_cpu(positions: Any, encoding: Encoding, dtype: torch.dtype, threads: SupportsIndex | None = None) -> Tensor:
+def encodings_on_cpu(positions: Any, encoding: Encoding, dtype: torch.dtype, threads: int | None = None) -> Tensor:
     return tensors.tensor_of(encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads))
 
 

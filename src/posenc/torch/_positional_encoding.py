@@ -64,7 +64,7 @@ class PositionalTable(TableModule):
     """
 
     _length_name = "max_sequence_length"
-    _options: tuple[str, ...] = ()          # the other arguments that extra_repr shows, unless they are None or True
+    _options: tuple[str, ...] = ()      # the other arguments that extra_repr shows, unless they are None or True
 
     def __init__(
         self, d_model: SupportsIndex | Encoding, max_sequence_length: SupportsIndex | None = None,
@@ -149,8 +149,8 @@ class PositionalTable(TableModule):
         if torch.compiler.is_compiling() or is_tracing:
             table = None if self._length is None else kept_table(self, dtype, device)
         elif start >= 0:
-            is_fixed = tensors.is_recording()
-            table = self._tables.get((dtype, device, None)) if is_fixed else self._grown_table(stop, dtype, device)
+            key, is_fixed = (dtype, device, None), tensors.is_recording()
+            table = self._tables.get(key) if is_fixed else self._grown_table(stop, dtype, device)
         # in a traced program, the rows of NaN or another number of rows show that x is too long
         if table is None or start < 0 or not is_tracing and stop > self._length_of(table):
             return encodings_of_rows(start, n, self.encoding, dtype, device)
@@ -163,7 +163,7 @@ class PositionalTable(TableModule):
     def extra_repr(self) -> str:
         options = {name: getattr(self, name) for name in self._options}
         arguments = {self._length_name: self._length, **options, **changes_of(self.encoding)}
-        changes = [f"{name}={value!r}" for name, value in arguments.items() if value is not None and value is not True]
+        changes = [f"{name}={value!r}" for name, value in arguments.items() if repr(value) not in ("None", "True")]
         return ", ".join([str(self.d_model), *changes])
 
 
@@ -245,7 +245,7 @@ class PositionalEncoding(PositionalTable):
         is_length = checks.is_index(dropout)
         dropout = tensors.real("dropout", dropout)
         if not 0 <= dropout <= 1 or is_length and dropout:
-            raise ValueError(f"dropout is {dropout}, expected a float from 0.0 to 1.0; pass a length as max_len=")
+            raise ValueError(f"dropout is {dropout}, expected a float from 0 to 1; pass a length as max_len=")
         checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)
@@ -328,7 +328,8 @@ class PositionalEncoding(PositionalTable):
             return super().forward(start=start, positions=positions)
         if tensors.is_jagged(x):
             positions = tensors.jagged_positions(x, positions, start)
-            return torch.nested.nested_tensor_from_jagged(self.forward(tensors.jagged_rows(x), 0, positions), x.offsets())
+            rows = self.forward(tensors.jagged_rows(x), 0, positions)
+            return torch.nested.nested_tensor_from_jagged(rows, x.offsets())
         tensors.check_x(x, self.d_model)
         sequence_first = not self.batch_first and x.ndim > 2
         if positions is not None:
@@ -351,7 +352,8 @@ class PositionalEncoding(PositionalTable):
         return encodings if self.alpha is None else self.alpha * encodings
 
     def _mismatch(self, name: str, stored: Any, key: Any) -> str:
-        if self.batch_first and isinstance(stored, Tensor) and stored.ndim == 3 and stored.shape[1] == 1 < stored.shape[0]:
-            return (f"has shape {tuple(stored.shape)}, as in classes whose x has shape (n, batch, d_model), "
+        shape = tuple(stored.shape) if isinstance(stored, Tensor) else ()
+        if self.batch_first and len(shape) == 3 and shape[1] == 1 < shape[0]:
+            return (f"has shape {shape}, as in classes whose x has shape (n, batch, d_model), "
                     "but batch_first is True; pass batch_first=False, or delete the key")
         return super()._mismatch(name, stored, key)

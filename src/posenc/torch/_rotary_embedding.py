@@ -79,22 +79,24 @@ class RotaryEmbedding(TableModule):
     """
 
     def __init__(
-        self, config: Any, length: int | None = None, *, max_len: SupportsIndex | None = None, dtype: torch.dtype | None = None,
+        self, config: Any, length: int | None = None, *, max_len: SupportsIndex | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         form, hidden_size = "twice", None
         if isinstance(config, Rotary):
             if length is not None:
-                raise ValueError(f"length is {length!r}, expected None with a posenc.Rotary; set length in its scaling")
+                raise ValueError(f"length is {length!r}, expected None with a Rotary; set length in its scaling")
             rotations: dict[str | None, Rotary] = {None: config}
         else:
             form, hidden_size = module_form(config)
             rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
-        super().__init__({name: rotary.replace(axes=None) for name, rotary in rotations.items()}, max_len, lowest=1)
+        tables = {name: rotary.replace(axes=None) for name, rotary in rotations.items()}
+        super().__init__(tables, max_len, lowest=1)
         self.dtype, self._form, self._hidden_size, self._rotations = dtype, form, hidden_size, rotations
         if dtype is not None:
             tensors.check_dtype("dtype is", dtype)
         if form == "complex" and dtype not in (None, torch.float32):
-            raise ValueError(f"dtype is {dtype}, expected torch.float32 for a model that takes complex numbers")
+            raise ValueError(f"dtype is {dtype}, expected torch.float32 for a model with complex numbers")
         for layer_type, rotary in rotations.items():
             prefix = "" if layer_type is None else f"{layer_type}_"
             setattr(self, f"{prefix}inv_freq", torch.from_numpy(rotary.frequencies.copy()))
@@ -129,10 +131,13 @@ class RotaryEmbedding(TableModule):
         Rotary(64, base=500000.0)
         """
         if layer_type not in self._rotations:
-            raise ValueError(f"layer_type is {layer_type!r}, expected {' or '.join(map(repr, self._rotations))}")
+            names = " or ".join(map(repr, self._rotations))
+            raise ValueError(f"layer_type is {layer_type!r}, expected {names}")
         return self._rotations[layer_type]
 
-    def forward(self, x: Tensor, position_ids: Tensor | ArrayLike | None = None, layer_type: str | None = None) -> Any:
+    def forward(
+        self, x: Tensor, position_ids: Tensor | ArrayLike | None = None, layer_type: str | None = None
+    ) -> Any:
         """Return cosines and sines in the form that the model's ``rotary_emb`` returns.
 
         Parameters
@@ -175,13 +180,13 @@ class RotaryEmbedding(TableModule):
         if not isinstance(x, Tensor):
             raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
         # hidden states of another width show that the model has another configuration
-        if x.ndim == 3 and self._hidden_size not in (None, x.shape[-1]):
-            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self._hidden_size}), the hidden_size of config")
+        if x.ndim == 3 and (width := self._hidden_size) not in (None, x.shape[-1]):
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {width}), the hidden_size of config")
         jagged: Any = x if position_ids is None else position_ids
         is_jagged = tensors.is_jagged(jagged)
         if is_jagged:
-            is_x = position_ids is None
-            position_ids = (tensors.jagged_positions(x, None) if is_x else tensors.jagged_rows(jagged, "position_ids"))[None]
+            rows = tensors.jagged_positions(x, None) if jagged is x else tensors.jagged_rows(jagged, "position_ids")
+            position_ids = rows[None]
         values = self._values(x, tensors.as_positions(position_ids, x.device, "position_ids"), layer_type)
         tables = self._in_form(*values.chunk(2, -1))
         if is_jagged:
@@ -200,11 +205,12 @@ class RotaryEmbedding(TableModule):
         if axes is not None and positions.ndim == 2:
             positions = positions.expand(axes, -1, -1)
         elif axes is not None and positions.shape[:1] != (axes,):
-            raise ValueError(f"positions has shape {tuple(positions.shape)}, expected (batch, n) or ({axes}, batch, n)")
+            shape = tuple(positions.shape)
+            raise ValueError(f"positions has shape {shape}, expected (batch, n) or ({axes}, batch, n)")
         if self._length is not None:
             self._check_positions(positions, self._length)
-        elif x.device.type not in ("cpu", "meta") and tensors.is_recording() and not positions.is_floating_point():
-            raise RuntimeError(f"max_len is None, expected a length, because a graph on {x.device} contains a table")
+        elif not (x.device.type in ("cpu", "meta") or positions.is_floating_point()) and tensors.is_recording():
+            raise RuntimeError(f"max_len is None, expected a length, because a graph on {x.device} has a table")
         rows = self._rows_at(positions, dtype, x.device, layer_type)
         if rows is None:
             return tables(positions, rotary, dtype).to(x.device)
@@ -215,12 +221,13 @@ class RotaryEmbedding(TableModule):
 
     def _check_positions(self, positions: Tensor, max_len: int) -> None:
         if positions.is_floating_point():
-            raise TypeError(f"positions has dtype {positions.dtype}, expected integers, because max_len is given")
-        if positions.is_cpu and positions.numel() and tensors.is_eager():       # on another device, a check would have to wait
-            lowest, highest = positions.long().aminmax()                        # torch cannot compare uint16, uint32 and uint64
+            raise TypeError(f"positions has dtype {positions.dtype}, expected integers with max_len")
+        # on another device, a check would have to wait
+        if positions.is_cpu and positions.numel() and tensors.is_eager():
+            lowest, highest = positions.long().aminmax()        # torch cannot compare uint16, uint32 and uint64
             if int(lowest) < 0 or int(highest) >= max_len:
                 position = next(p for p in positions.flatten().tolist() if not 0 <= p < max_len)
-                raise ValueError(f"positions has {position}, expected 0 <= position < {max_len}, which is max_len")
+                raise ValueError(f"positions has {position}, expected 0 <= position < max_len, {max_len}")
 
     def _in_form(self, cos: Tensor, sin: Tensor) -> list[Tensor]:
         """Return the tables that the model takes."""
@@ -254,9 +261,9 @@ class RotaryEmbedding(TableModule):
         return table if width == table.shape[1] else self._twice(table)
 
     def extra_repr(self) -> str:
-        arguments = [str(rotary) if name is None else f"{name}={rotary}" for name, rotary in self._rotations.items()]
-        options = {"max_len": self._length, "dtype": self.dtype}
-        return ", ".join(arguments + [f"{name}={value}" for name, value in options.items() if value is not None])
+        arguments = self._rotations | {"max_len": self._length, "dtype": self.dtype}
+        return ", ".join(str(value) if name is None else f"{name}={value}"
+                         for name, value in arguments.items() if value is not None)
 
 
 # ---- tables ------------------------------------------------------------------------------------------------
@@ -283,8 +290,8 @@ def warn_of_length(rotary: Rotary, position: float) -> None:
     limit = positions_without_length(rotary.scaling)
     if limit is not None and position >= limit:
         warnings.warn(          # by default, Python shows each text only once
-            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, because "
-            "length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
+            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, "
+            "because length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
 
 
 @torch.library.custom_op("posenc::tables", mutates_args=())

@@ -115,7 +115,7 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
     if at is not None:
         for name, value in (("rotary", rotary), ("inverse", inverse or None)):
             if value is not None:
-                raise ValueError(f"{name} is {value!r}, expected no {name}, because positions is a RotaryAt, which has its own")
+                raise ValueError(f"{name} is {value!r}, expected no {name} with positions that are a RotaryAt")
         rotary, inverse = at.rotary, at.inverse
     if not isinstance(rotary, Rotary):
         raise checks.wrong_type("rotary", rotary, "a posenc.Rotary, unless positions is a posenc.RotaryAt")
@@ -130,7 +130,8 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
         if at is not None:
             at.rotate(tensors.array_of(x), out=out)
         else:
-            rotary.rotate(tensors.array_of(x), tensors.positions_array(positions, x.device), inverse=inverse, out=out)
+            array = tensors.positions_array(positions, x.device)
+            rotary.rotate(tensors.array_of(x), array, inverse=inverse, out=out)
         if in_place:
             torch.autograd.graph.increment_version(x)
         return result
@@ -155,7 +156,8 @@ def axes_of(rotary: Rotary) -> int | None:
 
 def rotate_by_operator(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     # torch.func and forward-mode differentiation need _Rotate
-    in_transform = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or tensors.is_dual(x))
+    is_transformed = torch._C._are_functorch_transforms_active
+    in_transform = not torch.compiler.is_compiling() and (is_transformed() or tensors.is_dual(x))
     function = _Rotate.apply if in_transform else torch.ops.posenc.rotate
     result: Tensor = function(tensors.with_contiguous_last(x), positions, inverse, rotary)
     return result
@@ -165,8 +167,9 @@ def rotate_by_operator(x: Tensor, positions: Tensor, inverse: bool, rotary: str)
 def _rotate(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     out = tensors.dense_like(x)
     if not x.is_meta:
-        array, specification = tensors.positions_array(positions, x.device), tensors.specification_of(Rotary, rotary)
-        specification.rotate(tensors.array_of(x), array, inverse=inverse, out=tensors.array_of(out))
+        array, to_rotate = tensors.positions_array(positions, x.device), tensors.array_of(x)
+        specification = tensors.specification_of(Rotary, rotary)
+        specification.rotate(to_rotate, array, inverse=inverse, out=tensors.array_of(out))
     return out
 
 
@@ -185,7 +188,8 @@ def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     scale.
     """
     # activation checkpointing allows only one access to saved_tensors
-    return rotate_by_operator(grad, context.saved_tensors[0], not context.inverse, context.rotary), None, None, None
+    (positions,) = context.saved_tensors
+    return rotate_by_operator(grad, positions, not context.inverse, context.rotary), None, None, None
 
 
 def _vmap(info: Any, dims: Any, x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> tuple[Tensor, int]:
@@ -193,10 +197,12 @@ def _vmap(info: Any, dims: Any, x: Tensor, positions: Tensor, inverse: bool, rot
     broadcast.
     """
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
-    dim = int(tensors.specification_of(Rotary, rotary).axes is not None)      # the dimension of position axes remains first
+    # the dimension of position axes remains first
+    dim = int(tensors.specification_of(Rotary, rotary).axes is not None)
     positions = positions.unsqueeze(dim) if dims[1] is None else positions.movedim(dims[1], dim)
-    missing_axes = x.ndim - 1 - (positions.ndim - dim)
-    positions = positions.reshape(*positions.shape[: dim + 1], *(1,) * missing_axes, *positions.shape[dim + 1 :])
+    shape = list(positions.shape)
+    shape[dim + 1 : dim + 1] = [1] * (x.ndim - 1 - (positions.ndim - dim))
+    positions = positions.reshape(shape)
     return rotate_by_operator(x, positions, inverse, rotary), 0
 
 

@@ -119,7 +119,8 @@ class TableModule(nn.Module):
         if not isinstance(stored, Tensor) or not (stored.is_floating_point() or stored.is_complex()):
             return f"has dtype {getattr(stored, 'dtype', None)}, expected a floating-point tensor"
         stored = torch.atleast_1d(torch.view_as_real(stored) if stored.is_complex() else stored)
-        shape, is_table, specification = tuple(stored.shape), name not in FREQUENCIES, self._specifications[key]
+        specification = self._specifications[key]
+        shape, is_table = tuple(stored.shape), name not in FREQUENCIES
         frequencies = torch.from_numpy(specification.frequencies.copy())
         row = tuple((self._stored(name, key, 0, shape[-1]) if is_table else frequencies[None]).shape[1:])
         if shape[-len(row) :] != row or sum(length != 1 for length in shape[: -len(row)]) > is_table:
@@ -142,8 +143,8 @@ class TableModule(nn.Module):
                 "use the convention of the stored table, or delete the key")
 
     def __prepare_scriptable__(self) -> NoReturn:
-        raise RuntimeError(f"torch.jit.script does not support {type(self).__name__}; use torch.export, or torch.jit.trace "
-                           "with a maximum length")
+        raise RuntimeError(f"torch.jit.script does not support {type(self).__name__}; use torch.export, or "
+                           "torch.jit.trace with a maximum length")
 
 
 def width_of(specification: Encoding | Rotary) -> int:
@@ -163,7 +164,7 @@ def _kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, k
     return new_table(module, dtype, device, key, module._length or 0) if table is None else table
 
 
-@torch.compiler.assume_constant_result      # the table is computed while a graph is compiled, not by the graph
+@torch.compiler.assume_constant_result      # the table is computed when a graph is compiled, not by the graph
 def _attribute(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> str:
     """Return the name of a table's attribute.
 

@@ -28,8 +28,8 @@ def constant(name: str, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or not torch.compiler.is_compiling() and is_dual(value):
-        raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as {name}.detach(); "
-                           "PositionalEncoding(learned_scale=) has a trainable factor")
+        raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as "
+                           f"{name}.detach(); PositionalEncoding(learned_scale=) has a trainable factor")
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device, expected a tensor with values")
     return value.tolist()
@@ -70,8 +70,9 @@ def values_of(value: Any) -> Any:
 
 def tensor_of(array: NDArray[Any]) -> Tensor:
     """Return a tensor that shares the array's memory."""
-    is_bfloat16 = array.dtype.name == "bfloat16"
-    return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16) if is_bfloat16 else torch.from_numpy(array)
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def new_array(shape: tuple[int, ...], dtype: torch.dtype) -> NDArray[Any]:
@@ -161,7 +162,8 @@ def as_positions(positions: Any, device: torch.device, name: str = "positions", 
     elif not isinstance(positions, Tensor):
         positions = checks.positions_of(positions, name=name)
     if isinstance(positions, range):
-        return torch.arange(len(positions), device="cpu") * _wrapped(positions.step) + _wrapped(positions.start)
+        indices = torch.arange(len(positions), device="cpu")
+        return indices * _wrapped(positions.step) + _wrapped(positions.start)
     if not isinstance(positions, Tensor):
         positions = _tensor_with_copy(positions)
     check_positions(positions, device, name)
@@ -186,15 +188,15 @@ def jagged_rows(x: Any, name: str = "x") -> Any:
     """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows.
     """
     if x._ragged_idx != 1 or x.lengths() is not None:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps between sequences; "
-                         f"{name}.contiguous() removes gaps")
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps between "
+                         f"sequences; {name}.contiguous() removes gaps")
     return x.values()
 
 
 def jagged_rows_like(x: Any, out: Any) -> Any:
     """Return the rows of `out`, which must be a jagged tensor with the sequences of `x`."""
     if not is_jagged(out) or not torch.equal(out.offsets(), x.offsets()):
-        raise ValueError("out is not a nested tensor with the sequences of x, expected one such as torch.empty_like(x)")
+        raise ValueError("out is not a nested tensor with the sequences of x, such as torch.empty_like(x)")
     return jagged_rows(out, "out")
 
 
@@ -203,7 +205,7 @@ def jagged_positions(x: Any, positions: Any, start: int = 0) -> Tensor:
     sequence.
     """
     if positions is not None:
-        raise ValueError("positions is given with a nested x, expected None; pass x.values() and the positions of its rows")
+        raise ValueError("positions is given with a nested x; pass x.values() and the positions of its rows")
     offsets, rows = x.offsets(), jagged_rows(x).shape[0]
     first_rows = torch.repeat_interleave(offsets[:-1], offsets.diff(), output_size=rows)
     return torch.arange(start, start + rows, device=offsets.device) - first_rows
@@ -224,7 +226,8 @@ def check_x(x: Tensor, width: int | None = None, dtypes: Collection[torch.dtype]
         raise TypeError(f"x is nested or has layout {x.layout}, expected a dense tensor")
     check_dtype("x has dtype", x.dtype, dtypes)
     if x.ndim < 2 or width is not None and x.shape[-1] != width:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {'d_model' if width is None else width})")
+        columns = "d_model" if width is None else width
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {columns})")
 
 
 def check_on_cpu(x: Tensor, instead: str) -> None:
@@ -239,17 +242,18 @@ def check_out(out: Tensor, dtype: torch.dtype, device: torch.device, shape: Any 
         raise TypeError(f"out is of type {type(out).__name__}, expected a torch.Tensor")
     check_dtype("out has dtype", out.dtype, [dtype])
     if out.device != device or shape not in (None, out.shape):
-        raise ValueError(f"out has shape {tuple(out.shape)} and is on {out.device}, expected {tuple(shape or ())} on {device}")
+        expected = f"{tuple(shape or ())} on {device}"
+        raise ValueError(f"out has shape {tuple(out.shape)} and is on {out.device}, expected {expected}")
 
 
 def check_positions(positions: Tensor, device: torch.device, name: str = "positions") -> None:
     """Check positions for encodings on `device`."""
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
-        raise TypeError(f"{name} has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
+        raise TypeError(f"{name} has dtype {positions.dtype}, expected integers or reals of at most 64 bits")
     if positions.is_nested:
-        raise TypeError(f"{name} is a nested tensor, expected a dense one, or a nested x; {name}.values() is dense")
+        raise TypeError(f"{name} is a nested tensor, expected a dense one such as {name}.values(), or a nested x")
     if positions.is_meta and device.type != "meta":
-        raise ValueError(f"{name} is on the meta device, expected a tensor with values for a result on {device}")
+        raise ValueError(f"{name} is on the meta device, expected values for a result on {device}")
     has_gradient = positions.requires_grad and torch.is_grad_enabled()
     if has_gradient or not torch.compiler.is_compiling() and is_dual(positions):
         raise RuntimeError(f"{name} requires grad or has a tangent, but encodings are not differentiable; "
