@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 Positions: TypeAlias = SupportsIndex | range | ArrayLike
-_FLOATS = re.compile(r"(torch\.|half)?(float|double)\d*(\[pyarrow\])?", re.IGNORECASE)       # dtypes of columns and tensors
+# dtypes of columns and tensors
+_FLOATS = re.compile(r"(torch\.|half)?(float|double)\d*(\[pyarrow\])?", re.IGNORECASE)
 SEVERAL_LENGTHS = "; for sequences of several lengths, see posenc.positions_from_lengths"
 
 # ---- dtypes ------------------------------------------------------------------------------------------------
@@ -101,7 +102,8 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has
     # dropped its privileges.
     if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array or a list of numbers, without a mask")
+        found = type(value).__name__
+        raise TypeError(f"{name} is of type {found}, expected an array or a list of numbers, without a mask")
     if hasattr(value, "to_pylist") and not hasattr(value, "__array__"):         # nanoarrow
         value = value.to_pylist()
     only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
@@ -116,9 +118,11 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
         if times:
             return array
         nat = np.count_nonzero(np.isnat(array))
-        hint = '; or give periods= of durations such as "1D"' if name == "positions" else ", with any periods in their unit"
-        raise TypeError(f"{name} has dtype {array.dtype}{f' with {nat} NaT' if nat else ''}, expected numbers such as "
-                        f'numpy.asarray({name}).astype("int64"){hint}')
+        found = f"{array.dtype} with {nat} NaT" if nat else str(array.dtype)
+        hint = ", with any periods in their unit"
+        if name == "positions":
+            hint = '; or give periods= of durations such as "1D"'
+        raise TypeError(f'{name} has dtype {found}, expected numbers such as numpy.asarray({name}).astype("int64"){hint}')
     if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())
@@ -142,7 +146,8 @@ def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
 def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
     """Raise an error for nulls, and for integers that NumPy has rounded to float64."""
     is_pandas, objects = hasattr(column, "isna"), []
-    if converted.dtype.kind == "f" and _FLOATS.fullmatch(str(getattr(column, "dtype", getattr(column, "type", "")))):
+    dtype = str(getattr(column, "dtype", getattr(column, "type", "")))
+    if converted.dtype.kind == "f" and _FLOATS.fullmatch(dtype):
         nulls = getattr(column, "null_count", 0)        # a number in Arrow, a method in polars
         nulls = nulls() if callable(nulls) else nulls
     else:
@@ -151,15 +156,16 @@ def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
     if is_pandas and not isinstance(column.dtype, np.dtype):        # categories have NaN for nulls
         nulls = int(column.isna().sum())
     if nulls:
-        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)} among {converted.size} values, expected numbers")
+        plural = "s" * (nulls > 1)
+        raise ValueError(f"{name} has {nulls} null{plural} among {converted.size} values, expected numbers")
     if converted.dtype.kind == "O":
         return
     magnitude = abs(converted.astype(np.float64)) if is_pandas and np.isnan(converted).any() else np.empty(0)
     if (np.isfinite(magnitude) & (magnitude >= 2**53)).any():
-        raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may have rounded; use dtype Int64")
+        raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may round; use dtype Int64")
     for x, y in zip(objects, np.ravel(converted).tolist() if objects else [], strict=True):
         if isinstance(x, (int, np.integer)) and int(x) != y:
-            raise ValueError(f"{name} has {x} beside real or negative numbers, expected an integer that float64 can hold")
+            raise ValueError(f"{name} has {x} beside other numbers, expected an integer that float64 can hold")
 
 
 def _python_numbers(value: Any) -> Any:

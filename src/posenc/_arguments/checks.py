@@ -29,12 +29,13 @@ LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYON
 LONGEST_SHOWN = 100                     # characters
 SYNONYMS = {        # frequent names of keywords in other libraries
     **dict.fromkeys(("theta", "rope_theta", "max_period", "max_timescale", "temperature"), "base"),
-    **dict.fromkeys(("inv_freq", "omega"), "frequencies"), **dict.fromkeys(("interleaved", "is_neox_style"), "layout"),
-    **dict.fromkeys(("offset", "start"), "position_offset"), "flip_sin_to_cos": "order", "downscale_freq_shift": "shift",
-    "pad_token_id": "padding_idx", "rope_scaling": "scaling",
+    "inv_freq": "frequencies", "omega": "frequencies", "interleaved": "layout", "is_neox_style": "layout",
+    "offset": "position_offset", "start": "position_offset", "flip_sin_to_cos": "order",
+    "downscale_freq_shift": "shift", "pad_token_id": "padding_idx", "rope_scaling": "scaling",
 }
-PARAMETERS = ("positions", "dtype", "threads", "out", "x_scale", "chunk_rows", "encoding", "coordinates", "include_input",
-              "batch_first", "dropout", "max_len", "max_sequence_length")         # those of functions that take keywords
+# the parameters of functions that take keywords
+PARAMETERS = ("positions", "dtype", "threads", "out", "x_scale", "chunk_rows", "encoding", "coordinates",
+              "include_input", "batch_first", "dropout", "max_len", "max_sequence_length")
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
 
@@ -46,11 +47,12 @@ def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
     """
     for name in names:
         if name == "device":
-            raise TypeError("unexpected keyword argument 'device'; posenc.torch.encode and posenc.torch.grid accept it")
+            raise TypeError("unexpected keyword argument 'device'; posenc.torch.encode and posenc.torch.grid take it")
         if name not in valid_names:
             similar = get_close_matches(name, (*valid_names, *PARAMETERS), 1)
-            matches = [SYNONYMS[name]] if SYNONYMS.get(name) in valid_names else [x for x in similar if x != name]
-            hint = f"did you mean {matches[0]!r}?" if matches else f"expected a parameter, or one of {', '.join(valid_names)}"
+            matches = [x for x in (SYNONYMS.get(name),) if x in valid_names] or [x for x in similar if x != name]
+            expected = f"expected a parameter, or one of {', '.join(valid_names)}"
+            hint = f"did you mean {matches[0]!r}?" if matches else expected
             raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
 
 
@@ -59,10 +61,10 @@ def both_given(first: str, second: str) -> ValueError:
 
 
 def wrong_type(name: str, value: Any, expected: str) -> TypeError:
-    is_array, is_tensor = getattr(value, "shape", ()) != (), type(value).__module__.partition(".")[0] == "torch"
-    if is_tensor and expected == "a numpy.ndarray":
+    if type(value).__module__.partition(".")[0] == "torch" and expected == "a numpy.ndarray":
         expected += "; posenc.torch.add_to, encode and rotate accept tensors"
-    return TypeError(f"{name} is {'' if is_array else f'{shown(value)} '}of type {type(value).__name__}, expected {expected}")
+    text = "" if getattr(value, "shape", ()) else f"{shown(value)} "
+    return TypeError(f"{name} is {text}of type {type(value).__name__}, expected {expected}")
 
 
 def shown(value: Any) -> str:
@@ -75,7 +77,8 @@ def shown(value: Any) -> str:
 
 def not_installed(feature: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
     """Return an error that names the missing package."""
-    return ModuleNotFoundError(f"{feature} needs {error.name}; to install it: pip install {error.name}", name=error.name)
+    package = error.name
+    return ModuleNotFoundError(f"{feature} needs {package}; to install it: pip install {package}", name=package)
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:
@@ -118,7 +121,7 @@ def real(name: str, value: Any) -> float:
         raise ValueError(f"{name} is {shown(value)}, expected a finite number")
     source = value
     with suppress(TypeError):
-        source = operator.index(value)           # a NumPy integer would be rounded before it is compared with a float
+        source = operator.index(value)  # a NumPy integer would be rounded before it is compared with a float
     if isinstance(source, (Rational, Decimal, np.longdouble)) and source != number:
         raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
     return number
@@ -183,7 +186,8 @@ def _period(name: str, value: Any) -> int | float | str:
 def attoseconds(name: str, value: str | timedelta | np.timedelta64) -> int:
     """Return a positive duration as an integer."""
     if isinstance(value, timedelta):
-        value = value.to_timedelta64() if hasattr(value, "to_timedelta64") else np.timedelta64(value)      # of pandas
+        # a Timedelta of pandas has nanoseconds
+        value = value.to_timedelta64() if hasattr(value, "to_timedelta64") else np.timedelta64(value)
     if isinstance(value, np.timedelta64):
         unit, multiple = np.datetime_data(value.dtype)
         count = int(value.astype(np.int64)) * multiple
@@ -207,10 +211,13 @@ def is_index(positions: object) -> bool:
     """Return whether positions is an integer n, which means ``range(n)``, and not an array of one integer."""
     if isinstance(positions, np.generic):
         return isinstance(positions, np.integer)
-    return hasattr(positions, "__index__") and not hasattr(positions, "__array__") and not hasattr(positions, "__dlpack__")
+    is_array = hasattr(positions, "__array__") or hasattr(positions, "__dlpack__")
+    return hasattr(positions, "__index__") and not is_array
 
 
-def range_of(positions: object, offset: float = 0.0, name: str = "positions", expected: str = "an integer or a range") -> range:
+def range_of(
+    positions: object, offset: float = 0.0, name: str = "positions", expected: str = "an integer or a range"
+) -> range:
     """Return positions as a range; check that they are in the domain, with and without `offset`."""
     if not isinstance(positions, range):
         if not is_index(positions):
@@ -245,9 +252,10 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         if objects and hasattr(objects[0], "__len__") and not isinstance(objects[0], str):
             expected += SEVERAL_LENGTHS
         raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {expected}")
-    for column, converted in columns(positions, array) or [(original, array)]:    # columns of different dtypes become float64
-        dtype = np.asarray(column).dtype.str[1:]
-        check_not_rounded(name, converted, {"f2": "float16", "V2": "bfloat16"}.get(dtype, dtype), '.astype("float64")')
+    # columns of different dtypes become float64
+    for column, converted in columns(positions, array) or [(original, array)]:
+        dtype = {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:], "")
+        check_not_rounded(name, converted, dtype, '.astype("float64")')
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
         if kind != "i" or offset:
             finite = array[np.isfinite(array)] if kind == "f" else array
@@ -291,8 +299,8 @@ def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: st
         beyond = array[np.isfinite(array) & (abs(array) > most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
-        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected at most {most}, because larger integers may have "
-                         f"been rounded; {name}{conversion} states that they are exact")
+        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected at most {most}, because larger integers may "
+                         f"have been rounded; {name}{conversion} states that they are exact")
 
 
 def check_domain(positions: Iterable[int | float | Fraction], offset: float = 0.0, name: str = "positions") -> None:
@@ -320,7 +328,7 @@ def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 def axes_error(positions: Any, axes: int) -> ValueError:
     value = f"of shape {positions.shape}" if isinstance(positions, np.ndarray) else shown(positions)
-    return ValueError(f"positions is {value}, expected an array of shape ({axes}, ...), with an element for each axis")
+    return ValueError(f"positions is {value}, expected shape ({axes}, ...), with an element for each axis")
 
 
 def length_error(length: int, n: int | None) -> ValueError:
@@ -338,7 +346,8 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
     sizes, n = shape[has_axes:], len(expected)
     is_single = len(sizes) < 2 and all(length == 1 for length in sizes) and n > 0 and expected[-1] > 1
     # torch.compile gives a wrong answer to `p in (1, rows)` if only one of them is symbolic
-    fits = len(sizes) <= n and all(p == 1 or p == rows for p, rows in zip(sizes, expected[n - len(sizes) :], strict=True))
+    last = expected[max(0, n - len(sizes)) :]
+    fits = len(sizes) <= n and all(p == 1 or p == rows for p, rows in zip(sizes, last, strict=True))
     if is_single or not fits or 1 < len(sizes) < n:
-        after = " after the first dimension" if has_axes else ""
-        raise ValueError(f"positions has shape {shape}, expected {expected[-1:]} or {n} dimensions that fit {expected}{after}")
+        fitting = f"{n} dimensions that fit {expected}{' after the first dimension' if has_axes else ''}"
+        raise ValueError(f"positions has shape {shape}, expected {expected[-1:]} or {fitting}")

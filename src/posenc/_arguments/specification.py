@@ -48,11 +48,13 @@ class Keyword(Generic[Given, Kept]):
     It is a descriptor, so that the types of the argument and of the attribute may differ.
     """
 
-    default: Any                                                # if it is None, None is valid
-    check: Callable[[str, Any], Any] | tuple[str, ...]          # converts or refuses a value, or lists the valid values
-    description: str = ""                                       # help of the option on the command line
-    excludes: tuple[str, ...] = ()                              # must not be given with this one; replace() removes them
-    attribute: Callable[[Any], Any] | None = None               # computes the attribute, by default the checked value
+    default: Any                        # if it is None, None is valid
+    # converts or refuses a value, or lists the valid values
+    check: Callable[[str, Any], Any] | tuple[str, ...]
+    description: str = ""               # help of the option on the command line
+    excludes: tuple[str, ...] = ()      # must not be given with this one; replace() removes them
+    # computes the attribute, by default the checked value
+    attribute: Callable[[Any], Any] | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -73,7 +75,9 @@ class Keyword(Generic[Given, Kept]):
     def checked(self, value: Any) -> Any:
         if value is None and self.default is None:
             return None
-        return checks.choice(self.name, value, self.check) if isinstance(self.check, tuple) else self.check(self.name, value)
+        if isinstance(self.check, tuple):
+            return checks.choice(self.name, value, self.check)
+        return self.check(self.name, value)
 
 
 class Specification:
@@ -225,7 +229,7 @@ class Specification:
         for key in {size, group} - document.keys():
             raise ValueError(f"document lacks {key}")
         for key in document.keys() - {"version", size, group, "positions", "dtype"}:
-            raise ValueError(f"document has {key}, expected only version, {size}, {group}, positions and dtype")
+            raise ValueError(f"document has {key}, expected version, {size}, {group}, positions and dtype")
         if not isinstance(document[group], Mapping):
             raise checks.wrong_type(group, document[group], "a dict")
         return cls(document[size], **document[group])
@@ -249,7 +253,9 @@ def changes_of(specification: Specification) -> dict[str, Any]:
     return {name: value for name, value in specification._values.items() if value != keywords[name].default}
 
 
-def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapping[str, Keyword[Any, Any]]) -> dict[str, Any]:
+def changed(
+    keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapping[str, Keyword[Any, Any]]
+) -> dict[str, Any]:
     """Return `keywords` updated with `changes`, without the keywords that the changes exclude."""
     excluded = {name for change in changes for name in table[change].excludes}
     return {name: value for name, value in keywords.items() if name not in excluded} | dict(changes)

@@ -14,7 +14,7 @@ from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import Layout
 from posenc._core import kernel
 
-BLOCK_BYTES = 1 << 22                   # size of the cells that are written at a time, so that Python can handle signals
+BLOCK_BYTES = 1 << 22        # size of the cells that are written at a time, so that Python can handle signals
 Slices: TypeAlias = tuple[tuple[slice, slice], ...]
 
 
@@ -24,7 +24,7 @@ class AxisColumns(NamedTuple):
     axis: int
     encode: Callable[..., NDArray[Any]]             # called with positions, dtype, out and threads
     width: int                                      # the number of columns that `encode` computes
-    slices: Slices                                  # slices of the table, and the slices of these columns for them
+    slices: Slices        # slices of the table, and the slices of these columns for them
 
 
 def encode_axes(
@@ -37,7 +37,8 @@ def encode_axes(
     """
     dtype, threads = arrays.output_dtype(dtype, out)[0], checks.threads(threads)
     table = kernel.output_array(out, (*positions[0].shape, d_model), dtype, name)
-    fill(table, columns, zeros, [on_axis.copy() for on_axis in positions], dtype, threads)      # they may share memory with out
+    # they may share memory with out
+    fill(table, columns, zeros, [on_axis.copy() for on_axis in positions], dtype, threads)
     return table
 
 
@@ -70,7 +71,8 @@ def fill_grid(
     The rows of each axis are encoded once, with 0 in the columns of other axes.  A cell is the bitwise OR of
     a row of each axis, because this is faster than a broadcast of some columns.
     """
-    if math.prod(table.shape[:-1]) in map(len, positions):      # the rows of this axis would take as much memory as the table
+    # the rows of this axis would take as much memory as the table
+    if math.prod(table.shape[:-1]) in map(len, positions):
         fill(table, columns, zeros, np.meshgrid(*positions, indexing="ij", copy=False), dtype, threads)
         return
     bits, axis_tables = np.dtype(f"u{table.itemsize}"), []
@@ -124,7 +126,8 @@ def slices_of_axes(widths: tuple[int, ...], nesting: tuple[str, ...], first: int
 
 def slices_of(columns: Sequence[int]) -> Slices:
     """Return slices of a table that contain these columns, each with the slice of their indices in `columns`."""
-    runs, runs_by_function = _runs(columns, 0, 1), _runs(columns, 0, 2) + _runs(columns, 1, 2)      # sines, then cosines
+    # sines, then cosines
+    runs, runs_by_function = _runs(columns, 0, 1), _runs(columns, 0, 2) + _runs(columns, 1, 2)
     return tuple(runs if len(runs) <= len(runs_by_function) else runs_by_function)
 
 

@@ -135,7 +135,8 @@ def grid(
         out = kernel.output_array(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, "shape")
         positions, starts = [], per_axis("start", start, len(extents))
         for k, (extent, first, offset) in enumerate(zip(extents, starts, offsets, strict=True)):
-            extent = 0 if out.size == 0 and isinstance(extent, int) else extent         # another axis may be very long
+            # another axis may be very long
+            extent = 0 if out.size == 0 and isinstance(extent, int) else extent
             positions.append(_coordinates(f"shape[{k}]", extent, first, coordinates, offset))
         table = np.moveaxis(out, 0, -1) if channel_first else out
         if extra_tokens:
@@ -327,7 +328,8 @@ def _extents(shape: Any) -> list[int | NDArray[Any]]:
     for k, extent in enumerate(shape) if is_sequence(shape) else [(None, shape)]:
         name = "shape" if k is None else f"shape[{k}]"
         if k is not None and (isinstance(extent, (list, tuple, range)) or hasattr(extent, "__array__") and np.ndim(extent)):
-            extents.append(np.array(checks.positions_of(extent, name=name)))    # a copy, as it may share memory with out
+            # a copy, as it may share memory with out
+            extents.append(np.array(checks.positions_of(extent, name=name)))
             if extents[k].ndim != 1:
                 raise ValueError(f"{name} has coordinates of shape {extents[k].shape}, expected one dimension")
         else:
@@ -372,5 +374,5 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
     numerator, increment = int(first * denominator), int(step * denominator)
     # Python rounds the quotient of two integers correctly
     reals = np.fromiter(((numerator + k * increment) / denominator for k in range(extent)), np.float64, extent)
-    checks.check_domain(reals[[0, -1]].tolist() if extent else (), offset, name)        # rounding may give 2**63
+    checks.check_domain(reals[[0, -1]].tolist() if extent else (), offset, name)    # rounding may give 2**63
     return reals

@@ -15,8 +15,11 @@ import numpy as np
 import posenc
 from posenc._cli import options
 
-CASES: list[tuple[tuple[int, ...], str]] = [((32_768, 512), "fresh"), ((32_768, 512), "reused"), ((4_096, 512), "reused"),
-                                            ((512, 512), "reused"), ((16, 2_048, 512), "reused")]      # shape, memory
+# shape, memory
+CASES: list[tuple[tuple[int, ...], str]] = [
+    ((32_768, 512), "fresh"), ((32_768, 512), "reused"), ((4_096, 512), "reused"), ((512, 512), "reused"),
+    ((16, 2_048, 512), "reused"),
+]
 ROUNDS = 7
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated for about this many seconds
 PAUSE_SECONDS = 1e-2

@@ -66,8 +66,8 @@ def presets(args: argparse.Namespace) -> None:
     for preset in posenc.presets().values():
         d_model = "even" if preset.convention(8).get("odd") == "error" else "any"
         lines.append(f"{preset.name:22}{d_model:9}{preset.summary.replace(', even d_model only', '')}")
-        documents.append({"name": preset.name, "d_model": d_model, "summary": preset.summary, "source": preset.source,
-                          "parameters": preset.parameters})
+        names = "name", "summary", "source", "parameters"
+        documents.append({name: getattr(preset, name) for name in names} | {"d_model": d_model})
     report(args, {"presets": documents}, "\n".join(lines))
 
 
@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if sys.stdout:                  # None if closed
             sys.stdout.flush()
-    except OSError as error:            # Python flushes stdout again at exit, so discard the rest of the output
+    except OSError as error:        # Python flushes stdout again at exit, so discard the rest of the output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         is_pipe = isinstance(error, BrokenPipeError)
         code = BROKEN_PIPE if is_pipe else code or print_error(f"stdout: {error.strerror}")

@@ -23,7 +23,7 @@ def integer(text: str, lowest: int = -(2**63)) -> int:
     """Parse an integer such as 1000000, 1_000_000 or 1e6."""
     with suppress(InvalidOperation):            # not a number
         number = Decimal(text)
-        if lowest <= number < 2**63 and number == number.to_integral_value():       # int(1e999999) would take long
+        if lowest <= number < 2**63 and number == number.to_integral_value():  # int(1e999999) would take long
             return int(number)
     raise argparse.ArgumentTypeError(f"{text!r}, expected an integer from {lowest} to 2**63 - 1")
 
@@ -46,8 +46,8 @@ def periods(text: str) -> list[int | float | str]:
 
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
-    group = parser.add_argument_group("convention", f"The defaults are {defaults}; n is half the number of columns.")
-    group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
+    group = parser.add_argument_group("convention", f"The defaults are {defaults}; n is half of the columns.")
+    group.add_argument("--preset", metavar="NAME", help="a name from posenc presets; other options override it")
     kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (reals, "A,B,C"),
                   checks.periods: (periods, "A,B,C")}
     for name, keyword in KEYWORDS.items():
@@ -71,7 +71,7 @@ def selected_encoding(
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
     if required and not described and not keywords:
-        raise ValueError(f"{args.file}: the metadata names no encoding, so name it, for example with --preset vaswani")
+        raise ValueError(f"{args.file}: the metadata names no encoding, so name it, such as --preset vaswani")
     return described.replace(d_model=d_model, **keywords) if described else posenc.Encoding(d_model, **keywords)
 
 
@@ -112,7 +112,8 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
     """Print the document and the version as JSON if --json was given, else the text."""
     line = json.dumps({**document, "version": posenc.__version__}, allow_nan=False) if args.json else text
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(line.encode(encoding, "backslashreplace").decode(encoding))       # stdout may not be able to represent a file name
+    # stdout may not be able to represent a file name
+    print(line.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def progress_bar(size: int) -> Any:

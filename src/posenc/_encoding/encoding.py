@@ -16,7 +16,7 @@ from posenc._arguments.specification import Exponents, Keyword, Layout, Odd, Ord
 from posenc._core import kernel
 from posenc._encoding.columns import checked_width, columns_of_convention, float64_frequencies, has_durations, width_of
 
-SPACED = ("base", "spacing", "shift", "frequency_scale")        # the keywords that frequencies and periods replace
+SPACED = ("base", "spacing", "shift", "frequency_scale")  # the keywords that frequencies and periods replace
 # The size of a chunk by default.  On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are
 # half as fast (measured for 2 GB).
 CHUNK_BYTES = 1 << 22
@@ -216,7 +216,7 @@ class Encoding(Specification):
     @functools.cached_property
     def _frequencies(self) -> NDArray[np.float64]:
         values = float64_frequencies(self.d_model, self._values)
-        return np.frombuffer(values.tobytes())          # a view of bytes, which setflags cannot make writeable
+        return np.frombuffer(values.tobytes())        # a view of bytes, which setflags cannot make writeable
 
     def encode(
         self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,

@@ -12,8 +12,9 @@ from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Convention
 from posenc._encoding.encoding import Chunk, Encoding, check_encoding
 
-WIDE, WIDEST_CACHED = 2**12, 2**16      # columns; an Encoding of 2**16 takes 5 MB, or more with an extreme base
-CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # no tensors, whose hash does not depend on their value
+WIDE, WIDEST_CACHED = 2**12, 2**16    # columns; an Encoding of 2**16 takes 5 MB, or more with an extreme base
+# no tensors, whose hash does not depend on their value
+CACHEABLE = {int, float, str, type(None), np.float64, np.float32}
 _cached = functools.lru_cache(maxsize=256, typed=True)(Encoding)
 _cached_wide = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 

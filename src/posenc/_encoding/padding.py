@@ -185,7 +185,8 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     if total >= 2**60:
         raise ValueError(f"lengths add up to {total}, expected less than 2**60, because an int64 array cannot hold more")
     positions = np.arange(total, dtype=np.int64)
-    positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))    # exact, because overflows cancel
+    # exact, because overflows cancel
+    positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))
     return positions
 
 

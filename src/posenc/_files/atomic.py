@@ -36,16 +36,17 @@ def check_file(path: str, overwrite: bool) -> None:
     """Raise an OSError if a file must not be written to this path."""
     if os.path.lexists(path):
         if not os.path.isfile(path):
-            raise OSError(errno.EINVAL, "Not a regular file", path)     # otherwise root could replace /dev/null
+            raise OSError(errno.EINVAL, "Not a regular file", path)  # otherwise root could replace /dev/null
         if not overwrite:
             raise exists_error(path)
         if not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, "The file is read-only", path)      # a rename would ignore the permission
+            # a rename would ignore the permission
+            raise PermissionError(errno.EACCES, "The file is read-only", path)
 
 
 def check_space(path: str, size: int) -> None:
     total, _, free = shutil.disk_usage(os.path.dirname(path))
-    if size > free and total:                                       # some network file systems report a total of 0
+    if size > free and total:        # some network file systems report a total of 0
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {quantity(size)} needed, {quantity(free)} free", path)
 
 
@@ -78,20 +79,20 @@ def replacement(path: str, size: int, overwrite: bool, check: Callable[[str, boo
                 yield new_path
                 if os.path.isdir(new_path) and overwrite and os.path.lexists(target):
                     os.rename(target, old_path)         # a rename replaces only an empty folder
-                    check(old_path, overwrite)          # again, because the target may have been created meanwhile
+                    check(old_path, overwrite)    # again, because the target may have been created meanwhile
                 if overwrite:
                     os.replace(new_path, target)
                 else:
                     _rename_without_overwriting(new_path, target, check)
             finally:
                 with suppress(OSError):
-                    os.rename(old_path, target)         # fails unless the old folder was moved, and not replaced
+                    os.rename(old_path, target)      # fails unless the old folder was moved, and not replaced
         sync(parent)
 
 
 def _rename_without_overwriting(path: str, target: str, check: Callable[[str, bool], object]) -> None:
     try:
-        os.link(path, target)      # unlike a rename, a link never overwrites a file that was created meanwhile
+        os.link(path, target)    # unlike a rename, a link never overwrites a file that was created meanwhile
     except FileExistsError:
         raise exists_error(target) from None
     except (OSError, AttributeError):   # a folder; or no hard links: a file created between the check and the rename is lost

@@ -14,7 +14,8 @@ from posenc._files.table import TableSpecification, specification_in
 
 # suffix: the options that only this format has
 SUFFIX_OPTIONS: dict[str, tuple[str, ...]] = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "shard_rows")}
-SAFETENSORS = {row.safetensors: name for name, row in DTYPES.items()}     # the names of dtypes in .safetensors files
+# the names of dtypes in .safetensors files
+SAFETENSORS = {row.safetensors: name for name, row in DTYPES.items()}
 ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file
 
 
@@ -65,7 +66,7 @@ def read_npy_header(file: BinaryIO, file_size: int) -> table.Table:
     """Return the table in a .npy file, without pickle; the size of the file must match its header."""
     try:
         version = np.lib.format.read_magic(file)
-        if version != (1, 0):           # the others are for longer headers than that of a table, of up to 4 GB
+        if version != (1, 0):        # the others are for longer headers than that of a table, of up to 4 GB
             raise ValueError(f"version {version}, expected (1, 0)")
         axes, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
     except OSError:
@@ -96,7 +97,8 @@ def safetensors_header(specification: TableSpecification, key: str | None) -> by
     The header describes one tensor and has the specification as a JSON string.
     """
     key = "pe" if key is None else key
-    if key == "__metadata__" or key.encode(errors="ignore").decode() != key:        # from invalid UTF-8 on the command line
+    # from invalid UTF-8 on the command line
+    if key == "__metadata__" or key.encode(errors="ignore").decode() != key:
         raise ValueError(f"key is {key!r}, expected valid Unicode text, and not '__metadata__', which the format reserves")
     code = DTYPES[specification.dtype].safetensors
     tensors = {
@@ -115,7 +117,7 @@ def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> 
     except ModuleNotFoundError as error:
         raise checks.not_installed("reading .safetensors", error) from error
     try:
-        safe_open(file.name, "np")              # raises an error unless the header and the size of the file are valid
+        safe_open(file.name, "np")      # raises an error unless the header and the size of the file are valid
         size = int.from_bytes(file.read(8), "little")
         tensors = json.loads(file.read(size))
         document = json.loads((tensors.pop("__metadata__", None) or {}).get("posenc", "null"))

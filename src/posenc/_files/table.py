@@ -157,8 +157,8 @@ class Table(NamedTuple):
     dtype: str                                              # a name in DTYPES
     specification: TableSpecification | None                     # in the file
     block_rows: int                                         # number of rows that are best read at once
-    read: Callable[[int, int], NDArray[Any]]                # read(first, rows): their bits as unsigned integers
-    values: Callable[[], Any]                               # the attribute `values` of the File that `posenc.open` returns
+    read: Callable[[int, int], NDArray[Any]]        # read(first, rows): their bits as unsigned integers
+    values: Callable[[], Any]        # the attribute `values` of the File that `posenc.open` returns
 
 
 def in_file(
@@ -186,7 +186,8 @@ def in_file(
         if dtype == "bfloat16" and element == np.uint16:
             raise checks.not_installed(f"{file.name}: dtype bfloat16", ModuleNotFoundError(name="ml_dtypes"))
         if not bits.isnative:
-            element = bits if dtype == "bfloat16" else element.newbyteorder()       # ml_dtypes has native order only
+            # ml_dtypes has native order only
+            element = bits if dtype == "bfloat16" else element.newbyteorder()
         return array.view(element)
 
     return Table(shape, dtype, specification, buffer_rows(*shape, dtype), read, values)

@@ -69,9 +69,11 @@ def write(
             shards=None if shard is None else (shard, columns),
             dtype=DTYPES[specification.dtype].stored,
             compressors=None,                   # sines compress too little to be worth the time
-            fill_value=0x7FC0 if specification.dtype == "bfloat16" else np.nan,     # the table of a range has no NaN
+            # the table of a range has no NaN
+            fill_value=0x7FC0 if specification.dtype == "bfloat16" else np.nan,
             dimension_names=("position", "column"),
-        ).result().with_config({"write_empty_chunks": True})        # zarr need not compare values with the fill value
+        # zarr need not compare values with the fill value
+        ).result().with_config({"write_empty_chunks": True})
         first = 0
         for block in table.blocks(specification, threads, progress, shard or chunk):
             worker.submit(array.__setitem__, slice(first, first + len(block)), block).result()
@@ -113,7 +115,8 @@ def open_table_store(path: str) -> Iterator[table.Table]:
     """Open an array as a table."""
     with atomic.naming(path):
         array = open_array(path)
-        first_axis = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()        # index of the axis before the positions
+        # index of the axis before the positions
+        first_axis = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()
 
         def read(first: int, rows: int) -> NDArray[Any]:
             try:
@@ -127,5 +130,6 @@ def open_table_store(path: str) -> Iterator[table.Table]:
             shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
             specification = specification_in(array.attrs.get("posenc"), shape)
         chunk_rows = max(1, array.chunks[len(first_axis)])
-        block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)        # whole chunks
+        # whole chunks
+        block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)
         yield table.Table(shape, dtype, specification, block_rows, read, lambda: array)

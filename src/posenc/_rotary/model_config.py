@@ -27,7 +27,8 @@ SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
 INTERLEAVES = ("rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved")
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
-PARTS = ("text_config", "llm_config", "language_config")            # the part of a configuration with the language model
+# the part of a configuration with the language model
+PARTS = ("text_config", "llm_config", "language_config")
 # older keys for the bases of types of layers
 LAYER_BASES = {"sliding_attention": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
                "full_attention": ("global_rope_theta", "rope_theta"), "compress": ("compress_rope_theta",)}
@@ -93,7 +94,7 @@ class Keys:
                 raise ValueError(f"config has {ignored[0]} beside the part with the language model; add it to this part")
             self.config = part
             self.name, self.properties = _type_of(part, self.properties.get("part", (None, None))[1])
-        if "part" in self.properties:                   # the keys of the part stand in the configuration itself
+        if "part" in self.properties:        # the keys of the part stand in the configuration itself
             self.name = self.properties["part"][1]
             self.properties = model_types().get(str(self.name), {})
 
@@ -156,7 +157,7 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     keywords: dict[str, Any] = {"layout": properties["layout"] if layout is None else layout, "scaling": scaling}
 
     stated = keys.get(*BASES)
-    if properties.get("is_scaled") and not _stated_parameters(keys):        # the default of the type has a scaling
+    if properties.get("is_scaled") and not _stated_parameters(keys):  # the default of the type has a scaling
         raise _lacks("rope_parameters")
     base = scaling.setdefault("rope_theta", properties.get("base") if stated is None else stated)
     if base is None:
@@ -268,12 +269,13 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
     The only key is None if all layers are alike.
     """
     parameters = dict(_stated_parameters(keys))
-    if _is_nested(parameters):          # as in transformers, these parameters override the keys for the base of a layer type
+    # as in transformers, these parameters override the keys for the base of a layer type
+    if _is_nested(parameters):
         keys.used.update(*LAYER_BASES.values())
         return {name: dict(value) for name, value in parameters.items() if value is not None}
     unscaled = {key: value for key, value in parameters.items() if key in ("rope_theta", "partial_rotary_factor")}
     by_type: dict[str | None, dict[str, Any]] = {None: parameters}
-    if "layers" in keys.properties:                         # an older configuration of a type that distinguishes layer types
+    if "layers" in keys.properties:        # an older configuration of a type that distinguishes layer types
         by_type = _older_parameters(keys, parameters, unscaled)
     elif (layers := keys.get("rope_scaling_layers")) is not None:           # Molmo2
         are_scaled = {i in layers for i in range(checks.integer("num_hidden_layers", keys.get("num_hidden_layers"), 1))}

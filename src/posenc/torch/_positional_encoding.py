@@ -64,7 +64,7 @@ class PositionalTable(TableModule):
     """
 
     _length_name = "max_sequence_length"
-    _options: tuple[str, ...] = ()      # the other arguments that extra_repr shows, unless they are None or True
+    _options: tuple[str, ...] = ()  # the other arguments that extra_repr shows, unless they are None or True
 
     def __init__(
         self, d_model: SupportsIndex | Encoding, max_sequence_length: SupportsIndex | None = None,

@@ -224,7 +224,7 @@ class RotaryEmbedding(TableModule):
             raise TypeError(f"positions has dtype {positions.dtype}, expected integers with max_len")
         # on another device, a check would have to wait
         if positions.is_cpu and positions.numel() and tensors.is_eager():
-            lowest, highest = positions.long().aminmax()        # torch cannot compare uint16, uint32 and uint64
+            lowest, highest = positions.long().aminmax()      # torch cannot compare uint16, uint32 and uint64
             if int(lowest) < 0 or int(highest) >= max_len:
                 position = next(p for p in positions.flatten().tolist() if not 0 <= p < max_len)
                 raise ValueError(f"positions has {position}, expected 0 <= position < max_len, {max_len}")
