@@ -55,13 +55,23 @@ def test_the_default_chunks_are_nearly_equal_and_at_most_16_mib(tmp_path):
     assert zarr.open_array(tmp_path / "pe.zarr", mode="r").chunks == (50_000, 64)
 
 
-def test_an_array_has_its_name_only_when_it_is_complete(tmp_path):
+@pytest.mark.parametrize("rows", [0, 30])
+def test_an_array_that_is_written_in_part_has_no_specification(tmp_path, rows):
     def fail(size):
         raise KeyboardInterrupt
 
+    store = tmp_path / "pe.zarr"
+    if rows:
+        posenc.save(store, rows, ENCODING)
     with pytest.raises(KeyboardInterrupt):
-        posenc.save(tmp_path / "pe.zarr", N, ENCODING, chunk_rows=CHUNK, progress=fail)
-    assert names(tmp_path) == []
+        posenc.save(store, N, ENCODING, chunk_rows=CHUNK, overwrite=True, progress=fail)
+    assert posenc.open(store).encoding is None and np.isnan(posenc.open(store).values[-1]).all()
+    with pytest.raises(ValueError, match="the metadata names no encoding"):
+        posenc.verify(store)
+    with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
+        posenc.save(store, N, ENCODING)
+    posenc.save(store, N, ENCODING, overwrite=True)
+    assert posenc.verify(store) == N
 
 
 def array_and_file(path):

@@ -1,4 +1,4 @@
-"""Write files and folders atomically.
+"""Write files atomically.
 
 The new content is written beside the target, synced to the disk, then renamed.  A partial file therefore
 never has the final name, even after a crash or on a full disk.  Files are not written through a mapping,
@@ -8,12 +8,10 @@ because on a full disk, storing to a mapping ends the process with SIGBUS, where
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from typing import Any
-
-# ---- replacement -------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -59,62 +57,45 @@ def quantity(size: float) -> str:
     return f"{size:.3g} {units[-1]}"
 
 
-@contextmanager
-def replacement(path: str, size: int, overwrite: bool, check: Callable[[str, bool], object] = check_file) -> Iterator[str]:
-    """Yield a temporary path for a file or folder; on success, rename it to `path`, otherwise remove it.
+def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) -> int:
+    """Write a file of `size` bytes atomically, flush it to the disk, and return its size.
 
-    If `path` is a symbolic link, its target is replaced.  `check` raises an error for a target that must not
-    be replaced. The temporary path is in a new folder beside the target, in which other users cannot create
-    files.
+    If `path` is a symbolic link, its target is replaced.  The temporary file is in a new folder beside the
+    target, in which other users cannot create files.
     """
     with naming(path):
         target = os.path.realpath(path)         # raises if the current folder was deleted
-        check(target, overwrite)
+        check_file(target, overwrite)
         check_space(target, size)
         parent, name = os.path.split(target)
         # file systems limit a name to 255 bytes, and each of the 50 characters may take 4 bytes
         with TemporaryDirectory(".tmp", f".{name[:50]}.", parent, ignore_cleanup_errors=True) as folder:
-            new_path, old_path = os.path.join(folder, "new"), os.path.join(folder, "old")
-            try:
-                yield new_path
-                if os.path.isdir(new_path) and overwrite and os.path.lexists(target):
-                    os.rename(target, old_path)         # a rename replaces only an empty folder
-                    check(old_path, overwrite)    # again, because the target may have been created meanwhile
-                if overwrite:
-                    os.replace(new_path, target)
-                else:
-                    _rename_without_overwriting(new_path, target, check)
-            finally:
-                with suppress(OSError):
-                    os.rename(old_path, target)      # fails unless the old folder was moved, and not replaced
+            new_path = os.path.join(folder, "new")
+            with open(new_path, "xb") as file:
+                with suppress(AttributeError, OSError):         # macOS and Windows lack it; it makes writing faster
+                    os.posix_fallocate(file.fileno(), 0, size)
+                for block in blocks:
+                    file.write(block)
+                    clear_cache(file.fileno())
+                file.flush()
+                os.fsync(file.fileno())
+                clear_cache(file.fileno())
+            if overwrite:
+                os.replace(new_path, target)
+            else:
+                _rename_without_overwriting(new_path, target)
         sync(parent)
+    return size
 
 
-def _rename_without_overwriting(path: str, target: str, check: Callable[[str, bool], object]) -> None:
+def _rename_without_overwriting(path: str, target: str) -> None:
     try:
         os.link(path, target)    # unlike a rename, a link never overwrites a file that was created meanwhile
     except FileExistsError:
         raise exists_error(target) from None
-    except (OSError, AttributeError):   # a folder; or no hard links: a file created between the check and the rename is lost
-        check(target, False)
+    except (OSError, AttributeError):   # no hard links: a file created between the check and the rename is lost
+        check_file(target, False)
         os.rename(path, target)
-
-
-# ---- writing -----------------------------------------------------------------------------------------------
-
-
-def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) -> int:
-    """Write a file of `size` bytes atomically, flush it to the disk, and return its size."""
-    with replacement(path, size, overwrite) as new_path, open(new_path, "xb") as file:
-        with suppress(AttributeError, OSError):         # macOS and Windows lack it; it makes writing faster
-            os.posix_fallocate(file.fileno(), 0, size)
-        for block in blocks:
-            file.write(block)
-            clear_cache(file.fileno())
-        file.flush()
-        os.fsync(file.fileno())
-        clear_cache(file.fileno())
-    return size
 
 
 def clear_cache(fd: int) -> None:
@@ -127,13 +108,12 @@ def clear_cache(fd: int) -> None:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def sync(path: str) -> None:
-    """Flush a file, or the names in a folder, to the disk, if the system can."""
+def sync(folder: str) -> None:
+    """Flush the names in a folder to the disk, if the system can."""
     try:
-        fd = os.open(path, os.O_RDONLY)
+        fd = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(fd)
-            clear_cache(fd)
         finally:
             os.close(fd)
     except OSError as error:

@@ -66,7 +66,7 @@ def save(
     key: str | None = None, chunk_rows: SupportsIndex | None = None, shard_rows: SupportsIndex | None = None,
     threads: SupportsIndex | None = None, progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Write encodings to a file, atomically and in constant memory.
+    """Write encodings to a file in constant memory; .npy and .safetensors files are written atomically.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ def save(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file once the new one is complete.  A folder is replaced only if it
-        contains a Zarr array and nothing else; a read-only file is never replaced.
+        Whether to replace an existing file once the new one is complete, unless it is read-only.  A folder is
+        deleted first, and only if it contains a Zarr array and nothing else.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
@@ -121,7 +121,8 @@ def save(
     Notes
     -----
     A temporary file in the same folder is flushed to the disk, then renamed, so a file under the final name
-    is complete.  Any exception removes the temporary file.
+    is complete.  Any exception removes the temporary file.  A .zarr array is written in place, and its
+    specification last: an array without specification may be incomplete, and can be written again.
 
     Examples
     --------

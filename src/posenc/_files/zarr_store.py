@@ -7,7 +7,6 @@ is written only in part has no specification.
 import errno
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,36 +51,28 @@ def write(
     path: str, specification: TableSpecification, chunk: int, shard: int | None, threads: int | None, overwrite: bool,
     progress: Callable[[int], object],
 ) -> int:
-    """Write an array atomically; return the size of its values.
-
-    zarr writes in its own threads.  They are called in a worker thread, which ends before an exception such
-    as KeyboardInterrupt leaves the block, so no file is written after the temporary folder is removed.
-    """
-    columns, size = max(1, specification.encoding.d_model), specification.nbytes
-    replacement = atomic.replacement(path, size, overwrite, check_folder)
-    with replacement as target, ThreadPoolExecutor(1, "posenc-zarr") as worker:
-        worker.submit(int).result()             # an exception while the thread starts would prevent waiting
-        array = worker.submit(
-            zarr.create_array,
+    """Write an array in place, its specification last; return the size of its values."""
+    columns, dtype, size = max(1, specification.encoding.d_model), specification.dtype, specification.nbytes
+    with atomic.naming(path):
+        target = os.path.realpath(path)
+        check_folder(target, overwrite)
+        atomic.check_space(target, size)
+        array = zarr.create_array(
             target,
             shape=specification.shape,
             chunks=(chunk, columns),
             shards=None if shard is None else (shard, columns),
-            dtype=DTYPES[specification.dtype].stored,
+            dtype=DTYPES[dtype].stored,
             compressors=None,                   # sines compress too little to be worth the time
-            # the table of a range has no NaN
-            fill_value=0x7FC0 if specification.dtype == "bfloat16" else np.nan,
+            fill_value=0x7FC0 if dtype == "bfloat16" else np.nan,           # the table of a range has no NaN
             dimension_names=("position", "column"),
-        # zarr need not compare values with the fill value
-        ).result().with_config({"write_empty_chunks": True})
+            overwrite=overwrite,
+        ).with_config({"write_empty_chunks": True})         # zarr need not compare values with the fill value
         first = 0
         for block in table.blocks(specification, threads, progress, shard or chunk):
-            worker.submit(array.__setitem__, slice(first, first + len(block)), block).result()
+            array[first : first + len(block)] = block
             first += len(block)
-        worker.submit(array.update_attributes, {"posenc": specification.document()}).result()
-        for parent, _, names in os.walk(target):
-            for name in (*names, ""):
-                atomic.sync(os.path.join(parent, name))
+        array.update_attributes({"posenc": specification.document()})
     return size
 
 
