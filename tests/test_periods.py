@@ -162,14 +162,14 @@ def test_streams_and_files_take_numbers(tmp_path):
     assert posenc.verify(tmp_path / "pe.safetensors") == 55
     assert posenc.open(tmp_path / "pe.safetensors").encoding == encoding
     for call in (Encoding(periods=["1D"]).stream, lambda p: posenc.save(tmp_path / "a.npy", p, Encoding(periods=["1D"]))):
-        with pytest.raises(TypeError, match=r"periods are durations, but .* takes no times"):
+        with pytest.raises(TypeError, match=r"periods are durations, but the positions of .* are numbers"):
             call(range(5))
     with pytest.raises(TypeError, match="positions is None, expected datetime64"):
         posenc.add_to(np.zeros((5, 2)), periods=["1D"])
     assert [path.name for path in tmp_path.iterdir()] == ["pe.safetensors"]
     assert_same_bits(posenc.points([[3], [4]], 4, periods=[24, 7]), posenc.encode([3, 4], periods=[24, 7]))
     for coordinates, message in ((TIMES[:, None], r'asarray\(coordinates\).astype\("int64"\), with any periods in'),
-                                 ([[1], [2]], "periods are durations, but a table with several axes takes no times")):
+                                 ([[1], [2]], "but the positions of a table with several axes are numbers")):
         with pytest.raises(TypeError, match=message):
             posenc.points(coordinates, 2, periods=["1D"])
 

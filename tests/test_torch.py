@@ -300,7 +300,7 @@ def test_errors_of_posenc_name_the_functions_for_tensors_and_print_no_values(cal
         call(torch.full((3, 4), 0.125))
     assert "0.125" not in str(error.value)
     assert name == "base" or "posenc.torch.add_to, encode and rotate accept tensors" in str(error.value)
-    with pytest.raises(TypeError, match=r"keyword argument 'device'; posenc\.torch\.encode and posenc\.torch\.grid accept it"):
+    with pytest.raises(TypeError, match=r"keyword argument 'device'; posenc\.torch\.encode and posenc\.torch\.grid take it"):
         posenc.encode(3, 4, device="cpu")
 
 
@@ -353,7 +353,7 @@ def test_periods():
         x = torch.zeros(5, 4, requires_grad=requires_grad) * 1
         assert torch.equal(posenc.torch.add_to(x, times, periods=["1D", "7D"]), expected)
     for call in (PositionalEncoding, PositionalTable, partial(ChunkDataset, 5)):
-        with pytest.raises(TypeError, match=r"periods are durations, but .* takes no times"):
+        with pytest.raises(TypeError, match=r"periods are durations, but the positions of .* are numbers"):
             call(4, periods=["1D", "7D"])
 
 

@@ -17,13 +17,7 @@ from posenc._arguments.arrays import Positions
 from posenc._encoding.encoding import Encoding, check_encoding, without_durations
 
 try:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib import axes, cm, colors, figure, layout_engine, ticker
 except ModuleNotFoundError as error:
     raise checks.not_installed("posenc.plot", error) from error
 
@@ -58,31 +52,32 @@ def _check_size(*shape: int) -> None:
         raise ValueError(f"positions give {shape[0]} x {shape[1]} values, expected from 1 to {MOST}")
 
 
-def _axes(encoding: Encoding, ax: Axes | None, inches: tuple[float, float] = WIDE) -> Axes:
+def _axes(encoding: Encoding, ax: axes.Axes | None, inches: tuple[float, float] = WIDE) -> axes.Axes:
     """Return the Axes to draw on, with the encoding as their title."""
     if ax is None:
         # compress removes the gap between a square picture and its colour bar
-        layout = ConstrainedLayoutEngine(w_pad=MARGIN, h_pad=MARGIN, compress=True)
-        ax = Figure(inches, layout=layout).subplots()
-    if not isinstance(ax, Axes):
+        layout = layout_engine.ConstrainedLayoutEngine(w_pad=MARGIN, h_pad=MARGIN, compress=True)
+        ax = figure.Figure(inches, layout=layout).subplots()
+    if not isinstance(ax, axes.Axes):
         raise checks.wrong_type("ax", ax, "a matplotlib.axes.Axes")
     ax.set_title(repr(encoding), wrap=True)
     return ax
 
 
-def _integer_ticks(axis: Axis, label: str) -> None:
+def _integer_ticks(axis: Any, label: str) -> None:
     """Label an axis and set ticks at integers."""
-    axis.set_major_locator(MaxNLocator(steps=(1, 2, 5, 10), integer=True))
+    axis.set_major_locator(ticker.MaxNLocator(steps=(1, 2, 5, 10), integer=True))
     axis.set_label_text(label)
 
 
-def _position_ticks(axis: Axis, numbers: list[Any], label: str) -> None:
+def _position_ticks(axis: Any, numbers: list[Any], label: str) -> None:
     """Label an axis of rows and show their positions at the ticks."""
     _integer_ticks(axis, label)
-    axis.set_major_formatter(FuncFormatter(lambda row, _: f"{numbers[int(row)]:.7g}" if 0 <= row < len(numbers) else ""))
+    axis.set_major_formatter(ticker.FuncFormatter(
+        lambda row, _: f"{numbers[int(row)]:.7g}" if 0 <= row < len(numbers) else ""))
 
 
-def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
+def heatmap(encoding: Encoding, positions: Positions, *, ax: axes.Axes | None = None) -> axes.Axes:
     """Draw a table as colours, with a row for each position and a column for each dimension; NaN is grey.
 
     Parameters
@@ -128,8 +123,9 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
 
 
 def waves(
-    encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
-) -> Axes:
+    encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None,
+    ax: axes.Axes | None = None,
+) -> axes.Axes:
     """Draw chosen dimensions as curves over the positions.
 
     More than ten curves have a colour bar instead of a legend.
@@ -174,13 +170,15 @@ def waves(
     if not isinstance(dimensions, Iterable):
         raise checks.wrong_type("dimensions", dimensions, "an iterable of integers")
     columns = [checks.integer("dimensions", dimension, 0) for dimension in dimensions]
-    for dimension in columns:
-        if dimension >= d_model:
-            raise ValueError(f"dimensions has {dimension}, expected less than the number of columns, {d_model}")
+    if max(columns, default=-1) >= d_model:
+        raise ValueError(f"dimensions has {max(columns)}, expected less than the number of columns, {d_model}")
     ax = _axes(encoding, ax)
-    scale = ScalarMappable(Normalize(min(columns), max(columns)), "viridis") if len(columns) > NAMED else None
+    scale = None
+    if len(columns) > NAMED:
+        scale = cm.ScalarMappable(colors.Normalize(min(columns), max(columns)), "viridis")
     for dimension in columns:
-        ax.plot(numbers, values[:, dimension], label=str(dimension), color=scale and scale.to_rgba(np.array(dimension)))
+        color = scale and scale.to_rgba(np.array(dimension))
+        ax.plot(numbers, values[:, dimension], label=str(dimension), color=color)
     ax.set_xlabel(label)
     ax.set_ylabel("value")
     ax.margins(x=0)
@@ -191,7 +189,7 @@ def waves(
     return ax
 
 
-def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
+def similarity(encoding: Encoding, positions: Positions, *, ax: axes.Axes | None = None) -> axes.Axes:
     """Draw the dot products of the encodings of all pairs of positions.
 
     Parameters

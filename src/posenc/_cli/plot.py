@@ -18,9 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
     add("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     add("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
-    add("--dimensions", type=options.integers, metavar="I,J,K", help="columns to draw as waves (default: four, evenly spaced)")
-    add("--width", type=options.positive, metavar="PIXELS", help="default 800, or 560 for similarity")
-    add("--height", type=options.positive, metavar="PIXELS", help="default 450")
+    add("--dimensions", type=options.integers, metavar="I,J,K", help="columns to draw as waves (default: four)")
     options.add_range(parser)
     add("--force", action="store_true", help="overwrite the file")
     options.add_convention(parser)
@@ -43,8 +41,6 @@ def plot(args: argparse.Namespace) -> None:
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     positions, encoding = options.positions_of(args, args.positions), options.selected_encoding(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(args.width / DPI if args.width else width, args.height / DPI if args.height else height)
     data = io.BytesIO()
     figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
     size = write(args.output, [data.getbuffer()], len(data.getbuffer()), args.force)

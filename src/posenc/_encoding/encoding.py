@@ -277,7 +277,7 @@ def without_durations(encoding: Encoding, user: str) -> Encoding:
     Raise a TypeError if it takes datetimes, because `user` has only numbers as positions.
     """
     if encoding._has_durations:
-        raise TypeError(f"periods are durations, but {user} takes no times, expected numbers in the unit of the positions")
+        raise TypeError(f"periods are durations, but the positions of {user} are numbers; give periods in their unit")
     return encoding
 
 
