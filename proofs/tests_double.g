@@ -20,7 +20,7 @@
 # subnormal numbers, too.
 #
 # Rows evaluated directly.  The amplitude is scaled to 1.
-#! constant DOUBLE_ERROR table/advance.h: #define DOUBLE_ERROR {}
+#! constant DOUBLE_ERROR table/decide_rounding.h: #define DOUBLE_ERROR {}
 #! constant DIRECT_DOUBLE_ERROR table/direct_rows.h: #define DIRECT_DOUBLE_ERROR {}
 #! constant DIRECT_DOUBLE_FLOOR table/direct_rows.h: #define DIRECT_DOUBLE_FLOOR {}
 #! constant DD_ERROR table/direct.h: #define DD_ERROR {}

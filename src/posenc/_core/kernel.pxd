@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "kernel.h" nogil:
     enum:
-        TILE, LINE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, NO_PHASE_BITS
+        TILE, LINE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MOST_NARROW, NO_PHASE_BITS
 
     ctypedef enum dtype_t:
         FLOAT64, BFLOAT16
@@ -58,7 +58,7 @@ cdef extern from "kernel.h" nogil:
         const char *span
         int64_t span_start
         ptrdiff_t span_rows, span_pitch
-        size_t panel
+        size_t memory
 
     enum:
         MAX_DIMENSIONS, MAX_POSITION_AXES

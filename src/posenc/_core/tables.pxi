@@ -46,6 +46,7 @@ cdef class Columns:
                   object value):
         check_settings()
         memset(self.wanted, 0, sizeof(self.wanted))
+        turns += bytes(pitched(d_model) * sizeof(uint32_t))
         self.key = (turns, sign, quarter, integer_limbs, order, scale, phase_bits)
         self.value = value
         memset(&self.spec, 0, sizeof(spec_t))
@@ -181,7 +182,8 @@ cdef tuple arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_
     # the limit keeps step times the longest offset inside the int64 range
     if 0 < step < <uint64_t>1 << 50:
         return (offsets_of(job, rows, columns, step, least_rows, threads),)
-    if job.integers == NULL and job.reals == NULL:
+    # narrow rows are evaluated directly
+    if job.integers == NULL and job.reals == NULL or job.out != NULL and columns.spec.d_model <= MOST_NARROW:
         return ()
     memset(with_digits, 0, sizeof(with_digits))
     fractions = columns.fractions if job.reals != NULL or columns.spec.offset_rest != 0 else 0
@@ -418,7 +420,7 @@ cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1
     cdef bytes span = new_span(call, columns, threads) if job.span_rows else None
     call.run.plan = plan_table(job, call.spec, call.all_rows, allowed_for(
         threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))
-    call.run.bytes = job.panel
+    call.run.bytes = job.memory
     run_call(table_block, &call.run, "panels of rows")
     return 0
 

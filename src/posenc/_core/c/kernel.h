@@ -31,6 +31,11 @@ enum {
     RADIX = 64,                  /* of the digits of positions */
     WHOLE = 3,                   /* the level of the digit of weight 1: see digits_t */
     LEVELS = WHOLE + 11,
+    GROUP_ROWS = 1 << 13,        /* most rows whose digits are sorted together */
+    GROUP_BYTES = 1 << 19,       /* memory of these rows besides ... */
+    GROUP_ROW_BYTES = 36,        /* ... that of each row */
+    SORTED_COLUMNS = 256,        /* fewest columns of rows that are sorted */
+    MOST_NARROW = TILE / 2,      /* most columns of rows that share a tile */
     NO_PHASE_BITS = 1 << 20,     /* of frequencies that are not rational */
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
@@ -50,6 +55,7 @@ typedef struct {
     int padding;                 /* 1 for the padding position, whose row is all zeros */
     int limbs;                   /* 0 if the position is 0 */
     int exponent;
+    const struct lanes *lanes;   /* if not NULL, positions of the lanes of a tile: see narrow_rows */
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
@@ -104,7 +110,7 @@ static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t s
 }
 
 /* Tables of the cosines and sines of d * 64**(k - WHOLE) positions, for the digits d = 0 .. 63 of level k.  A level has the shape
- * (tiles, RADIX, {cos, sin}, angles of a tile), or (tiles, RADIX, {cos, sin, cos_low, sin_low}, angles) for float64.  The columns
+ * (RADIX, tiles, {cos, sin}, angles of a tile), or (RADIX, tiles, {cos, sin, cos_low, sin_low}, angles) for float64.  The columns
  * of a pair have one angle.  All levels from the lowest one in use to levels - 1 are set. */
 typedef struct {
     int fractions; /* levels below WHOLE that real positions use */
@@ -140,6 +146,9 @@ typedef struct {
      * FINE; 0 without a panel */
     size_t panel;
     ptrdiff_t panel_rows;
+    /* the most rows of a group of rows that are products of digits, in memory after the panel; and the bytes of both */
+    ptrdiff_t group_rows;
+    size_t memory;
 } job_t;
 
 /* The axes over which a rotation iterates, the last one fastest.  The strides of x and `out` are in bytes.

@@ -125,7 +125,7 @@ static inline size_t panel_bytes(ptrdiff_t pitch, ptrdiff_t rows, ptrdiff_t item
 static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
     const int has_lines = job->row_stride % LINE == 0 && (uintptr_t)job->out % LINE == 0;
-    if (job->output == ADD && (job->batch > 1 || itemsize == 2)) {
+    if (job->offsets && job->output == ADD && (job->batch > 1 || itemsize == 2)) {
         ptrdiff_t l2 = 0;
 #if defined(_SC_LEVEL2_CACHE_SIZE)
         l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -134,7 +134,7 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
         job->panel_rows = least(largest(most, FINE), least(divided_up(rows, FINE) * FINE, BLOCK));
     } else if (is_streamed(job, spec, rows)) {
         job->output = STREAM;
-        if (!job->offsets->first && !has_lines) job->panel_rows = FINE;
+        if (job->offsets && !job->offsets->first && !has_lines) job->panel_rows = FINE;
     }
     if (job->panel_rows) job->panel = panel_bytes(pitch, job->panel_rows, itemsize);
 }
@@ -158,14 +158,19 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     const ptrdiff_t in_block = !fast ? DIRECT_IN_BLOCK : risky ? RISKY_IN_BLOCK : ADVANCED_IN_BLOCK;
     /* without a fast path, Python evaluates the values, in one thread at a time */
     const ptrdiff_t parts = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
-    plan_t plan = {.rows = fast ? BLOCK : largest(1, least(BLOCK, DIRECT_IN_BLOCK / columns))};
+    /* the more rows are sorted, the more of them share upper digits */
+    const int is_sorted = fast && job->digits && columns >= SORTED_COLUMNS;
+    const ptrdiff_t most = is_sorted ? GROUP_ROWS : BLOCK, share = is_sorted ? 1 : 4;
+    plan_t plan = {.rows = fast ? most : largest(1, least(BLOCK, DIRECT_IN_BLOCK / columns))};
     job->panel = job->panel_rows = 0;
-    if (job->offsets) choose_output(job, spec, rows);
+    if (job->offsets || job->digits) choose_output(job, spec, rows);
     plan.threads = threads_for(allowed, rows * columns * job->batch, table_per_thread(job, spec), parts);
     plan.is_short = rows * columns * job->batch <= MAX_SHORT;
-    while (plan.rows > (risky ? 1 : FINE) && ((plan.threads > 1 && rows < 4 * plan.threads * plan.rows) ||
+    while (plan.rows > (risky ? 1 : FINE) && ((plan.threads > 1 && rows < share * plan.threads * plan.rows) ||
                                               plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
         plan.rows /= 2;
+    job->group_rows = least(is_sorted ? plan.rows : FINE, rows);
+    job->memory = job->panel + (job->digits ? GROUP_BYTES + (size_t)job->group_rows * GROUP_ROW_BYTES : 0);
     plan.entries = least(job->batch, largest(MIN_ENTRIES, in_block / (plan.rows * columns)));
     divide(&plan, rows, job->batch);
     return plan;

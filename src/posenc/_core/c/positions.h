@@ -99,6 +99,51 @@ NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t 
     return position_from_integer(p, spec->position_offset);
 }
 
+/* A position + position_offset with the magnitude whole + fraction * 2**-64. */
+typedef struct {
+    uint64_t whole, fraction;
+    int negative;
+} fixed_t;
+
+static inline void negate_fixed(fixed_t *x) {
+    x->whole = ~x->whole + (x->fraction == 0);
+    x->fraction = 0 - x->fraction;
+}
+
+/* Converts x, |x| < 2**63; returns 0 if x is not a multiple of 2**-63. */
+static inline int fixed_of_real(double x, fixed_t *to) {
+    const double magnitude = magnitude_of(x);
+    const int64_t whole = (int64_t)magnitude;
+    const double scaled = (magnitude - (double)whole) * 0x1p63;
+    const int64_t fraction = (int64_t)scaled;
+    *to = (fixed_t){(uint64_t)whole, (uint64_t)fraction << 1, x < 0};
+    return (double)fraction == scaled;
+}
+
+/* Returns 0 if the position of a row is known (is_known in direct.h) or has other bits. */
+static inline int fixed_position(const spec_t *spec, const job_t *job, ptrdiff_t row, fixed_t *to) {
+    if (job->reals) {
+        const double x = job->reals[row];
+        if (!(magnitude_of(x) < 0x1p63) || (spec->has_padding && x == spec->padding_real) || !fixed_of_real(x, to)) return 0;
+    } else {
+        const uint64_t p = job->integers ? (uint64_t)job->integers[row] : job->start + (uint64_t)row * job->step;
+        const int negative = (int)(p >> 63);
+        if (spec->has_padding && p == (uint64_t)spec->padding) return 0;
+        *to = (fixed_t){negative ? 0 - p : p, 0, negative};
+    }
+    if (spec->position_offset != 0) {
+        fixed_t offset;
+        if (!(magnitude_of(spec->position_offset) < 0x1p62) || !fixed_of_real(spec->position_offset, &offset)) return 0;
+        if (to->negative) negate_fixed(to);
+        if (offset.negative) negate_fixed(&offset);
+        to->fraction += offset.fraction;
+        to->whole += offset.whole + (to->fraction < offset.fraction);
+        to->negative = (int)(to->whole >> 63); /* the sum is in the domain */
+        if (to->negative) negate_fixed(to);
+    }
+    return (to->whole | to->fraction) != 0;
+}
+
 /* ---- frequencies --------------------------------------------------------------------------------------- */
 
 /* Computes the frequencies of all angles in radians per position, with a relative error below 6 * 2**-53.
@@ -217,7 +262,7 @@ static inline int bits_of_integer(uint64_t x) {
 
 enum {
     SPAN_BYTES = 1 << 23, /* most bytes of a span table, which stays in the caches */
-    SURVEYED_ROWS = 1 << 12 /* about as many rows decide how those of an array are computed */
+    SURVEYED_ROWS = 1 << 10 /* about as many rows decide how those of an array are computed */
 };
 
 /* Sets the span of a job at integer positions: the positions near the middle row for which a table has the

@@ -18,7 +18,7 @@ static inline void f64_store_f32(float *p, vf64 v) { *p = (float)v; }
 static inline vu64 u64_set(uint64_t x) { return x; }
 static inline vu64 u64_load32(const uint32_t *p) { return *p; }
 static inline vu64 u64_load_even(const uint64_t *p) { return *p; }
-static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
 static inline int u64_is_zero(vu64 a) { return a == 0; }
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) { *low = a, *high = b; }
 #define DEFINE_U16(name, result) \

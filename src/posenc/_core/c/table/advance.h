@@ -16,8 +16,6 @@
 
 #include "table/decide_rounding.h"
 
-#define DOUBLE_ERROR 0x1.bp-50
-
 /* ---- offset tables ------------------------------------------------------------------------------------- */
 
 /* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 of a
@@ -99,15 +97,13 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
                                                      : f64_set(2 * smallest_normal(job->dtype));
     /* for descending positions the angles of the offsets are negative, which is equivalent to a negated Q */
     const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
-    vdd p[TILE_VECTORS], q[TILE_VECTORS];
-    for (int v = 0; v < TILE_VECTORS; v += 2) direct_vectors(spec, position, tile * TILE + v * LANES, job->dtype, p + v, q + v);
+    direct_tile(spec, position, tile * TILE, TILE, job->dtype, o->p, o->q, o->p_low, o->q_low);
     for (int i = 0; i < TILE; i += LANES) {
         const ptrdiff_t column = tile * TILE + i;
-        const vdd p_i = p[i / LANES], q_i = q[i / LANES];
-        const vf64 abs_p = f64_abs(p_i.high), abs_q = f64_abs(q_i.high), reach = f64_load(job->offsets->reach + column);
-        dd_store(o->p + i, o->p_low + i, p_i);
-        f64_store(o->q + i, f64_of_bits(u64_xor(bits_of_f64(q_i.high), down)));
-        f64_store(o->q_low + i, f64_of_bits(u64_xor(bits_of_f64(q_i.low), down)));
+        const vf64 q = f64_load(o->q + i), abs_p = f64_abs(f64_load(o->p + i)), abs_q = f64_abs(q);
+        const vf64 reach = f64_load(job->offsets->reach + column);
+        f64_store(o->q + i, f64_of_bits(u64_xor(bits_of_f64(q), down)));
+        if (job->dtype == FLOAT64) f64_store(o->q_low + i, f64_of_bits(u64_xor(bits_of_f64(f64_load(o->q_low + i)), down)));
         f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p));
         f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->nonzero + column)));
     }

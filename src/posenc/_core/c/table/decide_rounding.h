@@ -21,6 +21,9 @@
 
 /* ---- the fast test ------------------------------------------------------------------------------------- */
 
+/* The error of rows that are computed in double, as a fraction of M (advance.h). */
+#define DOUBLE_ERROR 0x1.bp-50
+
 /* The smallest |value| that may pass this test, as a fraction of M (advance.h).  It keeps the error below
  * 2**16 ulp of a double for float32, and far below half an ulp of a float for float16 and bfloat16. */
 INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }

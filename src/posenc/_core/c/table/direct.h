@@ -102,6 +102,24 @@ static int has_exact_phases(const spec_t *spec, const position_t *position) {
     return spec->phase_bits + (position->exponent < 0 ? -32 * position->exponent : 0) <= EXACT_PHASE_BITS;
 }
 
+/* The number of columns of a vector. */
+INLINE int columns_of(lanes_t lanes) { return lanes == PAIRS ? 2 * LANES : LANES; }
+
+INLINE vu64 load_limb(const uint32_t *limb, lanes_t lanes) { return lanes == PAIRS ? u64_load_even32(limb) : u64_load32(limb); }
+
+/* Positions whose magnitudes are whole + fraction * 2**-64, one for each lane of the vectors of a tile. */
+typedef struct lanes {
+    ALIGNED uint64_t whole[TILE + LANES], fraction[TILE + LANES], sign[TILE + LANES];
+} position_lanes_t;
+
+/* Limb a of the position of LANES lanes, in the lower halves.  If the lanes have positions of their own, the
+ * exponent is at least -2. */
+INLINE vu64 limb_of(const position_t *position, int a, ptrdiff_t lane) {
+    const int limb = position->exponent + a;
+    if (!position->lanes) return u64_set(position->limb[a]);
+    return u64_shr(u64_load((limb < 0 ? position->lanes->fraction : position->lanes->whole) + lane), 32 * (limb & 1));
+}
+
 /* Computes the first `limbs` limbs of the phase, without the first `skip` limbs after the point. */
 INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs,
                             int skip) {
@@ -110,13 +128,12 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
     vu64 sum[PHASE_LIMBS + 1]; /* highest first: weights 2**-32, 2**-64 ... */
     for (int i = 0; i <= limbs; i++) sum[i] = u64_set(0);
     for (int a = 0; a < position->limbs; a++) {
-        const vu64 p = u64_set(position->limb[a]);
+        const vu64 p = limb_of(position, a, column / columns_of(lanes) * LANES);
         const int shift = spec->integer_limbs + position->exponent + a + skip;
         for (int i = 0; i <= limbs; i++) {
             const int at = shift + i;
             if (at < 0 || at >= turns_limbs) continue;
-            const uint32_t *turns = spec->turns + at * spec->pitch + column;
-            const vu64 product = u64_mul32(p, lanes == PAIRS ? u64_load_even32(turns) : u64_load32(turns));
+            const vu64 product = u64_mul32(p, load_limb(spec->turns + at * spec->pitch + column, lanes));
             sum[i] = u64_add(sum[i], u64_and(product, limb_mask));
             if (i) sum[i - 1] = u64_add(sum[i - 1], u64_shr(product, 32));
         }
@@ -145,7 +162,8 @@ typedef struct {
 INLINE symmetry_t symmetry_of(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vu64 quadrant) {
     const vu64 zero = u64_set(0), one = u64_set(1);
     const vu64 sign = lanes == PAIRS ? u64_load_even(spec->sign + column) : u64_load(spec->sign + column);
-    const vu64 backwards = u64_xor(sign, u64_set((uint64_t)(position->negative != 0) << 63));
+    const vu64 backwards = u64_xor(sign, position->lanes ? u64_load(position->lanes->sign + column / columns_of(lanes) * LANES)
+                                                         : u64_set((uint64_t)(position->negative != 0) << 63));
     const vu64 quarter = lanes == COLUMNS ? u64_load(spec->quarter + column) : zero;
     const vu64 sin_sign = u64_xor(u64_shl(u64_shr(quadrant, 1), 63), backwards);
     const vu64 cos_sign = u64_shl(u64_shr(u64_add(quadrant, one), 1), 63);
@@ -211,9 +229,99 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     apply_symmetry(&t, s, c, sine, cosine);
 }
 
-/* Computes the values p of the columns and the values q a quarter turn ahead (for PAIRS, sin and cos), times
- * the scale.  Both are double-doubles for float64, and doubles for the other dtypes.  Adding 0 to p replaces
- * -0 by 0. */
+/* ---- short phases -------------------------------------------------------------------------------------- */
+
+/* Half a quarter turn, and half a unit of the 52 bits that are converted, in units of 2**-64 turns. */
+#define SHORT_ROUNDING (((uint64_t)1 << 61) + ((uint64_t)1 << 9))
+
+/* Vectors that are evaluated together, so that the chains of their operations overlap. */
+enum { TOGETHER = LANES < 8 ? 4 : 2 };
+
+/* The limbs of the frequencies by which the limbs of a position are multiplied: limb a by those from limb[a]
+ * to limb[a + 2]. */
+typedef struct {
+    const uint32_t *limb[POSITION_LIMBS + 2];
+} turns_t;
+
+static void set_turns(const spec_t *spec, const position_t *position, turns_t *turns) {
+    const int last = spec->integer_limbs + spec->fraction_limbs; /* a limb of zeros follows the last limb */
+    for (int k = 0; k < position->limbs + 2; k++) {
+        const int at = spec->integer_limbs + position->exponent + k;
+        turns->limb[k] = spec->turns + (at < 0 || at > last ? last : at) * spec->pitch;
+    }
+}
+
+/* sin and cos of some vectors of angles; the series end with x**15 and x**16. */
+INLINE void short_series(const vf64 x[], int vectors, vf64 s[], vf64 c[]) {
+    vf64 z[TOGETHER];
+    for (int v = 0; v < vectors; v++) {
+        z[v] = f64_mul(x[v], x[v]);
+        s[v] = f64_set(SIN_COEFFICIENTS[SIN_LEADING - 1][0]);
+        c[v] = f64_set(COS_COEFFICIENTS[COS_LEADING - 1][0]);
+    }
+    for (int k = SIN_LEADING - 2; k > 0; k--)
+        for (int v = 0; v < vectors; v++) s[v] = f64_muladd(s[v], z[v], f64_set(SIN_COEFFICIENTS[k][0]));
+    for (int k = COS_LEADING - 2; k >= 0; k--)
+        for (int v = 0; v < vectors; v++) c[v] = f64_muladd(c[v], z[v], f64_set(COS_COEFFICIENTS[k][0]));
+    for (int v = 0; v < vectors; v++) s[v] = f64_muladd(f64_mul(s[v], z[v]), x[v], x[v]);
+}
+
+/* cos and sin of TOGETHER vectors of angles, times the scale, with an error below DOUBLE_ERROR |scale|.  The
+ * phase has 64 bits, of which 54 are converted (docs/numerics.md, section 4). */
+INLINE void direct_short(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
+                         vf64 cosine[TOGETHER], vf64 sine[TOGETHER]) {
+    const int step = columns_of(lanes);
+    const vf64 scale = f64_set(spec->scale);
+    vu64 phase[TOGETHER];
+    vf64 x[TOGETHER], s[TOGETHER], c[TOGETHER];
+    for (int v = 0; v < TOGETHER; v++) phase[v] = u64_set(SHORT_ROUNDING);
+    for (int a = 0; a < position->limbs; a++) {
+        for (int v = 0; v < TOGETHER; v++) {
+            const ptrdiff_t at = column + v * step;
+            const vu64 p = limb_of(position, a, at / step * LANES);
+            const vu64 first = u64_mul32(p, load_limb(turns->limb[a] + at, lanes));
+            const vu64 second = u64_mul32(p, load_limb(turns->limb[a + 1] + at, lanes));
+            const vu64 third = u64_mul32(p, load_limb(turns->limb[a + 2] + at, lanes));
+            phase[v] = u64_add(phase[v], u64_add(u64_add(u64_shl(first, 32), second), u64_shr(third, 32)));
+        }
+    }
+    for (int v = 0; v < TOGETHER; v++) {
+        const vf64 rest = double_of_integer(u64_shr(u64_shl(phase[v], 2), 12), 0x1p51);
+        x[v] = f64_mul(rest, f64_set(TWO_PI_HIGH * 0x1p-54));
+    }
+    short_series(x, TOGETHER, s, c);
+    for (int v = 0; v < TOGETHER; v++) {
+        const symmetry_t t = symmetry_of(spec, position, column + v * step, lanes, u64_shr(phase[v], 62));
+        apply_symmetry(&t, s[v], c[v], &sine[v], &cosine[v]);
+        sine[v] = f64_mul(sine[v], scale);
+        cosine[v] = f64_mul(cosine[v], scale);
+    }
+}
+
+INLINE void store_factor(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
+                         int angles, double *factor) {
+    for (int i = 0; i < angles; i += TOGETHER * LANES) {
+        vf64 c[TOGETHER], s[TOGETHER];
+        direct_short(spec, position, turns, column + i * (columns_of(lanes) / LANES), lanes, c, s);
+        for (int v = 0; v < TOGETHER; v++) {
+            f64_store(factor + i + v * LANES, c[v]);
+            f64_store(factor + angles + i + v * LANES, s[v]);
+        }
+    }
+}
+
+/* Computes the cosines and sines of a tile as a factor of round_tiles.h. */
+NOINLINE void direct_factor(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column,
+                            double *factor) {
+    if (spec->order == UNPAIRED) store_factor(spec, position, turns, column, ANGLES, TILE, factor);
+    else store_factor(spec, position, turns, column, PAIRS, TILE / 2, factor);
+}
+
+/* ---- tiles --------------------------------------------------------------------------------------------- */
+
+/* Computes the values p of the columns of a vector and the values q a quarter turn ahead (for PAIRS, sin and
+ * cos), times the scale.  Both are double-doubles for float64, and doubles for the other dtypes.  Adding 0 to
+ * p replaces -0 by 0. */
 INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
                           vdd *p, vdd *q) {
     const vf64 scale = f64_set(spec->scale), zero = f64_set(0);
@@ -230,23 +338,42 @@ INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdif
     }
 }
 
-/* Computes p and q for two vectors of columns; the sine and cosine of one frequency are evaluated together if
- * they are adjacent. */
-INLINE void direct_vectors(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, vdd p[2],
-                           vdd q[2]) {
-    if (spec->order == UNPAIRED) {
-        for (int i = 0; i < 2; i++) direct_values(spec, position, column + i * LANES, COLUMNS, dtype, p + i, q + i);
+/* Stores p and q of a vector; q_to may be NULL. */
+INLINE void store_columns(order_t order, vf64 p, vf64 q, double *p_to, double *q_to) {
+    if (order == UNPAIRED) {
+        f64_store(p_to, p);
+        if (q_to) f64_store(q_to, q);
         return;
     }
-    vdd sine, cosine;
-    direct_values(spec, position, column, PAIRS, dtype, &sine, &cosine);
-    const vdd minus_sine = dd_negated(sine);
-    const vdd p_even = spec->order == SIN_FIRST ? sine : cosine, p_odd = spec->order == SIN_FIRST ? cosine : sine;
-    const vdd q_even = spec->order == SIN_FIRST ? cosine : minus_sine, q_odd = spec->order == SIN_FIRST ? minus_sine : cosine;
-    f64_interleave(p_even.high, p_odd.high, &p[0].high, &p[1].high);
-    f64_interleave(p_even.low, p_odd.low, &p[0].low, &p[1].low);
-    f64_interleave(q_even.high, q_odd.high, &q[0].high, &q[1].high);
-    f64_interleave(q_even.low, q_odd.low, &q[0].low, &q[1].low);
+    const vf64 minus_p = f64_sub(f64_set(0), p);
+    vf64 low, high;
+    f64_interleave(order == SIN_FIRST ? p : q, order == SIN_FIRST ? q : p, &low, &high);
+    f64_store(p_to, low);
+    f64_store(p_to + LANES, high);
+    if (!q_to) return;
+    f64_interleave(order == SIN_FIRST ? q : minus_p, order == SIN_FIRST ? minus_p : q, &low, &high);
+    f64_store(q_to, low);
+    f64_store(q_to + LANES, high);
+}
+
+INLINE void store_tile_values(const spec_t *spec, const position_t *position, ptrdiff_t column, int width, lanes_t lanes,
+                              dtype_t dtype, double *p, double *q, double *p_low, double *q_low) {
+    for (int i = 0; i < width; i += columns_of(lanes)) {
+        vdd p_i, q_i;
+        direct_values(spec, position, column + i, lanes, dtype, &p_i, &q_i);
+        store_columns(spec->order, p_i.high, q_i.high, p + i, q ? q + i : NULL);
+        if (dtype == FLOAT64) store_columns(spec->order, p_i.low, q_i.low, p_low + i, q ? q_low + i : NULL);
+    }
+}
+
+/* Computes p and q of at least `width` columns of a tile; q may be NULL.  Only float64 has low parts. */
+NOINLINE void direct_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int width, dtype_t dtype, double *p,
+                          double *q, double *p_low, double *q_low) {
+    const int paired = spec->order != UNPAIRED;
+    if (dtype == FLOAT64 && paired) store_tile_values(spec, position, column, width, PAIRS, FLOAT64, p, q, p_low, q_low);
+    else if (dtype == FLOAT64) store_tile_values(spec, position, column, width, COLUMNS, FLOAT64, p, q, p_low, q_low);
+    else if (paired) store_tile_values(spec, position, column, width, PAIRS, FLOAT32, p, q, p_low, q_low);
+    else store_tile_values(spec, position, column, width, COLUMNS, FLOAT32, p, q, p_low, q_low);
 }
 
 #endif

@@ -215,9 +215,13 @@ static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, 
 
 /* Writes rows at any positions: by the span table, in runs, by digits, and directly. */
 static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
-    digit_group_t group;
-    group.count = 0;
+    digit_group_t *const group = job->digits ? (digit_group_t *)(void *)(panel + job->panel) : NULL;
     ptrdiff_t rows;
+    if (is_narrow(spec, job)) {
+        narrow_rows(spec, job, first, count, tally);
+        return;
+    }
+    if (group) group->count = 0;
     for (ptrdiff_t row = first; row < first + count; row += rows) {
         rows = job->span ? copy_rows(spec, job, row, first + count) : 0;
         if (rows) continue;
@@ -232,9 +236,9 @@ static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, p
             continue;
         }
         rows = 1;
-        if (!job->digits || !add_digit_row(spec, job, row, &group, tally)) scattered_row(spec, job, row, tally);
+        if (!group || !add_digit_row(spec, job, row, group, tally)) scattered_row(spec, job, row, tally);
     }
-    if (group.count) write_digit_rows(spec, job, &group, tally);
+    if (group && group->count) write_digit_rows(spec, job, group, tally);
 }
 
 static void rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {

@@ -1,0 +1,206 @@
+/* Rounds tiles of a row whose cosines and sines are products of factors, and stores them.
+ *
+ * A factor of a tile has the cosines of its angles, then their sines; for float64, the low parts of both
+ * follow.  If columns are not paired, each column is an angle. */
+#ifndef POSENC_ROUND_TILES_H
+#define POSENC_ROUND_TILES_H
+
+#include "table/decide_rounding.h"
+
+/* The error bounds of sines and of cosines, and the addends of their fast test (not for float64).  If columns
+ * are not paired, the first ones are those of the columns. */
+typedef struct {
+    ALIGNED double error[2][TILE];
+    ALIGNED uint64_t addend[2][TILE / 2];
+} limit_t;
+
+/* Computes the addends for the error bounds of `count` angles; an error of 0 is that of zeros. */
+static void set_addends(limit_t *limit, int count, dtype_t dtype) {
+    ALIGNED double least[TILE];
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < count; i++) {
+            const double error = limit->error[k][i];
+            least[i] = error == 0 ? 0 : error * (smallest_share(dtype) / DOUBLE_ERROR) + 2 * smallest_normal(dtype);
+        }
+        for (int i = 0; i < count; i += 2 * LANES) {
+            const vu64 addend = test_addend(f64_load(least + i), f64_load(least + i + LANES), dtype);
+            memcpy(limit->addend[k] + i / 2, &addend, sizeof addend);
+        }
+    }
+}
+
+/* Adjacent tiles of a row.  The product has some factors, whose next tiles are `stride` numbers later
+ * (first_stride for the first factor), and, if `radians` is not NULL, the cosines and sines of rest * radians. */
+typedef struct {
+    const double *factor[LEVELS], *radians;
+    ptrdiff_t first_stride, stride;
+    double rest;
+    int factors, tiles, streamed;
+    order_t order;
+    uint64_t sign; /* the sign bit of the position */
+    const uint64_t *quarter; /* of the first column */
+    const limit_t *limits;
+} product_t;
+
+INLINE void complex_product(vf64 c, vf64 s, vf64 cosine, vf64 sine, vf64 *c_product, vf64 *s_product) {
+    *c_product = f64_mulsub(c, cosine, f64_mul(s, sine));
+    *s_product = f64_muladd(s, cosine, f64_mul(c, sine));
+}
+
+/* Multiplies (c, s) by a factor. */
+INLINE void multiply_by(const double *factor, int angles, vf64 *c, vf64 *s) {
+    complex_product(*c, *s, f64_load(factor), f64_load(factor + angles), c, s);
+}
+
+/* Multiplies (c, s) by the cosine and sine of an angle of at most 2**-5; the truncation errors are below
+ * 2**-55 and, for the sine, 2**-58 t. */
+INLINE void multiply_by_rest(vf64 t, vf64 *c, vf64 *s) {
+    const vf64 z = f64_mul(t, t);
+    vf64 sine = f64_set(SIN_COEFFICIENTS[3][0]), cosine = f64_set(COS_COEFFICIENTS[3][0]);
+    for (int k = 2; k > 0; k--) sine = f64_muladd(sine, z, f64_set(SIN_COEFFICIENTS[k][0]));
+    for (int k = 2; k >= 0; k--) cosine = f64_muladd(cosine, z, f64_set(COS_COEFFICIENTS[k][0]));
+    complex_product(*c, *s, cosine, f64_muladd(f64_mul(sine, z), t, t), c, s);
+}
+
+/* The same in double-double, for one vector. */
+INLINE void multiply_by_dd(const double *factor, int angles, vdd *c, vdd *s) {
+    const vdd cosine = dd_load(factor, factor + 2 * angles), sine = dd_load(factor + angles, factor + 3 * angles), before = *c;
+    *c = dd_product_sum(before, cosine, dd_negated(*s), sine);
+    *s = dd_product_sum(*s, cosine, before, sine);
+}
+
+/* Computes cos and sin of vectors of angles, from angle `at` of a tile on. */
+INLINE void multiply(const product_t *p, int tile, int at, int angles, int vectors, vf64 *c, vf64 *s) {
+    const double *const first = p->factor[0] + tile * p->first_stride + at;
+    const ptrdiff_t from = tile * p->stride + at;
+    const double *const radians = p->radians + (p->radians ? tile * angles + at : 0);
+    for (int v = 0; v < vectors; v++) {
+        c[v] = f64_load(first + v * LANES);
+        s[v] = f64_load(first + v * LANES + angles);
+    }
+    for (int k = 1; k < p->factors; k++)
+        for (int v = 0; v < vectors; v++) multiply_by(p->factor[k] + from + v * LANES, angles, &c[v], &s[v]);
+    for (int v = 0; v < vectors && p->radians; v++)
+        multiply_by_rest(f64_mul(f64_load(radians + v * LANES), f64_set(p->rest)), &c[v], &s[v]);
+}
+
+/* Adding 0 replaces -0, the sine of a frequency of 0, by 0. */
+INLINE vf64 with_sign(vf64 x, uint64_t sign) {
+    return f64_add(f64_of_bits(u64_xor(bits_of_f64(x), u64_set(sign))), f64_set(0));
+}
+
+INLINE vf64 select_column(const uint64_t *quarter, vf64 s, vf64 c) {
+    return f64_of_bits(u64_select(u64_load(quarter), bits_of_f64(c), bits_of_f64(s)));
+}
+
+/* Computes TILE columns, rounded to dtype.  Returns whether a value is uncertain. */
+INLINE int round_tile(const product_t *p, int tile, char *out, int paired, int streamed, dtype_t dtype) {
+    const int angles = paired ? TILE / 2 : TILE, vectors = angles / LANES < 4 ? angles / LANES : 4;
+    const uint64_t *const quarter = p->quarter + tile * TILE;
+    const limit_t *const limit = p->limits + tile;
+    mask16 passed = mask16_all();
+    for (int i = 0; i < angles; i += vectors * LANES) {
+        vf64 c[4], s[4];
+        vf32 f[4];
+        multiply(p, tile, i, angles, vectors, c, s);
+        for (int v = 0; v < vectors; v += 2) {
+            const int at = (i + v * LANES) / 2;
+            for (int j = v; j < v + 2; j++) {
+                s[j] = with_sign(s[j], p->sign);
+                if (!paired) s[j] = select_column(quarter + i + j * LANES, s[j], c[j]);
+            }
+            const vf32 x = f32_of_f64(s[v], s[v + 1]);
+            passed = fast_test(passed, s + v, x, u64_load(limit->addend[0] + at), dtype);
+            if (paired) {
+                const vf32 y = f32_of_f64(c[v], c[v + 1]);
+                passed = fast_test(passed, c + v, y, u64_load(limit->addend[1] + at), dtype);
+                f32_interleave(p->order == SIN_FIRST ? x : y, p->order == SIN_FIRST ? y : x, f + v, f + v + 1);
+            } else {
+                f[v / 2] = x;
+            }
+        }
+        for (int g = 0; g < (paired ? vectors : vectors / 2); g += dtype == FLOAT32 ? 1 : 2, out += sizeof(vu64))
+            u64_flush(out, bits_of(f + g, dtype), streamed);
+    }
+    return !mask16_is_all(passed);
+}
+
+INLINE void multiply_dd(const product_t *p, int tile, int at, int angles, vdd *c, vdd *s) {
+    const double *const first = p->factor[0] + tile * p->first_stride + at;
+    *c = dd_load(first, first + 2 * angles);
+    *s = dd_load(first + angles, first + 3 * angles);
+    for (int k = 1; k < p->factors; k++) multiply_by_dd(p->factor[k] + tile * p->stride + at, angles, c, s);
+}
+
+/* Does the same for float64. */
+INLINE int round_tile_dd(const product_t *p, int tile, char *out, int paired) {
+    const int angles = paired ? TILE / 2 : TILE;
+    const uint64_t *const quarter = p->quarter + tile * TILE;
+    const limit_t *const limit = p->limits + tile;
+    vu64 undecided = u64_set(0);
+    for (int i = 0; i < angles; i += LANES, out += (paired ? 2 : 1) * sizeof(vf64)) {
+        vdd c, s;
+        multiply_dd(p, tile, i, angles, &c, &s);
+        s = (vdd){with_sign(s.high, p->sign), with_sign(s.low, p->sign)};
+        if (!paired) s = (vdd){select_column(quarter + i, s.high, c.high), select_column(quarter + i, s.low, c.low)};
+        vf64 x = rounded_dd(s, f64_load(limit->error[0] + i), &undecided);
+        if (paired) {
+            vf64 y = rounded_dd(c, f64_load(limit->error[1] + i), &undecided);
+            f64_interleave(p->order == SIN_FIRST ? x : y, p->order == SIN_FIRST ? y : x, &x, &y);
+            u64_flush(out + sizeof(vf64), bits_of_f64(y), 0);
+        }
+        u64_flush(out, bits_of_f64(x), 0);
+    }
+    return !u64_is_zero(undecided);
+}
+
+/* Computes all tiles of a product, rounded to dtype.  Returns a bit for each tile with an uncertain value. */
+INLINE unsigned round_product(const product_t *p, char *out, int paired, int streamed, dtype_t dtype) {
+    unsigned uncertain = 0;
+    for (int tile = 0; tile < p->tiles; tile++, out += TILE * size_of(dtype)) {
+        const int fails =
+            dtype == FLOAT64 ? round_tile_dd(p, tile, out, paired) : round_tile(p, tile, out, paired, streamed, dtype);
+        uncertain |= (unsigned)fails << tile;
+    }
+    return uncertain;
+}
+
+#define DEFINE_ROUND(T) \
+    NOINLINE unsigned round_##T(const product_t *p, char *out) { \
+        if (p->order == UNPAIRED) return round_product(p, out, 0, 0, T); \
+        if (T == FLOAT32 && p->streamed) return round_product(p, out, 1, 1, T); \
+        return round_product(p, out, 1, 0, T); \
+    }
+DEFINE_ROUND(FLOAT64)
+DEFINE_ROUND(FLOAT32)
+DEFINE_ROUND(FLOAT16)
+DEFINE_ROUND(BFLOAT16)
+static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, round_FLOAT32, round_FLOAT16, round_BFLOAT16};
+
+/* Computes a tile again, and rounds each value with its error bound; see write_settled for the arguments. */
+COLD void settle_tile(const product_t *p, int tile, const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column,
+                      char *out, tally_t *tally) {
+    const int paired = p->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
+    const limit_t *const limit = p->limits + tile;
+    row_t t;
+    for (int i = 0; i < angles; i += LANES) {
+        vdd c, s;
+        if (job->dtype == FLOAT64) multiply_dd(p, tile, i, angles, &c, &s);
+        else multiply(p, tile, i, angles, 1, &c.high, &s.high), c.low = s.low = f64_set(0);
+        s = (vdd){with_sign(s.high, p->sign), with_sign(s.low, p->sign)};
+        for (int j = 0; j < LANES; j++) {
+            const int is_second = p->order == COS_FIRST, at = paired ? 2 * (i + j) : i + j;
+            const int is_cosine = !paired && p->quarter[tile * TILE + i + j] != 0;
+            t.high[at + (paired && is_second)] = first_of(is_cosine ? c.high : s.high, j);
+            t.low[at + (paired && is_second)] = first_of(is_cosine ? c.low : s.low, j);
+            t.error[at + (paired && is_second)] = limit->error[0][i + j];
+            if (!paired) continue;
+            t.high[at + !is_second] = first_of(c.high, j);
+            t.low[at + !is_second] = first_of(c.low, j);
+            t.error[at + !is_second] = limit->error[1][i + j];
+        }
+    }
+    write_settled(spec, job, job->output, row, column, minimum(spec->d_model - column, TILE), out, &t, tally);
+}
+
+#endif
