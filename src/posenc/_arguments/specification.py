@@ -1,7 +1,6 @@
 """The base class of Encoding and Rotary, the class of their fields, and the types of keywords."""
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from datetime import timedelta
@@ -272,4 +271,6 @@ def abbreviated(value: object) -> str:
 
 def with_lists(value: Any) -> Any:
     """Return a copy of a value with lists in place of tuples, as in JSON."""
-    return json.loads(json.dumps(value))
+    if isinstance(value, dict):
+        return {key: with_lists(item) for key, item in value.items()}
+    return [with_lists(item) for item in value] if isinstance(value, (list, tuple)) else value

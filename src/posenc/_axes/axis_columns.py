@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
-from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import Layout
 from posenc._core import kernel
 
@@ -153,7 +152,8 @@ def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], t
     with np.errstate(all="ignore"):             # overflow, signalling NaNs
         reals = np.where(np.isnan(positions), np.nan, positions)
         if dtype == "bfloat16":
-            last_place = np.maximum(np.frexp(reals)[1] - DTYPES[dtype].precision, DTYPES[dtype].smallest)
+            _, precision, smallest, *_ = arrays.DTYPES[dtype]
+            last_place = np.maximum(np.frexp(reals)[1] - precision, smallest)
             rounded = np.ldexp(np.rint(np.ldexp(reals, -last_place)), last_place)
             out.view(np.uint16)[..., 0] = rounded.astype(np.float32).view(np.uint32) >> 16
         else:

@@ -207,9 +207,7 @@ class Encoding(Specification):
         return has_durations(self._values)
 
     def _located(self, positions: Any) -> tuple[kernel.Columns, Any]:
-        """Return the columns, and positions as numbers; datetimes become integers."""
-        if not self._has_durations:
-            return self._columns, positions
+        """Return the columns for datetimes or durations, and these as integers."""
         times = checks.times_of("positions", positions)
         return _columns_in(self, checks.attoseconds_of(times.dtype)), times.view(np.int64)
 

@@ -240,6 +240,5 @@ def stream(
     >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk_rows=2)]
     [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
     """
-    return cached_encoding(d_model, convention).stream(
-        positions, chunk_rows=chunk_rows, dtype=dtype, out=out, threads=threads
-    )
+    encoding = cached_encoding(d_model, convention)
+    return encoding.stream(positions, chunk_rows=chunk_rows, dtype=dtype, out=out, threads=threads)

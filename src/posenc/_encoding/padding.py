@@ -6,8 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import arrays, checks
-from posenc._arguments.arrays import as_array
-from posenc._arguments.checks import BEYOND
 
 
 def positions_from_mask(
@@ -198,7 +196,7 @@ def _array(name: str, value: Any, kinds: str, expected: str) -> NDArray[Any]:
 
     An empty list, which NumPy converts to float64, is also accepted.
     """
-    array = arrays.widened(as_array(name, value))
+    array = arrays.widened(arrays.as_array(name, value))
     if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
         raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}")
     return array
@@ -206,7 +204,7 @@ def _array(name: str, value: Any, kinds: str, expected: str) -> NDArray[Any]:
 
 def _integers(name: str, value: Any) -> NDArray[np.int64]:
     array = _array(name, value, "iu", "integers of at most 64 bits")
-    if array.dtype.kind == "u" and (array > np.uint64(BEYOND - 1)).any():
+    if array.dtype.kind == "u" and (array > np.uint64(checks.BEYOND - 1)).any():
         raise ValueError(f"{name} has {array.max()}, expected -2**63 <= {name} < 2**63")
     return array.astype(np.int64)
 
@@ -221,7 +219,7 @@ def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> N
         starts = np.broadcast_to(array, shape)
     except ValueError:
         raise ValueError(f"start has shape {array.shape}, expected one that broadcasts to {shape}") from None
-    beyond = starts > BEYOND - 1 - np.maximum(n - 1, 0)
+    beyond = starts > checks.BEYOND - 1 - np.maximum(n - 1, 0)
     if beyond.any():
         raise ValueError(f"start has {starts[beyond][0]}, expected a smaller number, because all positions must be below 2**63")
     return starts

@@ -7,15 +7,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from posenc._arguments import checks
-from posenc._arguments.arrays import DTYPES
+from posenc._arguments import arrays, checks
 from posenc._files import table
 from posenc._files.table import TableSpecification, specification_in
 
 # suffix: the options that only this format has
 SUFFIX_OPTIONS: dict[str, tuple[str, ...]] = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "shard_rows")}
 # the names of dtypes in .safetensors files
-SAFETENSORS = {row.safetensors: name for name, row in DTYPES.items()}
+SAFETENSORS = {row.safetensors: name for name, row in arrays.DTYPES.items()}
 ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file
 
 
@@ -57,8 +56,8 @@ def format_of(path: str, **options: Any) -> str:
 def npy_header(specification: TableSpecification) -> bytes:
     """Return the bytes that precede the rows."""
     file = io.BytesIO()
-    description = {"descr": DTYPES[specification.dtype].stored, "fortran_order": False, "shape": specification.shape}
-    np.lib.format.write_array_header_1_0(file, description)
+    description = {"descr": arrays.DTYPES[specification.dtype].stored, "fortran_order": False}
+    np.lib.format.write_array_header_1_0(file, description | {"shape": specification.shape})
     return file.getvalue()
 
 
@@ -100,7 +99,7 @@ def safetensors_header(specification: TableSpecification, key: str | None) -> by
     # from invalid UTF-8 on the command line
     if key == "__metadata__" or key.encode(errors="ignore").decode() != key:
         raise ValueError(f"key is {key!r}, expected valid Unicode text, and not '__metadata__', which the format reserves")
-    code = DTYPES[specification.dtype].safetensors
+    code = arrays.DTYPES[specification.dtype].safetensors
     tensors = {
         "__metadata__": {"posenc": json.dumps(specification.document())},
         key: {"dtype": code, "shape": specification.shape, "data_offsets": [0, specification.nbytes]},

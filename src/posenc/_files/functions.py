@@ -323,10 +323,8 @@ class Mismatch(NamedTuple):
     expected_bits: str
 
     def __str__(self) -> str:
-        return (
-            f"position {self.position}, column {self.column}: found {self.found} ({self.found_bits}), "
-            f"expected {self.expected} ({self.expected_bits})"
-        )
+        found, expected = f"{self.found} ({self.found_bits})", f"{self.expected} ({self.expected_bits})"
+        return f"position {self.position}, column {self.column}: found {found}, expected {expected}"
 
 
 def first_mismatch(

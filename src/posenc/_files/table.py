@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
-from posenc._arguments.arrays import DTYPES
 from posenc._encoding.columns import WIDEST
 from posenc._encoding.encoding import Encoding, check_encoding, rows_of_chunk, without_durations
 from posenc._files.atomic import naming
@@ -60,7 +59,7 @@ class TableSpecification(NamedTuple):
 
 
 def itemsize(dtype: str) -> int:
-    return int(DTYPES[dtype].stored[2:])
+    return int(arrays.DTYPES[dtype].stored[2:])
 
 
 def checked_specification(positions: Any, encoding: Any, dtype: Any) -> TableSpecification:
@@ -92,7 +91,7 @@ def specification_in(document: Any, shape: tuple[int, ...]) -> TableSpecificatio
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of the values' dtype, given the dtype in a file; uint16 holds the bits of bfloat16."""
     name = "bfloat16" if dtype.name == "uint16" else dtype.name
-    if name not in DTYPES:
+    if name not in arrays.DTYPES:
         raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
     return name
 
@@ -120,7 +119,7 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
     The array is page-aligned, because the kernels store whole cache lines and the system copies whole pages.
     """
     memory = mmap.mmap(-1, max(1, rows * d_model * itemsize(dtype)))
-    return np.frombuffer(memory, np.dtype(DTYPES[dtype].stored).newbyteorder("="), rows * d_model).reshape(rows, d_model)
+    return np.frombuffer(memory, np.dtype(arrays.DTYPES[dtype].stored).newbyteorder("="), rows * d_model).reshape(rows, d_model)
 
 
 # ---- writing -----------------------------------------------------------------------------------------------
@@ -143,7 +142,7 @@ def blocks(
     positions, encoding, dtype = specification
     buffer = row_buffer(rows or buffer_rows(*specification.shape, dtype), encoding.d_model, dtype)
     for chunk in encoding.stream(positions, dtype=dtype, out=buffer, threads=threads) if buffer.size else ():
-        yield chunk.values.astype(DTYPES[dtype].stored, copy=False)
+        yield chunk.values.astype(arrays.DTYPES[dtype].stored, copy=False)
         progress(chunk.values.nbytes)
 
 

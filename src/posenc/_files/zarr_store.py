@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import checks
-from posenc._arguments.arrays import DTYPES
+from posenc._arguments import arrays, checks
 from posenc._files import atomic, table
 from posenc._files.table import TableSpecification, specification_in
 
@@ -62,7 +61,7 @@ def write(
             shape=specification.shape,
             chunks=(chunk, columns),
             shards=None if shard is None else (shard, columns),
-            dtype=DTYPES[dtype].stored,
+            dtype=arrays.DTYPES[dtype].stored,
             compressors=None,                   # sines compress too little to be worth the time
             fill_value=0x7FC0 if dtype == "bfloat16" else np.nan,           # the table of a range has no NaN
             dimension_names=("position", "column"),

@@ -13,8 +13,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, ArrayT
-from posenc._arguments.checks import shown
 from posenc._core import kernel
 
 
@@ -230,5 +230,5 @@ def _basic_index(part: Any) -> int | slice | EllipsisType | None:
         return part
     if isinstance(part, (bool, np.bool_, np.ndarray)) or not hasattr(part, "__index__"):
         raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None, because a "
-                         f"selection of {shown(part)} would copy cosines and sines")
+                         f"selection of {checks.shown(part)} would copy cosines and sines")
     return operator.index(part)

@@ -279,16 +279,16 @@ def tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
 
 def _tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
     array = tensors.positions_array(positions, positions.device)
-    warn_of_length(rotary, array.max() if array.size else -1)
+    warn_of_length(rotary, array)
     out = tensors.new_array((*array.shape[rotary.axes is not None :], rotary.rotary_dim), dtype)
     rotary.tables(array, dtype=tensors.DTYPES[dtype], out=out)
     return torch.from_numpy(out).view(dtype).to(positions.device)
 
 
-def warn_of_length(rotary: Rotary, position: float) -> None:
-    """Warn if a position, the highest of a call or a table, needs the length of the sequences."""
+def warn_of_length(rotary: Rotary, positions: Any) -> None:
+    """Warn if a position needs the length of the sequences."""
     limit = positions_without_length(rotary.scaling)
-    if limit is not None and position >= limit:
+    if limit is not None and np.max(positions, initial=-1) >= limit:
         warnings.warn(          # by default, Python shows each text only once
             f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, "
             "because length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
