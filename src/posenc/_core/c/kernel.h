@@ -40,6 +40,10 @@ enum {
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
 
+static inline ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+static inline ptrdiff_t largest(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+static inline int minimum(ptrdiff_t a, ptrdiff_t b) { return (int)least(a, b); } /* must fit an int */
+
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
 static inline ptrdiff_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 

@@ -55,8 +55,6 @@ typedef struct {
     ptrdiff_t row_blocks, blocks; /* number of blocks for one batch entry, and for the whole batch */
 } plan_t;
 
-static inline ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
-static inline ptrdiff_t largest(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 
 /* Returns the number of threads for `values` of work, of which a thread needs `per_thread`, and which `parts`

@@ -21,8 +21,6 @@ enum { TILE_VECTORS = TILE / LANES };
         statement; \
     } break;
 
-INLINE int minimum(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
-
 /* Copies bytes, with non-temporal stores for whole cache lines. */
 INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
     ptrdiff_t at = minimum((ptrdiff_t)(-(uintptr_t)out % LINE), bytes);
