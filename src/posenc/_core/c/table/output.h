@@ -33,14 +33,18 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
 
 /* ---- adding: x * x_scale + value, product and sum rounded to dtype ------------------------------------- */
 
-/* In long rows, whole cache lines of x are read and written. */
+enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
+
+/* In long rows, whole cache lines of x are read and written, and those of the next rows are prefetched. */
 #define DEFINE_ADD(name, type) \
     INLINE void name(type *x, const type *value, ptrdiff_t width, type x_scale) { \
+        enum { COUNT = ADD_BYTES / (int)sizeof *x }; \
         for (; width > TILE && (uintptr_t)x % LINE; x++, value++, width--) *x = *x * x_scale + *value; \
-        if (x_scale == 1) \
-            for (ptrdiff_t i = 0; i < width; i++) x[i] += value[i]; \
-        else \
-            for (ptrdiff_t i = 0; i < width; i++) x[i] = x[i] * x_scale + value[i]; \
+        for (; width >= COUNT; x += COUNT, value += COUNT, width -= COUNT) { \
+            for (int i = 0; i < ADD_BYTES; i += LINE) PREFETCH((const char *)x + PREFETCH_DISTANCE + i); \
+            for (int i = 0; i < COUNT; i++) x[i] = x[i] * x_scale + value[i]; \
+        } \
+        for (ptrdiff_t i = 0; i < width; i++) x[i] = x[i] * x_scale + value[i]; \
     }
 DEFINE_ADD(add_doubles, double)
 DEFINE_ADD(add_floats, float)
