@@ -16,7 +16,7 @@ cdef class Columns:
     cdef int64_t wanted[2][LEVELS]
     cdef int fractions
     cdef object radians
-    cdef tuple key                      # the columns in the keys of kept tables; it also owns their memory
+    cdef frozenset key                  # the columns in the keys of kept tables; it also owns their memory
     cdef object value
 
 

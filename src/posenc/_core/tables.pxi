@@ -47,7 +47,7 @@ cdef class Columns:
         check_settings()
         memset(self.wanted, 0, sizeof(self.wanted))
         turns += bytes(pitched(d_model) * sizeof(uint32_t))
-        self.key = (turns, sign, quarter, integer_limbs, order, scale, phase_bits)
+        self.key = frozenset([(turns, sign, quarter, integer_limbs, order, scale, phase_bits)])     # keeps its hash
         self.value = value
         memset(&self.spec, 0, sizeof(spec_t))
         self.spec.d_model = d_model
