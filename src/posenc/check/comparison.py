@@ -19,6 +19,7 @@ from posenc.check.mistakes import ORIENTATIONS, Candidate, replaced_or_none
 from posenc.check.reading import FIRST, SPREAD, Reading, chunks, number, pairs, spread
 
 NO_ROTATION = "no known rotation gives these values"
+FEW = 0.1                   # share of the rows that may differ from the others
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
 MOST_PHASES = 0.7           # share of the pairs whose phases an offset must explain; the fastest may be unknown
 OFFSETS: tuple[int, ...] = 0, 1, -1, *range(2, 33), *range(-2, -33, -1)     # of positions, the usual ones first
@@ -195,7 +196,7 @@ class Comparison:
         yield from self._sized([mistakes.explicit(self.phases, self.size)], plain)
 
     def result(self, source: str, computes_in: str) -> RotaryMatch:
-        """Return the first trial that explains all values, or the one that explains the most rows from the first one on."""
+        """Return the first trial that explains all values, or else nearly all rows, or the most rows from the first one on."""
         most, best = FEWEST - 1, None
         for candidate, rotary, how in self._trials():
             curve = match.rotation_curve(rotary, self.positions, how)
@@ -203,7 +204,8 @@ class Comparison:
                     self.values[:, self.columns], how):
                 return self._described(candidate, rotary, how, True, source, computes_in)
             if how.angles == "float32" and not how.is_narrow:
-                rows = int(np.argmax(curve.differs(self.values, how)[:, self.columns].any(axis=1)))
+                differing = curve.differs(self.values, how)[:, self.columns].any(axis=1)
+                rows = max(int(np.argmax(differing)), (differing.mean() < FEW) * int(np.sum(~differing)))
                 most, best = (rows, (candidate, rotary, how)) if rows > most else (most, best)
         if best is not None:
             return self._described(*best, False, source, computes_in)
@@ -225,19 +227,16 @@ class Comparison:
         if not reading.call:
             last_position = min(last_position, float(np.abs(reading.positions).max()))
         errors = self._errors(rotary, how, target or rotary, last_position)
-        layout, of_layout, remarks = mistakes.of_layout(reading, target, source)
+        layout, of_layout = mistakes.of_layout(reading, target, source)
         rotary = rotary.replace(layout=layout)
-        reference = exact(rotary, self.positions)
-        of_arithmetic = mistakes.of_arithmetic(how, reference, reading.dtype, computes_in)
-        faults = (*faults, *self.faults)
-        if how.angles == "float32" and not of_arithmetic and not faults:
+        of_arithmetic = mistakes.of_arithmetic(how, exact(rotary, self.positions), reading.dtype, computes_in)
+        faults, remark = (*faults, *self.faults), f"{how.angles} angles" if how.angles else "rounding"
+        if how.angles == "float32" and not faults:
             position, error = max(errors.items())
-            remarks = (f"float32 angles: the error is {error:.1g} at position {position:,}", *remarks)
-        elif not of_arithmetic:
-            remarks = (f"{how.angles} angles" if how.angles else "rounding", *remarks)
+            remark = f"float32 angles: the error is {error:.1g} at position {position:,}"
         faults = (*of_layout, *faults, *mistakes.of_scale(rotary, target, source), *of_arithmetic, end)
         largest = difference(self.turn(self.values), exact(rotary, self.positions - self.shift)).max()
-        return RotaryMatch(rotary, float(largest), "; ".join(remarks), tuple(filter(None, faults)), errors)
+        return RotaryMatch(rotary, float(largest), "" if of_arithmetic else remark, tuple(filter(None, faults)), errors)
 
     def _errors(self, rotary: Rotary, how: Arithmetic, reference: Rotary, last_position: float) -> dict[int, float]:
         """Return the largest differences from a reference near each of match.ERRORS_AT, up to the last position."""

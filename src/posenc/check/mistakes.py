@@ -256,19 +256,13 @@ def of_scale(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[str,
     return (f"cosines and sines are multiplied by {number(size_of(rotary))}, {source} {number(size_of(expected))}",)
 
 
-def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
-    """Return the layout of a rotation, its faults, and its remarks."""
-    layout = reading.layout or reading.repeated
-    expected_layout = (layout or "halves") if expected is None else expected.layout
-    if layout in (None, expected_layout) or expected is not None and expected.rotary_dim == 2:      # a pair has one layout
-        return expected_layout, (), ()
-    if reading.layout:
-        return layout, (f"layout is {layout}, {source} {expected_layout}",), ()
-    if layout == "halves":
-        remark = "the tables have their columns twice, as halves, and do not show the layout of the rotation"
-        return expected_layout, (), (remark,)
-    twice = "the tables have each column twice in succession, as for layout interleaved"
-    return expected_layout, (f"{twice}, {source} {expected_layout}",), ()
+def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the layout of a rotation, and its fault."""
+    # tables that repeat all columns, as halves, are also used for interleaved columns
+    shown = reading.layout or (reading.repeated if reading.repeated == "interleaved" else None)
+    if expected is None or shown in (None, expected.layout) or expected.rotary_dim == 2:       # a pair has one layout
+        return (shown or reading.repeated or "halves") if expected is None else expected.layout, ()
+    return shown, (f"layout is {shown}, {source} {expected.layout}",)
 
 
 def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str, computes_in: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from posenc.check.mistakes import not_rotated
 from posenc.check.reading import Rotation, array_of, number
 from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row
 from posenc.check.rotations import SOURCE, longest, matched, merged
-from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, moved, source_of, undisturbed
+from posenc.check.running import Model, Module, Source, Taken, array_of_tensor, close, contains, moved, source_of, undisturbed
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
@@ -325,8 +325,8 @@ def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
             if start and taken[number].vectors[1].shape[1] == rows:         # the model is not a decoder
                 return (), label
             for index, what in enumerate(BOTH):
-                parts = whole.vectors[index][:, start : start + rows], taken[number].vectors[index][:, -rows:]
-                wrong |= set() if place.sources[index] is None or close(*parts) else {what}
+                is_equal = contains(taken[number].vectors[index], whole.vectors[index][:, start : start + rows])
+                wrong |= set() if place.sources[index] is None or is_equal else {what}
             if not start and wrong:             # the first call has no cache, so something else differs
                 return (), label
             start += rows
@@ -378,25 +378,19 @@ class Measured(Rotation):
         if self.is_free:
             flat = x.reshape(-1, self.head_dim)
             result = self._run(flat, on_axes(np.tile(positions, len(x)), self.axes), len(flat)).reshape(x.shape)
-        elif self.positions is None:
-            length = max(int(positions.max()) + 1, ROWS[-1])
-            at = on_axes(np.arange(length), self.axes) if self.model.takes_positions else None
-            result = np.stack([self._padded(part, positions.astype(int), at, length) for part in x])
         else:
-            is_at = (positions[..., :, None] == self.positions[..., None, :]).reshape(-1, x.shape[1], self.positions.shape[-1])
-            rows = np.argmax(is_at.all(axis=0), axis=1)
-            result = np.stack([self._padded(part, rows, None, self.positions.shape[-1]) for part in x])
+            at = np.arange(max(int(positions.max()) + 1, ROWS[-1])) if self.positions is None else self.positions
+            is_at = (positions[..., :, None] == at[..., None, :]).reshape(-1, x.shape[1], at.shape[-1]).all(axis=0)
+            padded = np.full((len(x), at.shape[-1], self.head_dim), OTHER, np.float32)
+            padded[:, np.argmax(is_at, axis=1)] = x
+            chosen = on_axes(at, self.axes) if self.model.takes_positions else None
+            result = np.stack([self._run(part, chosen, at.shape[-1]) for part in padded])[:, np.argmax(is_at, axis=1)]
         if self.unit is None:
             return [result]
         y = float64_of(*array_of("x", result))
         lengths = np.linalg.norm(y, axis=-1, keepdims=True)
         y = y / np.where(lengths > 0, lengths, 1) * self.unit * np.linalg.norm(x, axis=-1, keepdims=True)
         return [rounded(y, self.dtype).astype(np.float32)]
-
-    def _padded(self, x: Array, rows: Array, positions: Array | None, length: int) -> Array:
-        padded = np.full((length, self.head_dim), OTHER, np.float32)
-        padded[rows] = x
-        return self._run(padded, positions, length)[rows]
 
     def _run(self, x: Array, positions: Array | None, rows: int) -> Array:
         number, both = self.place.number, [np.full_like(x, OTHER), np.full_like(x, OTHER)]

@@ -282,6 +282,12 @@ def close(a: Tensor, b: Tensor) -> bool:
     return bool((((a - b).abs() <= tolerance * a.nan_to_num().abs().max()) | a.isnan() & b.isnan()).all())
 
 
+def contains(vectors: Tensor, rows: Tensor) -> bool:
+    """Return whether the first head has these rows, in any order, as in a rolling cache."""
+    order = torch.cdist(rows[0].float(), vectors[0].float()).argmin(1)
+    return close(rows, vectors[:, order])
+
+
 def _is_near(a: Tensor, b: Tensor) -> bool:
     """Return whether vectors are equal, also if they were computed in 16 bits."""
     return bool((a - b).norm() <= SAME * a.norm())
