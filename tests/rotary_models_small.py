@@ -247,6 +247,13 @@ def case(text, expected=HALVES, kind=Small, **options):
     return pytest.param(lambda: kind(**options), expected, text, id=text[:50])
 
 
+def xpos(sign=1):
+    def rotate(x, a):
+        scales = ((torch.arange(16) + 6.4) / 22.4) ** (sign * a[:, :1] / 512)
+        return halves(x, a) * torch.cat([scales, scales], -1)
+    return rotate
+
+
 def unchanged(x, a):
     return x
 
@@ -414,11 +421,13 @@ WRONG = [
     case("frequency_scale is 0.125", frequencies=frequencies(5e5) / 8),
     case("pairs 10 to 15 are not rotated", rotate=lambda x, a: torch.where(torch.arange(D) % 16 < 10,
          halves(x, a), x)),
+    case("no known rotation gives these values", HALVES, Consecutive, rotate=xpos(), rotate_keys=xpos(-1)),
 ]
 NEITHER = [
-    case("no positions", {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2}, rotate=lambda x,
-         a: x),
-    case("learned positions", { "model_type": "bert", "hidden_size": 64, "num_attention_heads": 2},
+    case("xPos", {"model_type": "llama", "head_dim": D, "rope_theta": BASE, "use_xpos": True}, rotate=xpos(),
+         rotate_keys=xpos(-1)),
+    case("no positions", {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2}, rotate=unchanged),
+    case("learned positions", {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2},
          rotate=unchanged, table=2**17),
     case("no configuration", None),
 ]

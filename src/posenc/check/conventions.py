@@ -44,7 +44,7 @@ PERIODS = np.array(sorted({         # hour, day, week, month and year in each un
       for unit in (1, 10**3, 10**6, 10**9)),
     4, 7, 12, 24, 30, 31, 52, 168, 365, 365.25, 365.2425, 366, 1440, 8760, 8766}))
 
-# ---- identify -------------------------------------------------------------------------------------------------------
+# ---- identify ----------------------------------------------------------------------------------------------
 
 
 class Match(NamedTuple):  # numpydoc ignore=PR01
@@ -312,7 +312,7 @@ def _nearest(rows: Rows) -> list[Match]:
     return [Match(encoding, positions, tuple(name for name, _ in names), largest, f"no match: {which} by up to {largest:.2g}")]
 
 
-# ---- presets --------------------------------------------------------------------------------------------------------
+# ---- presets -----------------------------------------------------------------------------------------------
 
 
 def _scales(d_model: int) -> tuple[float, ...]:
@@ -353,7 +353,7 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
     return by_key
 
 
-# ---- fits -----------------------------------------------------------------------------------------------------------
+# ---- fits --------------------------------------------------------------------------------------------------
 
 
 def _pairs(rows: Rows) -> Iterator[tuple[dict[str, Any], Reals, Array, float]]:
@@ -429,7 +429,7 @@ def _namings(
                 yield common | {"shift": short(half - divisor, error / abs(half - divisor))}
 
 
-# ---- values and positions -------------------------------------------------------------------------------------------
+# ---- values and positions ----------------------------------------------------------------------------------
 
 
 def waves_of(encoding: Encoding) -> tuple[Reals, Reals]:

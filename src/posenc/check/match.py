@@ -87,7 +87,7 @@ def difference(x: Array, y: Array) -> Reals:
     return np.asarray(np.maximum(np.abs(x.real - y.real), np.abs(x.imag - y.imag)))
 
 
-# ---- the rule --------------------------------------------------------------------------------------------------------
+# ---- the rule ----------------------------------------------------------------------------------------------
 
 
 class Curve(NamedTuple):
@@ -126,7 +126,7 @@ def errors_of_angles(frequencies: Reals, angles: Reals) -> Reals:
     return np.asarray(1 + growth * np.abs(angles))
 
 
-# ---- rotations -------------------------------------------------------------------------------------------------------
+# ---- rotations ---------------------------------------------------------------------------------------------
 
 
 def size_of(rotary: Rotary) -> float:

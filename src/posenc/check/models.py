@@ -133,7 +133,7 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
         return RotaryReport(_rows(copy, places, at))
 
 
-# ---- configurations --------------------------------------------------------------------------------------------------
+# ---- configurations ----------------------------------------------------------------------------------------
 
 
 def _readable(config: Any) -> Any:
@@ -188,7 +188,7 @@ def _places(model: Model, config: Any, positions: Array | None) -> list[list[Pla
         if flags and not flags[index]:
             every = [{"reason": STATED}]
         chosen = [each for each in every if each.get("layer_type") == kind] or every
-        variants: list[Place] = [place._replace(**dict[str, Any]({"layer_type": kind} | each)) for each in chosen]
+        variants: list[Place] = [place._replace(**dict[str, Any](each | {"layer_type": kind})) for each in chosen]
         places.append([_located(model, each, found) for each in variants])
     return places
 
@@ -225,7 +225,7 @@ def _located(model: Model, place: Place, found: Sequence[Place]) -> Place:
     return place._replace(start=start, sources=(sources[0], sources[1]))
 
 
-# ---- rows ------------------------------------------------------------------------------------------------------------
+# ---- rows --------------------------------------------------------------------------------------------------
 
 
 def _rows(model: Model, places: Sequence[list[Place]], positions: Array | None) -> list[RotaryRow]:
@@ -356,7 +356,7 @@ def _row(model: Model, name: str, place: Place, positions: Array | None, faults:
     return row_of(name, result._replace(faults=(*result.faults, *faults)), rotary, "; ".join(labels))
 
 
-# ---- queries and keys as functions -----------------------------------------------------------------------------------
+# ---- queries and keys as functions -------------------------------------------------------------------------
 
 
 class Measured(Rotation):

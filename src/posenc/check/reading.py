@@ -84,7 +84,7 @@ def positions_of(positions: Any, rows: int | None = None) -> Array:
     return array
 
 
-# ---- rotations -------------------------------------------------------------------------------------------------------
+# ---- rotations ---------------------------------------------------------------------------------------------
 
 
 class Reading(NamedTuple):
@@ -170,7 +170,7 @@ def _rows(name: str, table: Array) -> Array:
     return table.reshape(max(table.shape[:-1], key=lambda length: length != 1), table.shape[-1])
 
 
-# ---- functions -------------------------------------------------------------------------------------------------------
+# ---- functions ---------------------------------------------------------------------------------------------
 
 
 class Rotation:
@@ -298,7 +298,7 @@ def _agree(x: Array, y: Array) -> bool:
     return bool((np.abs(x - y) <= match.ALIKE * size)[finite].all())
 
 
-# ---- rotated vectors -------------------------------------------------------------------------------------------------
+# ---- rotated vectors ---------------------------------------------------------------------------------------
 
 
 class Form(NamedTuple):

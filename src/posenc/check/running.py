@@ -68,7 +68,7 @@ def with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arrays: function(*(torch.from_numpy(array.copy()) for array in arrays))
 
 
-# ---- one run ---------------------------------------------------------------------------------------------------------
+# ---- one run -----------------------------------------------------------------------------------------------
 
 
 class Record(NamedTuple):
@@ -206,7 +206,7 @@ def _factors(function: Any, args: Sequence[Any]) -> tuple[Tensor, Tensor] | None
     return parts[0], parts[1]
 
 
-# ---- models ----------------------------------------------------------------------------------------------------------
+# ---- models ------------------------------------------------------------------------------------------------
 
 
 class Model:
@@ -230,6 +230,7 @@ class Model:
         self.takes_positions = callable(inputs) or inputs is None and "position_ids" in parameters
         names = [name for name in ("past_key_values", "cache") if {name, "use_cache"} <= parameters.keys()]
         self.cache = names[0] if names and inputs is None else ""           # the parameter for a cache of keys and values
+        self.more = {"use_cache": False} if "use_cache" in parameters and inputs is None else {}
         self.known: tuple[set[int], set[int]] = set(), set()        # see source_of: those of queries, and those of keys
 
     def token(self) -> int:
@@ -254,7 +255,7 @@ class Model:
         args, kwargs = self.arguments(rows, positions)
         result = None
         with Run(rows, self.weights, tensors, last, recording) as run:
-            result = self.module(*args, **kwargs, **more)
+            result = self.module(*args, **{**kwargs, **self.more, **more})
         return run.taken, result
 
 
@@ -293,7 +294,7 @@ def _is_near(a: Tensor, b: Tensor) -> bool:
     return bool((a - b).norm() <= SAME * a.norm())
 
 
-# ---- sources ---------------------------------------------------------------------------------------------------------
+# ---- sources -----------------------------------------------------------------------------------------------
 
 
 def source_of(vectors: Tensor, records: Sequence[Record], width: int, rotated: int, known: set[int]) -> Source | None:
