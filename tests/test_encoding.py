@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 import posenc
 from conftest import python_output
 from posenc import Encoding
-from posenc._encoding.encoding import DEFAULTS
+from posenc._encoding.encoding import KEYWORDS
 from posenc._files.table import TableSpecification, specification_in
 from test_inputs import conventions
 
 EXPLICIT = Encoding(6, frequencies=(0.1, -2.0, 3e-300), order="cos")
+
+DEFAULTS = {name: keyword.default for name, keyword in KEYWORDS.items()}
 
 
 @settings(deadline=None, max_examples=25)
@@ -55,11 +57,11 @@ def test_other_dicts_are_refused(document, message):
 def test_attributes_are_those_of_the_constructor_and_read_only():
     encoding = Encoding(8, base=500, padding_idx=3, layout="halves")
     assert (encoding.base, type(encoding.base), encoding.padding_idx, encoding.layout) == (500.0, float, 3, "halves")
-    for name in DEFAULTS:
+    for name, default in DEFAULTS.items():
         if name != "frequencies":
-            assert getattr(Encoding(8), name) == DEFAULTS[name]
+            assert getattr(Encoding(8), name) == default
         with pytest.raises(AttributeError):
-            setattr(encoding, name, DEFAULTS[name])
+            setattr(encoding, name, default)
     for instance in (encoding, posenc.Rotary(8)):
         with pytest.raises(AttributeError):
             instance.__init__(16)

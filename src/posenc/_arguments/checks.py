@@ -84,7 +84,7 @@ def not_installed(feature: str, error: ModuleNotFoundError) -> ModuleNotFoundErr
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:
     """Return ``convert(value)``, or None for anything but a number.
 
-    The name of its dtype, if any, must begin with `dtypes`.
+    The name of its dtype, if any, must begin with one of `dtypes`.
     """
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]

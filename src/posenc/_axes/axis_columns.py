@@ -32,7 +32,7 @@ def encode_axes(
 ) -> NDArray[Any]:
     """Return a table, where ``positions[k]`` has the position of each cell on axis k.
 
-    `name` is the argument with them.
+    `name` is the argument that holds the positions.
     """
     dtype, threads = arrays.output_dtype(dtype, out)[0], checks.threads(threads)
     table = kernel.output_array(out, (*positions[0].shape, d_model), dtype, name)

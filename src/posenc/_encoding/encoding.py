@@ -253,7 +253,6 @@ def _columns_in(encoding: Encoding, unit: int) -> kernel.Columns:
 
 
 KEYWORDS = Encoding._keywords
-DEFAULTS: dict[str, Any] = {name: keyword.default for name, keyword in KEYWORDS.items()}
 
 
 def check_encoding(encoding: Any) -> None:

@@ -32,13 +32,13 @@ PARTS = ("text_config", "llm_config", "language_config")
 # older keys for the bases of types of layers
 LAYER_BASES = {"sliding_attention": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
                "full_attention": ("global_rope_theta", "rope_theta"), "compress": ("compress_rope_theta",)}
-SPEAKS_OF_ROTATIONS = re.compile(r"rope(?!r)|rotary|yarn|ntk|theta|xpos|alibi")
+ABOUT_ROTATIONS = re.compile(r"rope(?!r)|rotary|yarn|ntk|theta|xpos|alibi")
 # keys that do not change a rotation, and those that do not with these values
 WITHOUT_EFFECT = {"no_rope_layers", "no_rope_layer_interval", "rotary_value", "indexer_rope_interleave", "original_rope",
                   "ignore_keys_at_rope_validation"}
 HARMLESS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("rotary", "use_rope", "use_rotary", "use_rotary_pos_emb", "use_rotary_embedding"), (True,)),
-    **dict.fromkeys(("use_dynamic_ntk", "alibi"), (False,)), "rope_ratio": (1,), "rope_type": ("default",),
+    "use_dynamic_ntk": (False,), "alibi": (False,), "rope_ratio": (1,), "rope_type": ("default",),
 }
 
 
@@ -91,7 +91,7 @@ class Keys:
         while (part := self._part()) is not None:
             ignored = [name for name in self._rotary_keys() if look_up(part, name) is None]
             if ignored:
-                raise ValueError(f"config has {ignored[0]} beside the part with the language model; add it to this part")
+                raise ValueError(f"config has {ignored[0]} beside the part with the language model; add it there")
             self.config = part
             self.name, self.properties = _type_of(part, self.properties.get("part", (None, None))[1])
         if "part" in self.properties:        # the keys of the part stand in the configuration itself
@@ -112,15 +112,17 @@ class Keys:
         """Raise a ValueError if the model has no rotation, or if its layout is unknown."""
         key, value, default = self.properties.get("switch", (None, None, None))
         if key is not None and (stated := self.get(key) or default) != value:
-            raise ValueError(f"config has {key} {stated!r}, expected {value!r}, for which {self.name} has rotary embeddings")
+            raise ValueError(f"config has {key} {stated!r}, expected {value!r}, with which {self.name} rotates")
         if "refused" in self.properties:
             raise ValueError(f"config has model_type {self.name!r}, {self.properties['refused']}")
         if "layout" not in self.properties and layout is None:
-            if self.name is None and self.get("rope_theta", "rope_type", "type") and not self.get("hidden_size", "head_dim"):
-                raise ValueError("config has only the parameters of a rotation; pass them to Rotary(head_dim, scaling=...)")
+            has_parameters = self.get("rope_theta", "rope_type", "type")
+            if self.name is None and has_parameters and not self.get("hidden_size", "head_dim"):
+                raise ValueError("config has only parameters of a rotation; pass them to Rotary(head_dim, scaling=...)")
             reason = self.properties.get("unmeasured", "whose layout posenc does not know")
-            raise ValueError(f"config has model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', "
-                             "as the code of the model pairs columns, and axes= if the configuration has mrope_section")
+            raise ValueError(f"config has model_type {self.name!r}, {reason}; pass layout='halves' or "
+                             "layout='interleaved', as the code of the model pairs columns, and axes= if the "
+                             "configuration has mrope_section")
 
     def check_all_used(self) -> None:
         """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""
@@ -131,9 +133,9 @@ class Keys:
                 raise ValueError(f"config has {key} {checks.shown(look_up(self.config, key))}, {expected}")
 
     def _rotary_keys(self) -> list[str]:
-        """Return the keys that speak of rotations and may have an effect."""
+        """Return the keys about rotations that may have an effect."""
         keys = self.config if isinstance(self.config, Mapping) else vars(self.config)
-        return [key for key in keys if isinstance(key, str) and SPEAKS_OF_ROTATIONS.search(key) and key not in WITHOUT_EFFECT
+        return [key for key in keys if isinstance(key, str) and ABOUT_ROTATIONS.search(key) and key not in WITHOUT_EFFECT
                 and look_up(self.config, key) not in (None, {}, [], *HARMLESS.get(key, ()))]
 
 
@@ -154,7 +156,8 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     head_dim = head_dim_of(keys.config, properties.get("head_dim", 0), keys)
     if (interleaved := keys.get(*INTERLEAVES)) is not None:
         properties["layout"] = "interleaved" if checks.boolean("rope_interleave", interleaved) else "halves"
-    keywords: dict[str, Any] = {"layout": properties["layout"] if layout is None else layout, "scaling": scaling}
+    layout = properties["layout"] if layout is None else layout
+    keywords: dict[str, Any] = {"layout": layout, "scaling": scaling}
 
     stated = keys.get(*BASES)
     if properties.get("is_scaled") and not _stated_parameters(keys):  # the default of the type has a scaling
@@ -165,7 +168,7 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     base = checks.real("rope_theta", base)
     other_bases = set(keys.get("layer_rope_theta") or ()) - {0, base}
     if other_bases:
-        raise ValueError(f"config has layer_rope_theta with {min(other_bases)}, expected one base; make a Rotary for each base")
+        raise ValueError(f"config has layer_rope_theta with {min(other_bases)}, expected one base; make several Rotary")
 
     share, width = keys.get(*SHARES), keys.get(*WIDTHS)
     if keys.get("qk_rope_head_dim") is not None:              # qk_rope_head_dim counts only rotated columns
@@ -194,7 +197,7 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
 
 
 def _lacks(key: str) -> ValueError:
-    return ValueError(f"config lacks {key}; add it, or pass an object of the configuration class, which has the default")
+    return ValueError(f"config lacks {key}; add it, or pass an object of the configuration class, which has it")
 
 
 def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) -> int:
@@ -212,7 +215,7 @@ def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) 
             raise _lacks("head_dim" if head_dim is None else "head_dim, or hidden_size and num_attention_heads")
         width, heads = checks.integer("hidden_size", width, 1), checks.integer("num_attention_heads", heads, 1)
         if width % heads:
-            raise ValueError(f"config has hidden_size {width}, expected a multiple of num_attention_heads, {heads}")
+            raise ValueError(f"config has hidden_size {width}, expected a multiple of {heads} attention heads")
         head_dim = width // heads
     return checks.integer("head_dim", head_dim, 1)
 
@@ -328,7 +331,7 @@ def _of_layer(config: Any, layer_type: str | None) -> Any:
     is_dict = isinstance(config, Mapping)
     by_index: Any = config.get("per_layer_config") if is_dict else getattr(config, "is_heterogeneous", False)
     if by_index and layer_type is None:
-        raise ValueError("layer_type is None, expected a name from config.layer_types, because the layers differ")
+        raise ValueError("layer_type is None, expected a name from config.layer_types, as the layers differ")
     if not is_dict:
         return config.per_layer_config[layer_type] if by_index else config
     key = {"full_attention": "global_head_dim", "sliding_attention": "swa_head_dim"}.get(str(layer_type), "")
