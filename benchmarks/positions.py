@@ -41,6 +41,12 @@ def remainders(times, out):
     return call
 
 
+def recipe_of_axes(points, out):
+    width = out.shape[1] // 2
+    fills = [numpy_sin_cos(width, np.float32, coordinates) for coordinates in points.T]
+    return lambda: [fill(out[:, i * width : (i + 1) * width]) for i, fill in enumerate(fills)]
+
+
 def encoding_cases():
     """Yield a name, positions, keywords of an encoding, and {rival: function of positions and out}."""
     steps, places = RANDOM.integers(0, 1000, 4096), RANDOM.integers(0, 131_072, 8192)
@@ -49,20 +55,23 @@ def encoding_cases():
     yield "8,192 scattered x 512", places, {"d_model": 512}, {"recipe": recipe, "take": partial(taken, 131_072)}
     yield "one position x 16,384 x 512", np.full(16_384, 77), {"d_model": 512}, {"take": partial(taken, 131_072)}
     times = RANDOM.integers(17 * 10**17, 19 * 10**17, 400_000)
-    yield "400,000 timestamps x 8", times, {"d_model": 8, "frequencies": tuple(2 * np.pi / DAYS)}, {"t % period": remainders}
+    yield "400,000 timestamps x 8", times, {"d_model": 8, "periods": tuple(DAYS)}, {"t % period": remainders}
+    places = np.column_stack([RANDOM.uniform(-90, 90, 100_000), RANDOM.uniform(-180, 180, 100_000)])
+    yield "100,000 latitudes, longitudes x 64", places, {"d_model": 64}, {"recipe": recipe_of_axes}
 
 
 def print_ratios(name, threads, calls):
     ours, *others = times_of(list(calls.values()))
     for rival, times in zip(list(calls)[1:], others, strict=True):
         low, middle, high = statistics.quantiles([b / a for a, b in zip(ours, times, strict=True)], n=4)
-        print(f"{name:32}{threads} thread(s)  {rival:12}{middle:6.2f}  ({low:.2f} to {high:.2f})", flush=True)
+        print(f"{name:36}{threads} thread(s)  {rival:12}{middle:6.2f}  ({low:.2f} to {high:.2f})", flush=True)
 
 
 def measure_cases(threads, pool):
     for name, positions, keywords, rivals in encoding_cases():
-        encoding, out = posenc.Encoding(**keywords), np.empty((len(positions), keywords["d_model"]), np.float32)
-        calls = {"posenc": partial(encoding.encode, positions, out=out, threads=threads)}
+        out = np.empty((len(positions), keywords["d_model"]), np.float32)
+        encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points, **keywords)
+        calls = {"posenc": partial(encode, positions, out=out, threads=threads)}
         parts = np.array_split(np.arange(len(positions)), threads)
         for rival, make in rivals.items():
             parted = [make(positions[p[0] : p[-1] + 1], out[p[0] : p[-1] + 1]) for p in parts]

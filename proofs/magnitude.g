@@ -10,10 +10,10 @@
 #! let MAGNITUDE = 11.81 * u
 #! bound MAGNITUDE: M, computed
 #! variants FUSED=0,1
-#! code factors SUFFIX=_1 p_i_high=p q_i_high=ZERO q0_high=ZERO s_high=s job_offsets_reach=reach POSITIVE=1
+#! code factors SUFFIX=_1 o_p=p o_q=ZERO q0_high=ZERO s_high=s job_offsets_reach=reach POSITIVE=1
 #: origin_of abs_p o_fixed_magnitude
 #: anchor_of magnitude
-#! again factors SUFFIX=_2 p_i_high=ZERO q_i_high=q q0_high=q s_high=s job_offsets_reach=reach POSITIVE=1
+#! again factors SUFFIX=_2 o_p=ZERO o_q=q q0_high=q s_high=s job_offsets_reach=reach POSITIVE=1
 M1 = 1 * Reach + 1;
 M2 = 1 * Sin + 1 * Reach;
 { |p -/ 1| <= {{DIRECT}} /\ |q -/ 1| <= {{DIRECT}} /\ Reach in [0,1.0001] /\ |reach -/ Reach| <= {{TABLE_HIGH + 1.0001*u}}

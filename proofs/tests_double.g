@@ -29,9 +29,7 @@
 #! constant SHARE table/decide_rounding.h: return dtype == FLOAT32 ? {} : {_};
 #! constant SHARE_FLOATS table/decide_rounding.h: return dtype == FLOAT32 ? {_} : {};
 #! constant NEAR table/decide_rounding.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
-#! constant DIRECT_SHARE table/direct_rows.h: f64_muladd(amplitude, f64_set({}), f64_set({_} * smallest_normal(dtype)))
 #! constant TIMES table/advance.h: : f64_set({} * smallest_normal(job->dtype));
-#! constant TIMES_DIRECT table/direct_rows.h: f64_muladd(amplitude, f64_set({_}), f64_set({} * smallest_normal(dtype)))
 #! constant NORMAL_FLOAT16 table/decide_rounding.h: return dtype == FLOAT16 ? {} : {_}; }
 #! constant NORMAL table/decide_rounding.h: return dtype == FLOAT16 ? {_} : {}; }
 #! constant MAX_SCALE _core/tables.pxi: self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**{}
@@ -47,14 +45,12 @@
 #! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
 #! let MARGIN = (NEAR - 2**28) * 2**-52
 #! let HALF_ULP_OF_FLOAT = 2**-24
-#! let HALF_ULP_OF_FLOAT_DIRECT = 2**-24
 #! bound DOUBLE_ERROR: rows in double, tested with this error, of M
 #! bound REACH: rows in double, term of M for absolute errors
 #! bound MARGIN: rows in double, fast test of float32, margin / value
 #! bound HALF_ULP_OF_FLOAT: rows in double, fast test of float16 and bfloat16, half an ulp / value
 #! bound DIRECT_DOUBLE_ERROR: direct rows, tested with this error, of the value
 #! bound DIRECT_DOUBLE_FLOOR: direct rows, of the amplitude
-#! bound HALF_ULP_OF_FLOAT_DIRECT: direct rows, fast test, half an ulp / value
 #@ -Eprecision=200
 # `rows` is the error for T = 1, including the rounding of value - error; `m` is the computed M
 rows = {{ROWS_DOUBLE}} + {{u}} * (value + error);
@@ -65,7 +61,7 @@ direct = {{DIRECT}} * one + {{u}} * (one + 1b-49);
 direct_dd = {{DIRECT_DD}} * one + {{u}} * ({{1.001*u}} + 1b-90);
 { value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |m - 1| <= {{MAGNITUDE}} /\ |one - 1| <= {{20*u}}
   -> {{NORMAL_FLOAT16 / 2**MIN_FLOAT16}} + 0 in [1,1] /\ {{NORMAL / 2**max(MIN_FLOAT32,MIN_BFLOAT16)}} + 0 in [1,1]
-  /\ 1 / ({{min(TIMES, TIMES_DIRECT)}} * (1 - 1b-4) * (1 - 1b-20)) in [0,1]
+  /\ 1 / ({{TIMES}} * (1 - 1b-4) * (1 - 1b-20)) in [0,1]
   /\ {{3.42 * 2**MAX_SCALE * max(SHARE,SHARE_FLOATS)}} + 1b-12 in [0,1.9]
   /\ |rows / (m * (1 - {{u}}))| <= {{DOUBLE_ERROR}}
   /\ |absolute| <= {{ROWS_DOUBLE * REACH}}
@@ -74,5 +70,4 @@ direct_dd = {{DIRECT_DD}} * one + {{u}} * ({{1.001*u}} + 1b-90);
   /\ |direct / (1 - 3 * {{u}})| <= {{DIRECT_DOUBLE_ERROR}}
   /\ |{{DROPPED_DOUBLE}} * one / (1 - 3 * {{u}})| <= {{DIRECT_DOUBLE_FLOOR}}
   /\ |direct_dd / (1 - 3 * {{u}})| <= {{DD_ERROR}}
-  /\ |{{FLOOR_DD}} * one / (1 - 3 * {{u}})| <= {{DIRECT_DD_FLOOR}}
-  /\ |2 * ({{DIRECT}} * one + {{DROPPED_DOUBLE}} * one / ({{DIRECT_SHARE}} * (1 - 1b-4)))| <= {{min(MARGIN, HALF_ULP_OF_FLOAT_DIRECT)}} }
+  /\ |{{FLOOR_DD}} * one / (1 - 3 * {{u}})| <= {{DIRECT_DD_FLOOR}} }

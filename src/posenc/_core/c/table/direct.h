@@ -211,7 +211,7 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
 }
 
 /* sin and cos in double.  After multiplication by the scale, their error is below 5.8 u of the value plus
- * 2**-87 of the amplitude (docs/numerics.md, sections 4 and 10).  The series end with x**19 and x**18; their
+ * 2**-87 of the amplitude (docs/numerics.md, section 4).  The series end with x**19 and x**18; their
  * next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {

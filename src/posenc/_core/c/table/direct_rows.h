@@ -21,51 +21,42 @@ typedef struct {
 /* Returns ones in lanes where x is 0. */
 INLINE vu64 zeros_of(vu64 x) { return u64_sub(u64_set(0), u64_shr(u64_sub(u64_and(x, u64_set(INT64_MAX)), u64_set(1)), 63)); }
 
-/* Returns ones in lanes where a computed value is 0 and so is the true value: the frequency is 0, or the phase is exact. */
-INLINE vu64 exact_zeros(const direct_tile_t *d, int i, vf64 value, int is_exact) {
-    const spec_t *spec = d->spec;
-    vu64 turns = u64_set(0);
-    for (int k = 0; k < spec->integer_limbs + spec->fraction_limbs && !is_exact; k++)
-        turns = u64_or(turns, u64_load32(spec->turns + k * spec->pitch + d->column + i));
-    return u64_and(zeros_of(bits_of_f64(value)), zeros_of(turns));
-}
-
-/* Tests the values of a tile, and rounds those of float64.  Returns whether a value is uncertain. */
-INLINE int test_evaluated(const direct_tile_t *d, const row_t *t, vf64 value[TILE_VECTORS], dtype_t dtype) {
-    const vf64 amplitude = f64_abs(f64_set(d->spec->scale)), zero = f64_set(0);
-    const int is_exact = has_exact_phases(d->spec, &d->position);
-    /* a value >= 2**-40 times the amplitude has a relative error below 2**-48, which is at most 32 ulp */
-    const vf64 smallest = f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype)));
-    const vu64 addend = dtype == FLOAT64 ? u64_set(0) : test_addend(smallest, smallest, dtype);
-    mask16 passed = mask16_all();
-    vu64 undecided = u64_set(0);
-    for (int v = 0; v < TILE_VECTORS; v += 2) {
-        vf64 tested[2];
-        for (int j = v; j < v + 2; j++) {
-            value[j] = f64_add(f64_load(t->high + j * LANES), zero); /* replaces -0 */
-            if (dtype == FLOAT64) {
-                const vdd sum = {value[j], f64_add(f64_load(t->low + j * LANES), zero)};
-                value[j] = rounded_dd(sum, f64_load(t->error + j * LANES), &undecided);
-            } else { /* exact zeros are tested as ones */
-                const vu64 ones = u64_and(exact_zeros(d, j * LANES, value[j], is_exact), bits_of_f64(f64_set(1)));
-                tested[j - v] = f64_of_bits(u64_or(bits_of_f64(value[j]), ones));
-            }
-        }
-        if (dtype != FLOAT64) passed = fast_test(passed, tested, f32_of_f64(tested[0], tested[1]), addend, dtype);
-    }
-    return dtype == FLOAT64 ? !u64_is_zero(undecided) : !mask16_is_all(passed);
-}
-
-/* Computes the error bounds of the values of a tile. */
+/* Computes the error bounds of the values of a tile.  They are 0 for a value of 0 that is exact, because its phase is exact or its
+ * frequency is 0. */
 INLINE void set_errors(const direct_tile_t *d, row_t *t, dtype_t dtype) {
-    const vf64 amplitude = f64_abs(f64_set(d->spec->scale)), share = f64_set(dtype == FLOAT64 ? DD_ERROR : DIRECT_DOUBLE_ERROR);
+    const spec_t *spec = d->spec;
+    const vf64 amplitude = f64_abs(f64_set(spec->scale)), share = f64_set(dtype == FLOAT64 ? DD_ERROR : DIRECT_DOUBLE_ERROR);
     const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR));
-    const int is_exact = has_exact_phases(d->spec, &d->position);
+    const int limbs = has_exact_phases(spec, &d->position) ? 0 : spec->integer_limbs + spec->fraction_limbs;
     for (int i = 0; i < TILE; i += LANES) {
-        const vf64 value = f64_load(t->high + i), error = f64_muladd(f64_abs(value), share, floor);
-        if (dtype != FLOAT64) f64_store(t->low + i, f64_set(0));
-        f64_store(t->error + i, f64_of_bits(u64_select(exact_zeros(d, i, value, is_exact), u64_set(0), bits_of_f64(error))));
+        const vf64 value = f64_add(f64_load(t->high + i), f64_set(0)); /* replaces -0 */
+        const vu64 error = bits_of_f64(f64_muladd(f64_abs(value), share, floor));
+        vu64 turns = u64_set(0);
+        for (int k = 0; k < limbs; k++) turns = u64_or(turns, u64_load32(spec->turns + k * spec->pitch + d->column + i));
+        const vu64 exact = u64_and(zeros_of(bits_of_f64(value)), zeros_of(turns));
+        f64_store(t->high + i, value);
+        f64_store(t->low + i, dtype == FLOAT64 ? f64_add(f64_load(t->low + i), f64_set(0)) : f64_set(0));
+        f64_store(t->error + i, f64_of_bits(u64_select(exact, u64_set(0), error)));
     }
+}
+
+/* Rounds the values of a tile to dtype, or so that a conversion to float32 rounds them correctly.  Returns whether a value is
+ * undecided. */
+INLINE int round_evaluated(const row_t *t, vf64 value[TILE_VECTORS], dtype_t dtype) {
+    vu64 undecided = u64_set(0);
+    for (int v = 0; v < TILE_VECTORS; v++) {
+        const vf64 error = f64_load(t->error + v * LANES);
+        value[v] = f64_load(t->high + v * LANES);
+        if (dtype == FLOAT64) {
+            value[v] = rounded_dd((vdd){value[v], f64_load(t->low + v * LANES)}, error, &undecided);
+        } else if (dtype == FLOAT32) {
+            if (v % 2) undecided = u64_or(undecided, undecided_values(value + v - 1, t->error + (v - 1) * LANES, dtype));
+        } else {
+            const vu64 bits = undecided_double(&value[v], error, dtype);
+            undecided = u64_or(undecided, u64_select(zeros_of(bits_of_f64(error)), u64_set(0), bits));
+        }
+    }
+    return !u64_is_zero(undecided);
 }
 
 /* Rounds each value of an evaluated tile with its error bound. */
@@ -82,11 +73,18 @@ COLD void settle_rows(const direct_tile_t *d, const row_t *t, tally_t *tally) {
     }
 }
 
+/* Returns whether the rows of a tile are stored one after another. */
+INLINE int is_contiguous(const direct_tile_t *d) {
+    const job_t *job = d->job;
+    return job->output != ADD && (d->rows == 1 || (job->row_stride == d->width * size_of(job->dtype) &&
+                                                   d->row[d->rows - 1] - d->row[0] == d->rows - 1));
+}
+
 /* Writes the rows of a tile from a buffer. */
 static void write_rows(const direct_tile_t *d, const char *staged) {
     const job_t *job = d->job;
     const ptrdiff_t bytes = d->width * size_of(job->dtype);
-    if (job->output != ADD && job->row_stride == bytes && d->row[d->rows - 1] - d->row[0] == d->rows - 1) {
+    if (is_contiguous(d)) {
         memcpy(d->out, staged, (size_t)(d->rows * bytes));
         return;
     }
@@ -99,9 +97,8 @@ static void write_rows(const direct_tile_t *d, const char *staged) {
 INLINE void write_evaluated(const direct_tile_t *d, row_t *t, dtype_t dtype, tally_t *tally) {
     const job_t *job = d->job;
     vf64 value[TILE_VECTORS];
-    if (dtype == FLOAT64) set_errors(d, t, dtype);
-    if (!(dtype == FLOAT64 || d->spec->has_fast_test) || test_evaluated(d, t, value, dtype)) {
-        if (dtype != FLOAT64) set_errors(d, t, dtype);
+    set_errors(d, t, dtype);
+    if (!(dtype == FLOAT64 || d->spec->has_fast_test) || round_evaluated(t, value, dtype)) {
         settle_rows(d, t, tally);
     } else if (d->rows == 1) {
         write_tile(job, d->out, value, d->width, dtype, job->output);
@@ -172,7 +169,7 @@ static void set_short_limit(const spec_t *spec, const job_t *job, limit_t *limit
 static void write_short_tile(const spec_t *spec, const direct_tile_t *d, const turns_t *turns, const limit_t *limit,
                              tally_t *tally) {
     const job_t *job = d->job;
-    const int is_direct = d->rows == 1 && d->width == TILE && job->output != ADD;
+    const int is_direct = d->rows * d->width == TILE && is_contiguous(d);
     ALIGNED double factor[2 * TILE];
     ALIGNED char staged[TILE * sizeof(double)];
     product_t p; /* without an initializer, which would set all factors to 0 */
