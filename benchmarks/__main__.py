@@ -4,6 +4,7 @@ Run it on an idle system with the final sources: about four minutes without the 
 sollya.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -21,7 +22,12 @@ def prove():
     pages.update()
 
 
-for part in sys.argv[1:] or PARTS:
+parser = argparse.ArgumentParser("python benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("parts", nargs="*")
+parts = parser.parse_args().parts or PARTS
+if unknown := set(parts) - set(PARTS):
+    parser.error(f"unknown parts: {', '.join(unknown)}")
+for part in parts:
     print(part, flush=True)
     if part == "proofs":
         prove()
