@@ -6,8 +6,7 @@ and calls take many times as long. Without spinning, waking a thread takes about
 about 100,000 values.
 
 The runtime reads the settings once, when it is loaded, so they are in the environment only during the import.
-They have no
-effect if another library has already loaded the same runtime."""
+They have no effect if another library has already loaded the same runtime."""
 
 import os
 import platform

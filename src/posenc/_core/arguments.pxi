@@ -1,5 +1,5 @@
 # Reads and checks the arguments of a call, before anything is written: threads, dtypes, arrays with rows, and
-# positions. The module `checks` converts the less common kinds and words the errors.
+# positions.  The module `checks` converts the less common kinds, and creates most errors.
 
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line

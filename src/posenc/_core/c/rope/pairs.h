@@ -312,7 +312,7 @@ typedef struct {
 } settled_t;
 
 /* Evaluates the undecided values of the first `width` pairs. */
-COLD void resolve_undecided(const head_row_t *h, ptrdiff_t pair, int width, settled_t *v) {
+COLD void round_undecided(const head_row_t *h, ptrdiff_t pair, int width, settled_t *v) {
     const rotation_t *r = h->rotation;
     const double sign = r->inverse ? -1 : 1;
     for (int i = 0; i < BUNCH; i++) {
@@ -410,7 +410,7 @@ NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const
     any = r->dtype == FLOAT32   ? round_pairs(&v, h->limits, FLOAT32)
           : r->dtype == FLOAT16 ? round_pairs(&v, h->limits, FLOAT16)
                                 : round_pairs(&v, h->limits, BFLOAT16);
-    if (UNLIKELY(!u64_is_zero(any))) resolve_undecided(h, pair, width, &v);
+    if (UNLIKELY(!u64_is_zero(any))) round_undecided(h, pair, width, &v);
     FOR_ORDER(r, store_settled(&v, out_a, out_b, DTYPE, INTERLEAVED))
     h->tally->uncertain++;
 }
