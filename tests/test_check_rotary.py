@@ -193,7 +193,7 @@ def test_positions_may_have_several_axes():
             q, k = (halves(part(x), angles)[:, None] for part in (self.q, self.k))
             return scaled_dot_product_attention(q, k, k)
 
-    points = torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2, 3], [0, 1, 2, 0, 1, 2, 0, 1, 2, 7]])
+    points = torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2, 2], [0, 0, 2, 0, 1, 2, 0, 1, 2, 7]])       # two rows have (0, 0)
     rotary = Rotary(16, axes=[0] * 4 + [1] * 4)
     w, x = torch.tensor(rotary.frequencies.tolist()), torch.zeros(1, 10, 8)
     assert check_rotary(Points(), rotary, inputs={"x": x}, positions=points).ok

@@ -424,38 +424,26 @@ def test_the_command_reports_no_match(call):
     assert call(RNG(0).normal(size=(100, 64))) == (1, f"{NO_MATCH}\n", "")
     assert call(posenc.encode(100, 64), "--start", "70")[:2] == (1, f"{NO_MATCH}\n")
     assert all(word in NO_MATCH for word in ("no match", "first axis", "grids", "learned", "transposed"))
-
-
-def test_the_command_prints_the_nearest_convention(call):
     table = posenc.encode(50, 8)
     table[:, 3] = 0
     code, out, _ = call(table, "--start", "0")
     assert code == 1 and out.startswith(f"{NO_MATCH}\nnearest: Encoding(8); ") and out.endswith("column 3 differs by up to 1\n")
-    code, out, _ = call(table, "--start", "0", "--json")
-    document = json.loads(out)
-    assert code == 1 and document["matches"] == [] and document["nearest"][0]["convention"] == {}
+    document = json.loads(call(table, "--start", "0", "--json")[1])
+    assert document["matches"] == [] and document["nearest"][0]["convention"] == {}
 
 
 def test_the_command_writes_json(call):
     code, out, _ = call(posenc.encode(100, 64, base=500.0), "--json")
-    assert code == 0
-    assert json.loads(out)["matches"] == [{"presets": [], "convention": {"base": 500.0}, "start": 0, "step": 1,
-                                           "difference": 0.0, "reason": "every value correctly rounded"}]
+    assert code == 0 and json.loads(out)["matches"] == [{
+        "presets": [], "convention": {"base": 500.0}, "start": 0, "step": 1, "difference": 0.0,
+        "reason": "every value correctly rounded"}]
     table = posenc.encode(100, 64)
     table[50, 3] = np.inf
     assert json.loads(call(table, "--json")[1])["matches"][0]["difference"] is None
-    code, out, _ = call(np.zeros((3, 4)), "--json")
-    assert code == 1 and json.loads(out)["matches"] == []
 
 
-def test_the_command_refuses_unsupported_files(call, tmp_path, capsys):
+def test_the_command_refuses_unsupported_files(call):
     code, out, err = call(np.array([{"a": 1}], object))
     assert code == 1 and out == "" and "dtype object" in err
     assert call(np.ones((2, 3, 4)))[0] == 1
     assert call(np.ones((2, 4)), "--step", "2")[0] == 1
-    header = np.lib.format.header_data_from_array_1_0(np.ones((1, 8), np.float32)) | {"shape": (10**12, 8)}
-    with open(tmp_path / "lies.npy", "wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        file.write(bytes(64))
-    assert _cli.main(["identify", str(tmp_path / "lies.npy")]) == 1
-    assert "expected 32000000000128 for shape" in capsys.readouterr().err

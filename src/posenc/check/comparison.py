@@ -275,12 +275,10 @@ class Comparison:
             return f"{which} position {first:,}", last
         rows_there = reading.read([row, row - 1, 0])
         if call := reading.call:
-            def is_wrong_at(position: int) -> bool:
-                return bool(differs(np.array([position]), call(np.array([position])))[0])
-
-            first = last + 1 + bisect.bisect_left(range(last + 1, first), True, key=is_wrong_at)
+            unknown, at = range(last + 1, first), np.atleast_1d
+            first = last + 1 + bisect.bisect_left(unknown, True, key=lambda p: bool(differs(at(p), call(at(p)))[0]))
             last = first - 1
-            rows_there = np.concatenate([call(np.array([position])) for position in (first, last, 0)])
+            rows_there = np.concatenate([call(at(position)) for position in (first, last, 0)])
         if np.array_equal(rows_there[0], rows_there[2]):
             return f"the table ends at {first:,} and repeats", last
         if np.array_equal(rows_there[0], rows_there[1]):

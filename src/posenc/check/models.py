@@ -364,6 +364,7 @@ class Measured(Rotation):
 
     def __init__(self, model: Model, place: Place, index: int, rotary: Rotary, positions: Array | None):
         self.model, self.place, self.index, self.positions = model, place, index, positions
+        self.choices = None if positions is None else np.unique(positions, axis=-1)     # rows may have equal positions
         self.head_dim, self.axes, self.length = rotary.head_dim, axes_of(rotary), longest(place.config)
         queries, vectors = place.taken.vectors[0], place.taken.vectors[index]
         # the keys may be those of a cache that has a row for each position
@@ -408,7 +409,7 @@ class Measured(Rotation):
 
     def lengths(self) -> Reals:
         """Return the lengths of random vectors and of their doubles after the rotation, as shares of those before."""
-        at = np.arange(16) if self.positions is None else self.positions
+        at = np.arange(16) if self.choices is None else self.choices
         x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], self.head_dim)).astype(np.float32) / 8
         y = [*self.values(x, at), *self.values(2 * x, at)]
         shares = [np.linalg.norm(part, axis=-1) / np.linalg.norm(x, axis=-1) for part in y]
@@ -423,10 +424,10 @@ def on_axes(positions: Array, axes: int) -> Array:
 def _result(f: Measured, rotary: Rotary, is_given: bool) -> tuple[RotaryMatch, str]:
     """Compare the queries or keys, and return a remark about a factor that is not part of the rotation."""
     what, size, source = BOTH[f.index], abs(size_of(rotary)), "expected" if is_given else SOURCE
-    if f.positions is not None and f.positions.ndim == 2:       # the axes have different positions, which are given
-        x = np.random.default_rng(3).normal(size=(1, f.positions.shape[-1], f.head_dim)).astype(np.float32)
-        y, = f.values(x, f.positions)
-        error = float(np.abs(y - rotary.rotate(x.copy(), f.positions)).max() / np.abs(x).max())
+    if f.choices is not None and f.choices.ndim == 2:           # the axes have different positions, which are given
+        x = np.random.default_rng(3).normal(size=(1, f.choices.shape[-1], f.head_dim)).astype(np.float32)
+        y, = f.values(x, f.choices)
+        error = float(np.abs(y - rotary.rotate(x.copy(), f.choices)).max() / np.abs(x).max())
         fault = f"{what} differ from the expected ones by up to {error:.2g} of the largest element"
         return RotaryMatch(rotary, error, "", () if error <= ALIKE * size else (fault,)), ""
     lengths, target, remark = f.lengths(), rotary, ""
@@ -438,12 +439,12 @@ def _result(f: Measured, rotary: Rotary, is_given: bool) -> tuple[RotaryMatch, s
             if scale != 1:
                 target, remark = rotary.replace(scale=rotary.scale * scale), f"{what} are multiplied by {number(scale)}"
             break
-    result, _ = matched(f, target, source, f.positions, any_order=True, computes_in=f.dtype)
+    result, _ = matched(f, target, source, f.choices, any_order=True, computes_in=f.dtype)
     if result.faults and np.ptp(lengths) > 0.02 * factor:
         # a power of two, so that a cosine of 1 is exact; not 1, because values are rounded once more
         f.unit, remark = 0.5, f"the lengths of {what} are not those before the rotation, and were not compared"
         target = rotary.replace(scale=rotary.scale * f.unit / size)
-        other, _ = matched(f, target, source, f.positions, any_order=True, computes_in=f.dtype)
+        other, _ = matched(f, target, source, f.choices, any_order=True, computes_in=f.dtype)
         result = result if other.faults else other
     if result.rotary is not None and target is not rotary:
         result = result._replace(rotary=result.rotary.replace(scale=result.rotary.scale * rotary.scale / target.scale))
