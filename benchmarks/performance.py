@@ -74,9 +74,8 @@ def one_row():
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
         "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
         "`posenc.torch.PositionalEncoding.forward`": partial(posenc_torch.PositionalEncoding(512).forward, x),
-        **{call.format(n): partial(function, n) for n in (4096, 8192) for call, function in {
-            "`encoding.encode({}, threads=1)`": partial(plain.encode, threads=1),
-            "`numpy.full(({}, 512), 1, numpy.float32)`": lambda n: np.full((n, 512), 1, np.float32)}.items()},
+        "`encoding.encode(4096, threads=1)`": partial(plain.encode, 4096, threads=1),
+        "`numpy.full((4096, 512), 1, numpy.float32)`": lambda: np.full((4096, 512), 1, np.float32),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
         "`pickle.loads` of an encoding with 512 columns": partial(pickle.loads, pickled),
         "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base) for base in bases],
