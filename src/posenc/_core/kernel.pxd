@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "kernel.h" nogil:
     enum:
-        TILE, LINE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MOST_NARROW, NO_PHASE_BITS
+        TILE, LINE, HALF, COARSE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MOST_NARROW, NO_PHASE_BITS
 
     ctypedef enum dtype_t:
         FLOAT64, BFLOAT16
@@ -182,9 +182,6 @@ cdef extern from "plan.h" nogil:
         DIRECT_PER_THREAD, DIRECT_HEADS, KEPT_COLUMNS, ROWS_WITH_TABLE, ROWS_FOR_KEPT_TABLE,
         ROWS_FOR_TABLE_FLOAT64, ROWS_FOR_TABLE, MAX_LIMBS
 
-    ctypedef struct allowed_t:
-        int most, by_work
-
     ctypedef struct plan_t:
         int threads, is_short
         ptrdiff_t rows, entries, row_blocks, blocks
@@ -193,11 +190,11 @@ cdef extern from "plan.h" nogil:
     bint is_advanced(const spec_t *spec, uint64_t step, ptrdiff_t rows, bint exists, ptrdiff_t least_rows)
     ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdiff_t rows)
     ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec)
-    plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, allowed_t allowed)
-    plan_t plan_offsets(const spec_t *spec, allowed_t allowed)
+    plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, int most_threads)
+    plan_t plan_offsets(const spec_t *spec, int most_threads)
     ptrdiff_t rotation_per_thread(const rotation_t *r)
-    plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, allowed_t allowed)
-    plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, allowed_t allowed)
+    plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, int most_threads)
+    plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int most_threads)
 
 
 # ---- parallel.pxi ------------------------------------------------------------------------------------

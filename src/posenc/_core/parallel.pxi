@@ -185,17 +185,12 @@ cdef bint is_serial() noexcept nogil:
     return not POSENC_OPENMP or openmp_in_parallel() or openmp_is_forked()
 
 
-cdef allowed_t allowed_for(int requested, double values, ptrdiff_t per_thread) except *:
-    """Return the threads that a call may use; docs/reliability.md, "Threads", states the rule.
+cdef int allowed_for(int requested, double values, ptrdiff_t per_thread) except -1:
+    """Return the most threads that a call may use; docs/reliability.md, "Threads", states the rule.
 
-    `values` is at least the work, of which another thread needs `per_thread`.  `requested` is the argument of
-    the call, at most MAX_THREADS, or 0 for the default.
+    `values` is the work, of which each thread needs `per_thread`.  `requested` is the argument of the call, at
+    most MAX_THREADS, or 0 for the default.
     """
-    cdef allowed_t allowed
-    allowed.most = requested
-    allowed.by_work = requested == 0
     if requested == 1 or requested == 0 and values < 2 * per_thread or is_serial():
-        allowed.most = 1
-    elif requested == 0:
-        allowed.most = allowed_threads()
-    return allowed
+        return 1
+    return requested or <int>min(values / per_thread, <double>allowed_threads())

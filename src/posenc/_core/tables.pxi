@@ -230,7 +230,7 @@ cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int
 
 cdef int run_tables(tables_run_t *run, int threads) except -1:
     run.run.bytes = 0
-    run.run.plan = plan_offsets(run.spec, allowed_for(threads, OFFSETS_PER_COLUMN * run.spec.columns, DIRECT_PER_THREAD))
+    run.run.plan = plan_offsets(run.spec, allowed_for(threads, (HALF + COARSE) * run.spec.columns, DIRECT_PER_THREAD))
     run_call(tables_block, &run.run, None)
     return 0
 

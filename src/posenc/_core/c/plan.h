@@ -43,12 +43,6 @@ enum {
     ROTATED_IN_BLOCK = 1 << 20 /* to limit the time of a block if all values are evaluated exactly */
 };
 
-/* The threads that a call may use: at most `most` and, if `by_work` is set, only as many as the work
- * justifies. */
-typedef struct {
-    int most, by_work;
-} allowed_t;
-
 typedef struct {
     int threads, is_short;
     ptrdiff_t rows, entries; /* rows, and batch entries or heads, in a block */
@@ -56,13 +50,6 @@ typedef struct {
 } plan_t;
 
 static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
-
-/* Returns the number of threads for `values` of work, of which a thread needs `per_thread`, and which `parts`
- * threads can share. */
-static inline int threads_for(allowed_t allowed, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_t parts) {
-    const ptrdiff_t most = least(allowed.most, parts);
-    return (int)largest(1, allowed.by_work ? least(most, values / per_thread) : most);
-}
 
 /* Divides `rows` and `entries` into blocks; plan->rows and plan->entries are set. */
 static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
@@ -147,7 +134,7 @@ static inline ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec) {
 }
 
 /* Plans a job whose tables are set, and chooses its output mode. */
-static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, allowed_t allowed) {
+static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, int most_threads) {
     const int fast = uses_tables(job, spec);
     /* sines of tiny angles may be next to half-way points; undecided values take 300 bytes each until their
      * block ends */
@@ -162,7 +149,7 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     plan_t plan = {.rows = fast ? most : largest(1, least(BLOCK, DIRECT_IN_BLOCK / columns))};
     job->panel = job->panel_rows = 0;
     if (job->offsets || job->digits) choose_output(job, spec, rows);
-    plan.threads = threads_for(allowed, rows * columns * job->batch, table_per_thread(job, spec), parts);
+    plan.threads = minimum(most_threads, parts);
     plan.is_short = rows * columns * job->batch <= MAX_SHORT;
     while (plan.rows > (risky ? 1 : FINE) && ((plan.threads > 1 && rows < share * plan.threads * plan.rows) ||
                                               plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
@@ -175,10 +162,10 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
 }
 
 /* Plans an offset table or a level of digit tables; a block is a number of tiles. */
-static inline plan_t plan_offsets(const spec_t *spec, allowed_t allowed) {
+static inline plan_t plan_offsets(const spec_t *spec, int most_threads) {
     plan_t plan = {.rows = TILES_PER_BLOCK, .entries = 1};
     divide(&plan, spec->columns / TILE, 1);
-    plan.threads = threads_for(allowed, (HALF + COARSE) * spec->columns, DIRECT_PER_THREAD, plan.blocks);
+    plan.threads = minimum(most_threads, plan.blocks);
     return plan;
 }
 
@@ -191,25 +178,26 @@ static inline ptrdiff_t rotation_per_thread(const rotation_t *r) {
 /* Returns the number of threads of a rotation or of its factors.  Waking a thread takes longer than a small
  * rotation, and the call must wait for it.  So the values limit the number of threads even if the caller
  * gives a number. */
-static inline int rotation_threads(const rotation_t *r, allowed_t allowed, ptrdiff_t values, ptrdiff_t parts) {
+static inline int rotation_threads(const rotation_t *r, int most_threads, ptrdiff_t values, ptrdiff_t parts) {
     const ptrdiff_t per_thread = rotation_per_thread(r);
-    return threads_for(allowed, values, per_thread, r->has_fast_path ? least(parts, values / per_thread) : parts);
+    const ptrdiff_t most = r->has_fast_path ? least(parts, values / per_thread) : parts;
+    return (int)largest(1, least(most_threads, most));
 }
 
 /* Plans the factors of a rotation at `rows` positions. */
-static inline plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, allowed_t allowed) {
+static inline plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, int most_threads) {
     const ptrdiff_t columns = 2 * largest(1, r->pairs), in_block = r->has_fast_path ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;
     plan_t plan = {.rows = largest(1, least(FINE, in_block / columns)), .entries = 1};
     divide(&plan, rows, 1);
-    plan.threads = rotation_threads(r, allowed, rows * columns, plan.blocks);
+    plan.threads = rotation_threads(r, most_threads, rows * columns, plan.blocks);
     return plan;
 }
 
-static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, allowed_t allowed) {
+static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int most_threads) {
     const ptrdiff_t columns = 2 * r->pairs + r->rest, in_block = r->has_fast_path ? ROTATED_IN_BLOCK : DIRECT_IN_BLOCK / 2;
     const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
     plan_t plan = {.rows = least(rows, largest(MIN_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))))};
-    plan.threads = rotation_threads(r, allowed, rows * (heads + evaluated) * columns, divided_up(rows * heads, FINE));
+    plan.threads = rotation_threads(r, most_threads, rows * (heads + evaluated) * columns, divided_up(rows * heads, FINE));
     plan.entries = least(heads, largest(1, in_block / (plan.rows * columns)));
     if (plan.threads > 1) {
         while (plan.rows > MIN_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
