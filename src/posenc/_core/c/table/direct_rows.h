@@ -30,10 +30,11 @@ INLINE void set_errors(const direct_tile_t *d, row_t *t, dtype_t dtype) {
     const int limbs = has_exact_phases(spec, &d->position) ? 0 : spec->integer_limbs + spec->fraction_limbs;
     for (int i = 0; i < TILE; i += LANES) {
         const vf64 value = f64_add(f64_load(t->high + i), f64_set(0)); /* replaces -0 */
-        const vu64 error = bits_of_f64(f64_muladd(f64_abs(value), share, floor));
+        const vu64 error = bits_of_f64(f64_muladd(f64_abs(value), share, floor)), zeros = zeros_of(bits_of_f64(value));
         vu64 turns = u64_set(0);
-        for (int k = 0; k < limbs; k++) turns = u64_or(turns, u64_load32(spec->turns + k * spec->pitch + d->column + i));
-        const vu64 exact = u64_and(zeros_of(bits_of_f64(value)), zeros_of(turns));
+        for (int k = 0; k < limbs && !u64_is_zero(zeros); k++)
+            turns = u64_or(turns, u64_load32(spec->turns + k * spec->pitch + d->column + i));
+        const vu64 exact = u64_and(zeros, zeros_of(turns));
         f64_store(t->high + i, value);
         f64_store(t->low + i, dtype == FLOAT64 ? f64_add(f64_load(t->low + i), f64_set(0)) : f64_set(0));
         f64_store(t->error + i, f64_of_bits(u64_select(exact, u64_set(0), error)));
@@ -100,8 +101,6 @@ INLINE void write_evaluated(const direct_tile_t *d, row_t *t, dtype_t dtype, tal
     set_errors(d, t, dtype);
     if (!(dtype == FLOAT64 || d->spec->has_fast_test) || round_evaluated(t, value, dtype)) {
         settle_rows(d, t, tally);
-    } else if (d->rows == 1) {
-        write_tile(job, d->out, value, d->width, dtype, job->output);
     } else {
         ALIGNED char staged[TILE * sizeof(double)];
         store_tile(staged, value, dtype);
