@@ -83,17 +83,30 @@ def test_a_grid_matches_the_reference(dtype):
 
 # ---- encodings ---------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("encoding", [posenc.preset("whisper", 6), posenc.preset("nerf", 20)], ids=str)
+BANDS = [posenc.Encoding(16, frequencies=np.linspace(1, end, 8), position_scale=math.pi, layout="halves")
+         for end in (3, 4.5)]
+# name: (d_model, the encoding of each axis)
+GIVEN = {
+    "preset": (posenc.preset("whisper", 6), [posenc.preset("whisper", 6)] * 2),
+    "dependent on d_model": (posenc.preset("nerf", 20), [posenc.preset("nerf", 20)] * 2),
+    "one for each axis": ([posenc.Encoding(4, base=7), posenc.Encoding(8)],
+                          [posenc.Encoding(4, base=7), posenc.Encoding(8)]),
+    "frequencies": (tuple(BANDS), BANDS),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
 @pytest.mark.parametrize("include_input", [None, "first"])
-def test_d_model_may_be_the_encoding_of_each_axis(encoding, include_input):
+def test_d_model_may_be_the_encoding_of_each_axis(name, include_input):
+    d_model, encodings = GIVEN[name]
     h, w = [0, 3, 5], [-1.5, 0.25]
     expected = np.stack([
-        np.concatenate([([i, j] if include_input else []), encoding.encode([i])[0], encoding.encode([j])[0]])
+        np.concatenate([([i, j] if include_input else []), *(e.encode([p])[0] for e, p in zip(encodings, (i, j), strict=True))])
         for i in h for j in w
     ]).astype(np.float32)
-    assert_same_bits(posenc.grid((h, w), encoding, include_input=include_input).reshape(6, -1), expected)
+    assert_same_bits(posenc.grid((h, w), d_model, include_input=include_input).reshape(6, -1), expected)
     cells = np.array([(i, j) for i in h for j in w])
-    assert_same_bits(posenc.points(cells, encoding, include_input=include_input), expected)
+    assert_same_bits(posenc.points(cells, d_model, include_input=include_input), expected)
 
 
 # ---- coordinates -------------------------------------------------------------------------------------------

@@ -523,14 +523,16 @@ def test_out(dtype):
     for target in (out, memory[:, ::2]):
         assert posenc.torch.encode(positions, 6, out=target) is target
         assert_bits(target, posenc.encode(positions.numpy(), 6, dtype=dtype))
+        x = embeddings(2, 2, 6, dtype=NAMES[dtype])
+        assert posenc.torch.add_to(x, positions, out=target, x_scale=0.3) is target
+        assert torch.equal(x, embeddings(2, 2, 6, dtype=NAMES[dtype]))
+        assert torch.equal(target, posenc.torch.add_to(x, positions, x_scale=0.3))
     assert (memory[:, 1::2] == 0).all()
-
-    def function(out):
-        return posenc.torch.encode(2, 6, out=out)
-
-    result = function(out[0].zero_()).clone()
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(out[0].zero_()), result) and torch.equal(out[0], result)
+    for function in (lambda x, out: posenc.torch.encode(2, 6, out=out[0]), lambda x, out: posenc.torch.add_to(x, out=out)):
+        result = function(x, out.zero_()).clone()
+        assert torch.equal(torch.compile(function, fullgraph=True, backend="aot_eager")(x, out.zero_()),
+                           result)
+        assert torch.equal(out if out.shape == result.shape else out[0], result)
 
 
 @pytest.mark.parametrize("wrong", [
@@ -538,9 +540,10 @@ def test_out(dtype):
     np.ones((2, 4), np.float32), torch.ones(1, 4).expand(2, 4),
 ], ids=["shape", "dtype", "device", "array", "overlap"])
 def test_wrong_out(wrong):
-    for positions in (2, torch.arange(2), Wrapped(torch.arange(2))):
+    for call in (lambda: posenc.torch.encode(2, 4, out=wrong, dtype=torch.float32, device="cpu"),
+                 lambda: posenc.torch.add_to(torch.ones(2, 4), out=wrong)):
         with pytest.raises((TypeError, ValueError, RuntimeError), match=r"out|written"):
-            posenc.torch.encode(positions, 4, out=wrong, dtype=torch.float32, device="cpu")
+            call()
     assert wrong.is_meta if getattr(wrong, "is_meta", False) else (wrong == 1).all()
 
 
@@ -566,7 +569,11 @@ def test_nested_tensors(dtype):
         posenc.torch.add_to(x)
     x = x.detach()
     expected = [posenc.torch.add_to(part.clone()) for part in x.unbind()]
+    out = torch.empty_like(x)
+    assert posenc.torch.add_to(x, out=out) is out and all(map(torch.equal, out.unbind(), expected))
     assert posenc.torch.add_to(x) is x and all(map(torch.equal, x.unbind(), expected))
+    with pytest.raises(ValueError, match="out is not a nested tensor with the sequences of x"):
+        posenc.torch.add_to(x, out=torch.empty_like(x.values()))
 
 
 @pytest.mark.parametrize("call, message", [

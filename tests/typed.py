@@ -92,7 +92,7 @@ posenc.grid(np.array([14, 14]), 8, coordinates=(-1, 1), include_input="first", o
 posenc.grid((14, 14), 8, group="rows")  # type: ignore[arg-type]
 posenc.grid((14, 14), encoding)
 assert_type(posenc.points([[0.5, 2]], 8), NDArray[Any])
-posenc.points(np.ones((4, 3, 2)), encoding, dtype=np.float64, axes=(1, 0))
+posenc.points(np.ones((4, 3, 2)), [encoding, encoding], dtype=np.float64, axes=(1, 0))
 posenc.points(np.ones((4, 2)), 8, start=1, layout="half")  # type: ignore[arg-type]
 assert_type(posenc.check.identify(posenc.encode(10, 8)), list[posenc.check.Match])
 assert_type(posenc.check.identify(np.ones((3, 4)), range(3))[0].presets, tuple[str, ...])

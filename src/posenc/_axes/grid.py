@@ -21,7 +21,7 @@ from posenc._encoding.functions import cached_encoding
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
 Start: TypeAlias = SupportsFloat | Sequence[SupportsFloat] | NDArray[Any]
-Width: TypeAlias = SupportsIndex | Encoding
+Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
 Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
 Group: TypeAlias = Literal["axis", "function", "frequency"]
 IncludeInput: TypeAlias = Literal["first", "last"]
@@ -44,8 +44,10 @@ def grid(
     shape : int or sequence
         The size of each axis, or its coordinates as a range or a one-dimensional array of integers or real
         numbers.
-    d_model : int or Encoding
-        The number of columns; or an Encoding for each axis, in place of d_model and all keywords of a convention.
+    d_model : int, Encoding or sequence of Encoding
+        The number of columns; or an Encoding for all axes, or a sequence with an Encoding for each axis.
+        With encodings, no keyword of a convention is allowed, and the table has as many columns as the
+        encodings of all axes together.
     start : float or sequence of float, optional
         The index of the first cell, for each axis or for all axes.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
@@ -158,8 +160,8 @@ def points(
     coordinates : array_like, shape (..., axes)
         The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers in
         an array of integers are encoded exactly, without rounding to float64.
-    d_model : int or Encoding
-        The number of columns; or an Encoding for each axis, as in `grid`.
+    d_model : int, Encoding or sequence of Encoding
+        The number of columns; or encodings, as in `grid`.
     axes, widths, group, layout, odd, include_input : optional
         The columns of the axes, as in `grid`; axis k has the coordinates ``coordinates[..., k]``.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
@@ -232,16 +234,14 @@ def lay_out(
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
     inputs = ndim if include_input else 0
-    if isinstance(d_model, Encoding):
-        given = {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}
-        for name, value in given.items():
+    if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
+        for name, value in {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}.items():
             if value is not None:
                 raise TypeError(f"an Encoding and {name} are both given, expected only one of them")
-        if d_model.d_model % 2:
-            raise ValueError(f"d_model is {d_model!r}, expected an even number of columns")
-        nesting, inner_layout = axis_columns.nesting_of(group, d_model.layout)
-        encodings = [d_model.replace(layout=inner_layout)] * ndim
-        d_model = inputs + ndim * d_model.d_model
+        encodings = _encodings(d_model, ndim)
+        nesting, inner_layout = axis_columns.nesting_of(group, encodings[0].layout)
+        encodings = [encoding.replace(layout=inner_layout) for encoding in encodings]
+        d_model = inputs + sum(encoding.d_model for encoding in encodings)
     else:
         d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
         if d_model > WIDEST * ndim:
@@ -266,6 +266,17 @@ def lay_out(
         ]
     end = min(stop, first + sum(encoding.d_model for encoding in encodings))
     return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, stop)
+
+
+def _encodings(d_model: Any, ndim: int) -> list[Encoding]:
+    """Return the encoding of each axis; d_model is one Encoding for all axes, or a sequence of encodings."""
+    encodings = per_axis("d_model", d_model, ndim)
+    for encoding in encodings:
+        if not isinstance(encoding, Encoding):
+            raise checks.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
+        if encoding.d_model % 2 or encoding.layout != encodings[0].layout:
+            raise ValueError(f"d_model has {encoding!r}, expected an even number of columns and one layout for all axes")
+    return encodings
 
 
 def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:

@@ -82,7 +82,7 @@ def encode(
 
 def add_to(
     x: Tensor, positions: Positions | Tensor | None = None, *, encoding: Encoding | None = None,
-    x_scale: SupportsFloat = 1.0, **convention: Unpack[Convention],
+    x_scale: SupportsFloat = 1.0, out: Tensor | None = None, **convention: Unpack[Convention],
 ) -> Tensor:
     """Add encodings to embeddings in place, with the same bits as `posenc.add_to`.
 
@@ -91,29 +91,32 @@ def add_to(
     Parameters
     ----------
     x : Tensor, shape (..., n, d_model)
-        The embeddings, which are overwritten.  They must be on the CPU, have dtype float32, float64, float16
-        or bfloat16, and be contiguous in the last dimension.  Or a nested tensor of shape (batch, n, d_model)
-        with layout torch.jagged; positions then start again at each sequence.
+        The embeddings, which are overwritten unless `out` is given.  They must be on the CPU, have dtype
+        float32, float64, float16 or bfloat16, and be contiguous in the last dimension.  Or a nested tensor of
+        shape (batch, n, d_model) with layout torch.jagged; positions then start again at each sequence.
     positions : int, range, Tensor or array_like, optional
         As for `posenc.add_to`, or a tensor that meets the same conditions.
     encoding : posenc.Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
         The factor by which x is multiplied, as in `posenc.add_to`.
+    out : Tensor, optional
+        The tensor to write to instead of x, with the shape, dtype and device of x; for a nested x, a nested
+        tensor with the same sequences.  A table of the encodings is computed first.
     **convention
         See `posenc.Encoding`.
 
     Returns
     -------
     Tensor
-        The tensor `x` itself.
+        The tensor `x` itself, or `out`.
 
     Raises
     ------
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `positions` requires grad, or if `x` requires grad and autograd forbids overwriting it, as
+        If `positions` requires grad, or if `x` or `out` requires grad and autograd forbids overwriting it, as
         for a leaf.
 
     See Also
@@ -134,16 +137,19 @@ def add_to(
         if x.requires_grad:
             raise RuntimeError("x is nested and requires grad, but would be overwritten; use PositionalEncoding")
         positions = tensors.jagged_positions(x, positions)
-        add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, **convention)
-        return x
+        rows = None if out is None else tensors.jagged_rows_like(x, out)
+        add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=rows, **convention)
+        return x if out is None else out
     tensors.check_x(x)
     tensors.check_on_cpu(x, "PositionalEncoding")
+    if out is not None:
+        tensors.check_out(out, x.dtype, x.device, x.shape)
     specification = encoding_of(width_for(x, encoding, convention), convention)
     # torch.compile cannot trace `real`; the kernels check an int or a float
     compiling = torch.compiler.is_compiling()
     is_number = compiling and type(x_scale) in (int, float)
     factor: Any = x_scale if is_number else tensors.real("x_scale", x_scale)
-    if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
+    if out is None and tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
         array = tensors.positions_array(positions, x.device)
         specification.add_to(tensors.array_of(x), array, x_scale=factor)
         torch.autograd.graph.increment_version(x)
@@ -152,13 +158,14 @@ def add_to(
     if compiling or tensors.is_tracing():
         rows = tensors.as_positions(positions, x.device, n=x.shape[-2])
         total = torch.ops.posenc.add(x, rows, factor, tensors.text_of(specification))
-        return x.copy_(total)
+        return (x if out is None else out).copy_(total)
     scale = kernel.rounded(tensors.DTYPES[x.dtype], factor)
     if not math.isfinite(scale):
         raise tensors.scale_error(factor, x.dtype)
     values = encodings_at(x.shape[-2] if positions is None else positions, specification, x.dtype, x.device)
     checks.check_broadcast(tuple(values.shape[:-1]), tuple(x.shape[:-1]))
-    return (x if scale == 1 else x.mul_(scale)).add_(values)
+    result = x if out is None else out.copy_(x)
+    return (result if scale == 1 else result.mul_(scale)).add_(values)
 
 
 def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
@@ -242,8 +249,8 @@ def grid(
     ----------
     shape : int or sequence
         The size of each axis, or its coordinates, as for `posenc.grid`.
-    d_model : int or Encoding
-        The number of columns; or an Encoding for each axis, as for `posenc.grid`.
+    d_model : int, Encoding or sequence of Encoding
+        The number of columns; or encodings, as for `posenc.grid`.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16; by default float32.
     device : torch.device, optional
@@ -284,8 +291,8 @@ def points(
     ----------
     coordinates : Tensor or array_like, shape (..., axes)
         The coordinates of each point.  The result is on their device; values are computed on the CPU.
-    d_model : int or Encoding
-        The number of columns; or an Encoding for each axis, as for `posenc.grid`.
+    d_model : int, Encoding or sequence of Encoding
+        The number of columns; or encodings, as for `posenc.grid`.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16; by default float32.
     **options
@@ -378,8 +385,7 @@ def encodings_at(
     values = _by_operator(tensors.as_positions(positions, device), encoding, dtype, device)
     if out is None:
         return values
-    if out.shape != values.shape:
-        raise ValueError(f"out has shape {tuple(out.shape)}, expected {tuple(values.shape)}")
+    tensors.check_out(out, dtype, device, values.shape)
     return out.copy_(values)
 
 

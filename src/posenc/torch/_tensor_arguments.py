@@ -193,6 +193,13 @@ def jagged_rows(x: Any, name: str = "x") -> Any:
     return x.values()
 
 
+def jagged_rows_like(x: Any, out: Any) -> Any:
+    """Return the rows of `out`, which must be a jagged tensor with the sequences of `x`."""
+    if not is_jagged(out) or not torch.equal(out.offsets(), x.offsets()):
+        raise ValueError("out is not a nested tensor with the sequences of x, such as torch.empty_like(x)")
+    return jagged_rows(out, "out")
+
+
 def jagged_positions(x: Any, positions: Any, start: int = 0) -> Tensor:
     """Return the position of each row of a jagged tensor: `start` and the following integers for each
     sequence.
@@ -228,13 +235,15 @@ def check_on_cpu(x: Tensor, instead: str) -> None:
         raise ValueError(f"x is on {x.device}, expected the CPU; {instead} supports every device")
 
 
-def check_out(out: Tensor, dtype: torch.dtype, device: torch.device) -> None:
-    """Check that encodings with a dtype and device can be written to `out`."""
+def check_out(out: Tensor, dtype: torch.dtype, device: torch.device, shape: Any = None) -> None:
+    """Check that encodings with a dtype and device and, unless it is None, a shape can be written to `out`.
+    """
     if not isinstance(out, Tensor):
         raise TypeError(f"out is of type {type(out).__name__}, expected a torch.Tensor")
     check_dtype("out has dtype", out.dtype, [dtype])
-    if out.device != device:
-        raise ValueError(f"out is on {out.device}, expected {device}")
+    if out.device != device or shape not in (None, out.shape):
+        expected = f"{tuple(shape or ())} on {device}"
+        raise ValueError(f"out has shape {tuple(out.shape)} and is on {out.device}, expected {expected}")
 
 
 def check_positions(positions: Tensor, device: torch.device, name: str = "positions") -> None:
