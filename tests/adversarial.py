@@ -62,7 +62,7 @@ FRACTION = 192  # number of bits of a phase, which is a fraction of a turn
 
 @lru_cache(maxsize=4)
 def circle(scale):
-    """Return ``scale * sin`` at 2**POINTS evenly spaced points of a turn, as two float64 arrays to be added."""
+    """Return ``scale * sin`` at 2**POINTS points of a turn, as two float64 arrays to be added."""
     real = arithmetic(160)
     step = real.div(real.const_pi(), 2 ** (POINTS - 1))
     values = [real.mul(real.sin(real.mul(step, i)), scale) for i in range(2**POINTS)]

@@ -62,7 +62,7 @@ def pytest_runtest_makereport(item):
 
 def skipped_if_missing(report, path):
     """Make a failure a skip if it names a package of the extra "test" that is not installed."""
-    names = [name for name in MISSING if re.search(rf"\b{name}\b", str(report.longrepr))] if report.failed else []
+    names = [n for n in MISSING if re.search(rf"\b{n}\b", str(report.longrepr))] if report.failed else []
     if names:
         report.outcome, report.longrepr = "skipped", (str(path), 1, f"requires {names[0]}")
     return report
@@ -134,7 +134,7 @@ def heard_signals():
 
 @contextlib.contextmanager
 def interrupted(started):
-    """Send SIGINT as soon as `started()` is true, which the block must cause, and expect KeyboardInterrupt."""
+    """Send SIGINT once `started()` is true, which the block must cause, and expect KeyboardInterrupt."""
     ended = threading.Event()
 
     def interrupt():
@@ -180,7 +180,7 @@ def main_without(package, *args):
 
 
 def bytes_to_stdout_and_memory(*arguments):
-    """Run the command line; return the number of bytes that it writes to stdout, and its peak of memory in bytes.
+    """Run the command line; return how many bytes it writes to stdout, and its peak of memory in bytes.
 
     The command has a parent of its own, because RUSAGE_CHILDREN is the maximum over all children.
     """

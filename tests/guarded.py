@@ -1,4 +1,4 @@
-"""Write to arrays next to inaccessible pages: an access outside of their buffer ends the process with a signal.
+"""Write to arrays next to inaccessible pages: an access outside of a buffer ends the process.
 
     python tests/guarded.py INSTRUCTION_SET [EVERY]
 

@@ -66,7 +66,7 @@ INVALID = {
 
 
 def single_keywords(most=None):
-    """Return conventions of one keyword, with at most `most` values other than the default for each keyword."""
+    """Return conventions of one keyword, with at most `most` values of each keyword, without its default."""
     return [{name: value} for name, keyword in KEYWORDS.items()
             for value in [v for v in VALID[name] if v not in (keyword.default, "error")][:most]]
 

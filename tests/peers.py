@@ -1,4 +1,4 @@
-"""Tables from other libraries, computed with their installed code or, for some libraries, with their formulas.
+"""Tables from other libraries, computed with their installed code or, for some, with their formulas.
 
 Each function takes d_model and returns the table of one library, with a row for each position.  A test is
 skipped if its library is not installed.  The group `peers` in pyproject.toml and the file peers.txt list the

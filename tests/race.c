@@ -14,7 +14,7 @@
  * first tile. */
 enum { D_MODEL = 96, COLUMNS = D_MODEL, PITCH = COLUMNS + TILE, LIMBS = 9 };
 enum { ROWS = 1200, BLOCK_ROWS = 192, CALLERS = 3, MEMBERS = 3 };
-enum { HEADS = 4, PAIRS = 45, REST = 3 };               /* of a rotation; the last pairs do not fill a vector */
+enum { HEADS = 4, PAIRS = 45, REST = 3 };           /* of a rotation; the last pairs do not fill a vector */
 
 static uint32_t turns[LIMBS * PITCH];
 static uint64_t sign[PITCH], quarter[PITCH + 1];

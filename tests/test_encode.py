@@ -283,7 +283,7 @@ def test_values_next_to_a_boundary_are_correct(isa, position, column):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_error_bound_covers_negative_sines_of_offsets(isa, dtype):
-    """The first row and its anchor are close to zeros of the sine, and the sines of all offsets are negative."""
+    """The first row and its anchor are close to zeros of the sine; the sines of all offsets are negative."""
     convention, first, rng = {"frequencies": (4 * np.pi - np.pi / 31.5,)}, 63_000, np.random.default_rng(0)
     reference = Reference(2, **convention)
     scales = {row: tight_scale(rng, reference.value(first + row, 0, 400), dtype) for row in range(1, 63, 2)}

@@ -135,7 +135,7 @@ for state in (idle, during_a_call, busy_threads) * int(rounds):
         assert result == 7
 assert correct(2)
 if when_torch != "never":
-    torch.set_num_threads(1)                        # limits posenc, too, even if it has another OpenMP runtime
+    torch.set_num_threads(1)            # limits posenc, too, even if it has another OpenMP runtime
     assert posenc.show_runtime()["threads"] == 1
 """
 

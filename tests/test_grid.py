@@ -113,9 +113,10 @@ def test_d_model_may_be_the_encoding_of_each_axis(name, include_input):
 
 
 FORMULAS = {
-    "index": lambda m, n, start: m, "normalized": lambda m, n,
-    start: m / (start + n - 1 + Fraction(1, 10**6)), "centered": lambda m, n,
-    start: (2 * m + 1) / Fraction(n) - 1, (0, 1): lambda m, n, start: m / Fraction(max(n - 1, 1)),
+    "index": lambda m, n, start: m,
+    "normalized": lambda m, n, start: m / (start + n - 1 + Fraction(1, 10**6)),
+    "centered": lambda m, n, start: (2 * m + 1) / Fraction(n) - 1,
+    (0, 1): lambda m, n, start: m / Fraction(max(n - 1, 1)),
     (-0.1, 7): lambda m, n, start: Fraction(-0.1) + m * (7 - Fraction(-0.1)) / max(n - 1, 1),
 }
 
@@ -188,15 +189,6 @@ def test_bfloat16_bits_are_written_to_uint16():
     assert (out == bits_of(table)).all()
     posenc.points(np.indices((3, 4)).transpose(1, 2, 0), 10, dtype="bfloat16", include_input="first", out=out)
     assert (out == bits_of(table)).all()
-
-
-def test_coordinates_may_overlap_out(monkeypatch):
-    # one cell: it is written before the next is computed
-    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 32)
-    memory = np.arange(40.0)
-    expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
-    assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)),
-                     expected)
 
 
 def test_nan_affects_only_the_columns_of_its_axis():

@@ -77,7 +77,7 @@ def test_positions_with_an_offset_end_at_the_domain(position, offset, kind):
 def test_tables_beyond_memory_are_refused():
     for positions in (2**50, 2**62, range(2**50)):
         for function in (posenc.encode, lambda p, d: Encoding(d).encode(p, dtype="bfloat16")):
-            with pytest.raises((MemoryError, ValueError), match=r"positions needs an array of shape \(\d+, 4\)"):
+            with pytest.raises((MemoryError, ValueError), match=r"positions needs an array of shape \(\d+"):
                 function(positions, 4)
     with pytest.raises((MemoryError, ValueError), match=r"shape needs an array of shape \(\d+, \d+, 4\)"):
         posenc.grid((2**25, 2**25), 4)
@@ -336,7 +336,7 @@ def encoding_of(d_model, convention):
 
 
 def assert_correct(draw_cell, values, numbers, d_model, dtype, convention):
-    """Compare each row with the result of `encode` for its position alone, and two values with the reference."""
+    """Compare each row with `encode` of its position alone, and two values with the reference."""
     convention = tuple((k, v) for k, v in convention.items())
     alone = encoding_of(d_model, convention)
     assert values.dtype in (DTYPES[dtype], np.uint16)

@@ -125,7 +125,7 @@ WORK = {
     "rotate several axes": "AXES.rotate(np.ones((2, 30, 40), np.float32), np.arange(90).reshape(3, 30), inverse=True)",
     "rotate with exact evaluation": "posenc.Rotary(8, scale=2.0**-100).rotate(np.ones((3, 8), np.float32))",
     "stream": "list(posenc.stream(100, 40, chunk_rows=7))",
-    "another encoding each time": "posenc.encode(40, 64, position_scale=float(np.random.default_rng().random()))",
+    "another encoding each time": "posenc.encode(40, 64, position_scale=np.random.random())",
     "refused positions": "refused(posenc.encode, [2**63], 4)",
     "refused out": "refused(posenc.encode, 4, 4, dtype='float32', out=np.empty((4, 4)))",
     "refused rotation": "refused(ROTARY.rotate, np.ones((4, 40), np.float32), 5)",

@@ -52,7 +52,7 @@ def test_points_match_the_reference(kind, group, layout, axes, widths, dtype):
 def test_inputs_are_rounded_once(dtype):
     rng = np.random.default_rng(1)
     # half-way points of each smaller dtype and their neighbours in float64, from subnormal numbers to 2**61
-    ties = [s * (2 * n + 1) * 2.0 ** (e + k) for s in (1, -1) for bits, e in ((11, -25), (8, -134), (24, -150))
+    ties = [s * (2 * n + 1) * 2.0**(e + k) for s in (1, -1) for bits, e in ((11, -25), (8, -134), (24, -150))
             for n in rng.integers(1, 2**bits, 8).tolist() for k in (0, 1, 9, 60 - e - bits, -e)]
     reals = np.array(ties + [np.nextafter(x, end) for x in ties for end in (-np.inf, np.inf)] + [1e-320, 65519.99, 65520.0])
     near_ties = [(2 * n + 1 << k) + d for n in (2**8, 2**11 + 6, 2**24 + 5) for k in (20, 37) for d in (-1, 0, 1)]
@@ -108,15 +108,15 @@ def test_every_output_holds_the_same_values(group, block_bytes, monkeypatch):
     assert np.isnan(wide[:, ::2]).all() and np.isnan(wide[..., :3]).all() and np.isnan(wide[..., 15:]).all()
 
 
-def test_coordinates_may_overlap_out(monkeypatch):
-    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)
-    for axes in (1, 2):
-        memory = np.arange(40.0)
-        expected = posenc.points(memory[: 10 * axes].reshape(10, axes).copy(), 4, dtype="float64")
-        assert_same_bits(
-            posenc.points(memory[: 10 * axes].reshape(10, axes), 4, dtype="float64",
-                          out=memory.reshape(10, 4)), expected
-        )
+@pytest.mark.parametrize("call", [
+    lambda memory, out: posenc.points(memory[:10].reshape(10, 1), 4, dtype="float64", out=out.reshape(10, 4)),
+    lambda memory, out: posenc.points(memory[:20].reshape(10, 2), 4, dtype="float64", out=out.reshape(10, 4)),
+    lambda memory, out: posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=out.reshape(2, 5, 4)),
+], ids=["one axis", "two axes", "grid"])
+def test_coordinates_may_overlap_out(call, monkeypatch):
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)        # a row is written before the next is computed
+    memory = np.arange(40.0)
+    assert_same_bits(call(memory, memory), call(np.arange(40.0), np.empty(40)))
 
 
 def test_coordinates_of_other_dtypes_are_exact():

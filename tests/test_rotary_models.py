@@ -1,4 +1,4 @@
-"""Compare Rotary with transformers: frequencies, tables, several axes, and whole models with random weights."""
+"""Compare Rotary with transformers: frequencies, tables, axes, and whole models with random weights."""
 
 
 import numpy as np

@@ -189,7 +189,7 @@ def test_zeros_stay_zero(isa, dtype):
 
 @functools.cache
 def cancelling(dtype):
-    """Return positions and pairs for which one result is much smaller than the other one, at the frequency 1."""
+    """Return positions and pairs for which one result is much smaller than the other, at frequency 1."""
     precision = FORMATS[dtype][0]
     rng = np.random.default_rng(4)
     correct = reference(1, frequencies=(1.0,))
@@ -324,7 +324,7 @@ def test_values_undecided_in_c_are_decided_in_python(isa, dtype, evaluations, po
 
 
 def real_positions(rng, count):
-    """Return positions of all magnitudes, from subnormal numbers to the end of the domain, and ordinary ones."""
+    """Return positions from subnormal numbers to the end of the domain, and ordinary ones."""
     wide = rng.uniform(1, 2, count) * 2.0 ** rng.integers(-1073, 63, count)
     return np.where(np.arange(count) % 2, wide * rng.choice([-1, 1], count), rng.uniform(-5000, 5000, count))
 

@@ -1,4 +1,4 @@
-"""posenc.save: the library of each format reads the files, which are written atomically and in bounded memory."""
+"""posenc.save: the library of each format reads the files, written atomically and in bounded memory."""
 
 import errno
 import io
@@ -254,7 +254,7 @@ LIMITED = """
 @pytest.mark.parametrize("path", ["npy", "safetensors"], indirect=True)
 @pytest.mark.parametrize("without", ["nothing", "allocation"])
 def test_a_limited_file_size_leaves_no_file(path, without):
-    """RLIMIT_FSIZE simulates a full disk: the allocation fails, or a write is short and the next one fails."""
+    """RLIMIT_FSIZE simulates a full disk: the allocation fails, or a write is short, and the next fails."""
     done = subprocess.run(python(LIMITED, "generate", 10_000, 512, "-o", path, without), capture_output=True,
                           text=True)
     message = f"posenc: error: {path}: {os.strerror(errno.EFBIG)}\n"

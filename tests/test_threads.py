@@ -111,7 +111,7 @@ def test_concurrent_callers_share_the_thread_pool():
                 caller = threading.Thread(target=call, args=[threads])
                 caller.start()
                 caller.join()
-                while os.path.exists(f"/proc/self/task/{caller.native_id}"):        # until the thread has ended
+                while os.path.exists(f"/proc/self/task/{caller.native_id}"):    # until the thread has ended
                     pass
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -287,7 +287,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 ALONE = """if True:
     import os, resource, sys, numpy as np, posenc
     expected = posenc.encode(8192, 512, threads=1)
-    same = np.empty(expected.shape, bool)           # allocated here, because threads may use the remaining memory
+    same = np.empty(expected.shape, bool)       # allocated here: threads may use the remaining memory
     {refuse}
     for threads in (None, 2, 64):
         assert np.equal(posenc.encode(8192, 512, threads=threads), expected, out=same).all()

@@ -263,10 +263,10 @@ def test_attributes_of_the_embedding():
     }}
     module = RotaryEmbedding(nested)
     assert module.rotary("full_attention") == Rotary.from_config(nested, "full_attention")
-    assert module.sliding_attention_attention_scaling == module.rotary("sliding_attention").attention_scaling > 1
+    assert module.rotary("sliding_attention").attention_scaling == module.sliding_attention_attention_scaling > 1
     assert module.full_attention_inv_freq.tolist() == module.rotary("full_attention").frequencies.tolist()
     assert not module.state_dict() and not hasattr(module, "inv_freq") and not hasattr(module, "original_inv_freq")
-    with pytest.raises(ValueError, match="layer_type is None, expected 'full_attention' or 'sliding_attention'"):
+    with pytest.raises(ValueError, match="layer_type is None, expected 'full_attention' or 'sliding_"):
         module(X, torch.arange(5)[None])
     flat = RotaryEmbedding(PLAIN)
     assert flat.inv_freq.tolist() == PLAIN.frequencies.tolist() and flat.attention_scaling == 1.0
@@ -429,12 +429,12 @@ def test_positions_beyond_the_tables():
             cos, sin = module(X, positions)
         assert torch.isnan(cos[0, 1]).all() and torch.isnan(sin[0, 1]).all() and torch.isfinite(cos[0, 0]).all()
     assert module(X, torch.empty(1, 0, dtype=torch.int64))[0].shape == (1, 0, 64)
-    with pytest.raises(TypeError, match=r"positions has dtype torch\.float64, expected integers with max_len"):
+    with pytest.raises(TypeError, match=r"positions has dtype torch\.float64, expected integers"):
         module(X, torch.tensor([[5.0]], dtype=torch.float64))
     with pytest.raises(ValueError, match="max_len is 0, expected at least 1"):
         RotaryEmbedding(CONFIG, max_len=0)
     dynamic = CONFIG | {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}
-    with pytest.warns(UserWarning, match="64 or more, but the frequencies are those for at most 64 positions"):
+    with pytest.warns(UserWarning, match="64 or more, but the frequencies are those for at most 64 "):
         RotaryEmbedding(dynamic, max_len=65)(X, ROWS[:0])
 
 

@@ -43,7 +43,7 @@ def test_every_keyword_has_examples():
     assert VALID.keys() == INVALID.keys() == posenc.Encoding._keywords.keys()
 
 
-@pytest.mark.parametrize("name", [name for name in posenc.__all__ if not isinstance(getattr(posenc, name), type)])
+@pytest.mark.parametrize("name", [n for n in posenc.__all__ if not isinstance(getattr(posenc, n), type)])
 def test_annotations_can_be_evaluated(name):
     assert "return" in get_type_hints(getattr(posenc, name))
 

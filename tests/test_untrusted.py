@@ -169,7 +169,7 @@ def test_a_wide_specification_takes_no_memory(tmp_path):
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
     text = json.dumps({"__metadata__": {"posenc": json.dumps(document)}, "pe": table}).encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
-    code = "import sys; from posenc import _cli; _cli.main(sys.argv[1:]); print(open('/proc/self/status').read())"
+    code = "import sys, posenc._cli as c; c.main(sys.argv[1:]); print(open('/proc/self/status').read())"
     done = subprocess.run(python(code, "verify", tmp_path / "pe.safetensors"), capture_output=True, text=True)
     assert "expected (3, 16777216) from the specification" in done.stderr
     peak = next(line for line in done.stdout.splitlines() if line.startswith("VmHWM"))

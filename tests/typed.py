@@ -1,4 +1,4 @@
-"""User code that tests/test_types.py checks with mypy: the inferred types, and the errors that mypy must find.
+"""User code for tests/test_types.py: the types that mypy infers, and the errors that it must find.
 
 This file never runs.  Each ``type: ignore`` marks an expected error; warn_unused_ignores makes mypy report a
 missing error.
