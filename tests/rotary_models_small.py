@@ -280,6 +280,8 @@ RIGHT = [
     case("llama3", LLAMA3, frequencies=of(LLAMA3)), case("yarn", YARN, frequencies=of(YARN), rotate=yarn(0)),
     case("yarn, eager", YARN, frequencies=of(YARN), rotate=yarn(0), attention=eager),
     case("yarn, scaled queries", YARN, frequencies=of(YARN), rotate=yarn(0), scale=D**-0.5),
+    case("late queries scaled", rotate=lambda x, a: halves(x, a) * (1 + (a[:, :1] / 500).floor().log1p() / 10),
+         rotate_keys=halves),
     case("scaled queries", scale=D**-0.5), case("another temperature", scale=0.3), case("normed", norm=RMS),
     case("normed, fused", norm=RMS, fused=True, heads=4), case("layer norm", norm=nn.LayerNorm),
     case("normed, interleaved", PAIRS, norm=RMS, rotate=interleaved),

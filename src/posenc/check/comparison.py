@@ -1,4 +1,4 @@
-"""Comparison: the values of a rotation are compared with those of candidates, and differences become sentences."""
+"""Comparison: the values of a rotation are compared with those of candidates; differences become sentences."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
 def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None = None, computes_in: str = ""
 ) -> RotaryMatch:
-    """Compare a reading with the expected rotation in each possible width; return the match with the fewest faults.
+    """Compare a reading with the expected rotation in each width; return the match with the fewest faults.
 
     Its reason contains only the remarks.
     """
@@ -196,7 +196,7 @@ class Comparison:
         yield from self._sized([mistakes.explicit(self.phases, self.size)], plain)
 
     def result(self, source: str, computes_in: str) -> RotaryMatch:
-        """Return the first trial that explains all values, or else nearly all rows, or the most rows from the first one on."""
+        """Return the first trial that explains all values, else nearly all rows, else the most first rows."""
         most, best = FEWEST - 1, None
         for candidate, rotary, how in self._trials():
             curve = match.rotation_curve(rotary, self.positions, how)
@@ -239,7 +239,7 @@ class Comparison:
         return RotaryMatch(rotary, float(largest), "" if of_arithmetic else remark, tuple(filter(None, faults)), errors)
 
     def _errors(self, rotary: Rotary, how: Arithmetic, reference: Rotary, last_position: float) -> dict[int, float]:
-        """Return the largest differences from a reference near each of match.ERRORS_AT, up to the last position."""
+        """Return the largest differences from a reference near each of match.ERRORS_AT, up to a position."""
         if how.angles == "float32" and not how.frequencies:
             how = how._replace(frequencies="float32")
         errors, last = {}, int(min(last_position, match.ERRORS_AT[-1]))
@@ -250,7 +250,7 @@ class Comparison:
         return errors
 
     def _end(self, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[str, float]:
-        """Compare all rows with the rotation found in the sample, or in its first rows if `is_whole` is False.
+        """Compare all rows with the rotation found in the sample, or in some of its rows unless `is_whole`.
 
         Return the fault of the rows that differ, and the last position before them.
         """

@@ -245,7 +245,7 @@ def _explained(proposal: Proposal, rows: Rows, kinds: Sequence[Arithmetic]) -> A
 
 
 def _placed(proposal: Proposal, rows: Rows) -> tuple[range | Array | None, Sequence[Encoding], Names]:
-    """Return the positions where a proposal is nearest to the sample, with `padding_idx` in the row of zeros."""
+    """Return the positions where a proposal is nearest to the sample; a row of zeros has `padding_idx`."""
     encodings, names = proposal
     ranges = (placed(encoding, rows) for encoding in encodings)
     positions = next(filter(None, ranges), None) if rows.positions is None else rows.positions
@@ -259,7 +259,7 @@ def _placed(proposal: Proposal, rows: Rows) -> tuple[range | Array | None, Seque
 
 
 def _padded(encoding: Encoding, at: Array) -> Encoding:
-    """Return the encoding, with padding_idx if the table has a single row of zeros where the encoding has none."""
+    """Return the encoding, with padding_idx if the table has one row of zeros, where the encoding has none."""
     if len(at) != 1 or at[0] % 1 or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
         return encoding
     return encoding.replace(padding_idx=int(at[0]))
@@ -338,7 +338,7 @@ def key_of(encoding: Encoding) -> tuple[bytes, float]:
 
 @functools.lru_cache(maxsize=4)
 def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, Names]]:
-    """Return, for each key, the shortest encoding and the (name, padding_idx) of every preset with this key."""
+    """Return for each key the shortest encoding, and the (name, padding_idx) of every preset."""
     by_key: dict[tuple[bytes, float], tuple[Encoding, Names]] = {}
     for name in posenc.presets():
         try:
@@ -357,7 +357,7 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
 
 
 def _pairs(rows: Rows) -> Iterator[tuple[dict[str, Any], Reals, Array, float]]:
-    """Yield each layout in which the radii of pairs are constant, with the positions, the pairs and the scale."""
+    """Yield each layout in which pairs have a constant radius, with the positions, the pairs and the scale."""
     at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
     d_model = rows.values.shape[1]
     odd = "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
@@ -390,7 +390,7 @@ def _fits(rows: Rows) -> Iterator[Proposal]:
         noise = float(np.sqrt(np.mean((np.abs(z) / scale - 1) ** 2)))
         smallest = max(noise * scale, 2.0 ** DTYPES[rows.stored].smallest)
         phases = phases_of(at, z, match.PRECISION[rows.stored], smallest)
-        # positions that are far apart show the fast frequencies only modulo a multiple: these are not on the line
+        # positions far apart show the fast frequencies only modulo a multiple: these are not on the line
         for first in dict.fromkeys((0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,)):
             sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
             w = sign * phases.frequency
@@ -409,7 +409,7 @@ def _fits(rows: Rows) -> Iterator[Proposal]:
 def _namings(
     line: Line, size: float, size_error: float, count: int, d_model: int, structure: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yield conventions whose frequencies agree with a line; round parameters within fewer and fewer standard errors."""
+    """Yield conventions whose frequencies agree with a line, with parameters of more and more digits."""
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
@@ -452,9 +452,9 @@ def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) ->
 
 
 def placed(encoding: Encoding, rows: Rows) -> range | None:
-    """Return the consecutive positions at which an encoding is nearest to the table, or None if none are near."""
+    """Return the consecutive positions at which an encoding is nearest to the table, or None."""
     (frequencies, phases), scale = waves_of(encoding), abs(encoding.scale)
-    # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve these
+    # the fastest columns locate a position best, but only modulo their periods; 48 others resolve these
     fastest = np.argsort(-np.abs(frequencies), kind="stable")
     columns = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = np.arange(-LARGEST_START, LARGEST_START + 1)

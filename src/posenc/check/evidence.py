@@ -1,4 +1,4 @@
-"""Evidence: estimates read directly from the values, with error bounds: frequencies, phases, and numbers with few digits."""
+"""Evidence: estimates read directly from the values, with error bounds: frequencies, phases, short numbers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def line_through(numbers: Array, values: Reals, relative: Reals) -> Line:
 
 
 class Phases(NamedTuple):
-    """Estimates for each pair of columns: its values are ``amplitude * exp(i * (phase + frequency * position))``."""
+    """Estimates for each pair of columns, ``amplitude * exp(i * (phase + frequency * position))``."""
 
     frequency: Reals
     error: Reals                        # error of the frequency if values are correctly rounded
@@ -81,7 +81,7 @@ class Phases(NamedTuple):
         return (self.amplitude > 0) & np.isfinite(self.error)
 
     def share_near(self, frequencies: Reals) -> float:
-        """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
+        """Return the share of known estimates that agree with `frequencies` within their errors."""
         is_near = np.abs(self.frequency - frequencies) <= SIGMAS * self.error + TIGHT * np.abs(frequencies)
         return float(np.mean(is_near[self.is_known])) if self.is_known.any() else 0.0
 
@@ -96,7 +96,7 @@ def wrapped(angle: Reals) -> Reals:
 
 
 def phases_of(positions: Array, values: Waves, precision: int, smallest: float, guess: Reals | None = None) -> Phases:
-    """Estimate phases from rows at doubling distances from the first, until they disagree with earlier estimates.
+    """Estimate phases from rows at doubling distances, until they disagree with earlier estimates.
 
     The cosines and sines are rounded to `precision` bits, or to multiples of `smallest`.  The first distance
     determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (0 if it is

@@ -1,4 +1,4 @@
-"""When values match: the thresholds with their reasons, and the arithmetic whose errors explain the values."""
+"""When values match: thresholds with their reasons, and the arithmetic whose errors explain the values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def narrowest(values: Array, dtype: str) -> str:
 
 
 def difference(x: Array, y: Array) -> Reals:
-    """Return the larger of the absolute differences between the real parts and between the imaginary parts."""
+    """Return the larger of the differences of the real parts and of the imaginary parts."""
     return np.asarray(np.maximum(np.abs(x.real - y.real), np.abs(x.imag - y.imag)))
 
 
@@ -99,7 +99,7 @@ class Curve(NamedTuple):
     slack: float = SLACK                # half ulps by which rounded values may differ; 0 if `error` contains them
 
     def differs(self, values: Array, arithmetic: Arithmetic) -> Mask:
-        """Return a mask of the values that differ by more than the errors; too large errors explain any value."""
+        """Return a mask of the values that differ by more than the errors; large errors explain any value."""
         # values may also be rounded before they are multiplied by the scale
         rounding = (1 if self.size == 1 else 2) * self.slack * 2.0 ** -PRECISION[arithmetic.table]
         # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
@@ -110,7 +110,7 @@ class Curve(NamedTuple):
         return np.asarray(~np.all(is_near, axis=0))
 
     def explains(self, values: Array, arithmetic: Arithmetic, other_rows: float = 0.0) -> bool:
-        """Return whether all values agree, except in a share of the rows: this is the rule of every verdict."""
+        """Return whether all values agree, but for a share of the rows: this is the rule of every verdict."""
         if (self.error >= 1).mean() >= BLURRED:
             return False
         differs = self.differs(values, arithmetic)
@@ -120,7 +120,7 @@ class Curve(NamedTuple):
 
 
 def errors_of_angles(frequencies: Reals, angles: Reals) -> Reals:
-    """Return bounds of the errors of sines, in half ulps, for frequencies that are exponentials of logarithms."""
+    """Return bounds of the errors of sines, in half ulps, if frequencies are exponentials of logarithms."""
     turning = np.abs(frequencies[frequencies != 0])
     growth = 2 + 2 * float(np.ptp(np.log(turning))) if len(turning) else 0.0
     return np.asarray(1 + growth * np.abs(angles))

@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """The expected rotation, the same rotation without its scaling, and the estimates: a mistake changes the first two."""
+    """The expected rotation, with and without its scaling, which mistakes change, and the estimates."""
 
     expected: Rotary
     unscaled: Rotary
@@ -47,7 +47,7 @@ class Situation(NamedTuple):
         return self.expected.rotary_dim // 2
 
     def powers(self, divisor: float, dtype: str = "") -> Rotary | None:
-        """Return the rotation whose exponents are i / divisor, computed in a dtype; None with a scaling or axes."""
+        """Return the rotation with exponents i / divisor, computed in a dtype; None with a scaling or axes."""
         if self.scaling or self.expected.axes is not None or self.half < 2:
             return None
         base, exponents = (match.rounded(x, dtype) for x in (
@@ -64,7 +64,7 @@ class Situation(NamedTuple):
         return replaced_or_none(self.expected, scaling=self.scaling | keywords) if is_type else None
 
     def quotients(self, frequencies: Reals, first: int = 0, power: bool = False, stop: int | None = None) -> Iterator[float]:
-        """Yield the quotient of frequencies and estimates, from the pair that shows it best among `first` to `stop`.
+        """Yield the quotient of frequencies and estimates, from the best pair among `first` to `stop`.
 
         With `power`, the quotient is that of the bases: the frequency of pair i is divided by its power i / half.
         """
@@ -154,7 +154,7 @@ ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
 
 
 def candidates(estimate: Phases, expected: Rotary | None, head_dim: int) -> Iterator[Candidate]:
-    """Yield the candidates whose frequencies are near the estimates, the likely ones first; the first one is expected."""
+    """Yield the candidates whose frequencies are near the estimates, first the expected one."""
     if expected is not None:
         yield Candidate(expected, (), False)
         s = Situation(expected, replaced_or_none(expected, scaling=None) or expected, expected.scaling or {}, estimate)
@@ -192,7 +192,7 @@ def explicit(estimate: Phases, head_dim: int) -> Candidate:
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:
-    """Return a rotation with other keywords, or None if they are invalid, such as longrope factors for another width."""
+    """Return a rotation with other keywords, or None if they are invalid, as for another width of longrope."""
     try:
         return rotary.replace(**changes)
     except ValueError:
@@ -234,7 +234,7 @@ def differences(rotary: Rotary, expected: Rotary, source: str) -> tuple[str, ...
 
 
 def _explicit_differences(w: Reals, f: Reals) -> tuple[str, ...]:
-    """Return sentences for the differences of frequencies w from the expected f, one of which follows no formula."""
+    """Return sentences for the differences of frequencies w from f, one of which follows no formula."""
     differ = np.flatnonzero(np.abs(w - f) > 1e-3 * np.abs(f))
     unrotated, turned = differ[w[differ] == 0], differ[w[differ] != 0]
     faults = [not_rotated(unrotated)] if len(unrotated) else []

@@ -1,4 +1,4 @@
-"""Models: a model that runs with our vectors in place of its queries and keys is a function of x and positions."""
+"""Models: a model with our vectors in place of its queries and keys is a function of x and positions."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
 
 
 def _readable(config: Any) -> Any:
-    """Return an argument for `Rotary.from_config`: a configuration, or the attributes of another object, or None."""
+    """Return an argument for `Rotary.from_config`: a configuration, the attributes of an object, or None."""
     if isinstance(config, Mapping) or hasattr(config, "to_dict"):
         return config
     return None if isinstance(config, type) else getattr(config, "__dict__", None) or None
@@ -150,7 +150,7 @@ def _listed(config: Any, name: str, length: int) -> Sequence[Any]:
 
 
 def _expectations(given: Any) -> list[dict[str, Any]]:
-    """Return the layer type and the rotation, or the reason why there is none, for each layer type in a configuration."""
+    """Return for each layer type in a configuration the rotation, or the reason why there is none."""
     config = None if isinstance(given, Rotary) else _readable(given)
     if config is None:
         return [{"rotary": given, "reason": "no configuration was given; pass config=" if given is None else ""}]
@@ -161,7 +161,7 @@ def _expectations(given: Any) -> list[dict[str, Any]]:
 
 
 def _places(model: Model, config: Any, positions: Array | None) -> list[list[Place]]:
-    """Run the model, and return a place for each rotation that an attention may have according to its configuration."""
+    """Run the model; return for each attention the places with the rotations that it may have."""
     axes = axes_of(_expectations(config if config is not None else getattr(model.module, "config", None))[0].get("rotary"))
     for rows in ROWS if positions is None else (positions.shape[-1],):
         try:
@@ -303,7 +303,7 @@ def _are_alike(place: Place, other: Place, values: Mapping[int, Taken]) -> bool:
 
 
 def _faults_of_heads(place: Place, values: Taken) -> tuple[str, ...]:
-    """Return a fault if a head has other vectors than the first one, in which the same vectors were rotated."""
+    """Return a fault if the same vectors were rotated otherwise in a head than in the first one."""
     faults = []
     for source, vectors, of_keys in zip(place.sources, values.vectors, ("", "keys: "), strict=True):
         heads = vectors[..., _columns(place)]
@@ -313,7 +313,7 @@ def _faults_of_heads(place: Place, values: Taken) -> tuple[str, ...]:
 
 
 def _with_cache(model: Model, place: Place) -> tuple[tuple[str, ...], str]:
-    """Compare calls that continue with a cache with a single call; return the faults, and the label of what was compared."""
+    """Compare calls that continue with a cache with a single call; return the faults and a label."""
     total, start, cache, number, label = sum(CACHED), 0, None, place.number, "queries and keys"
     vectors, wrong = _random(place, total), set()
     with contextlib.suppress(Exception):            # the model has no such cache
@@ -360,7 +360,7 @@ def _row(model: Model, name: str, place: Place, positions: Array | None, faults:
 
 
 class Measured(Rotation):
-    """The rotation of the queries (index 0) or keys (index 1) of an attention, as a function of x and positions."""
+    """The queries (index 0) or keys (index 1) of an attention, as a function of x and positions."""
 
     def __init__(self, model: Model, place: Place, index: int, rotary: Rotary, positions: Array | None):
         self.model, self.place, self.index, self.positions = model, place, index, positions
@@ -408,12 +408,16 @@ class Measured(Rotation):
         return False
 
     def lengths(self) -> Reals:
-        """Return the lengths of random vectors and of their doubles after the rotation, as shares of those before."""
-        at = np.arange(16) if self.choices is None else self.choices
-        x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], self.head_dim)).astype(np.float32) / 8
-        y = [*self.values(x, at), *self.values(2 * x, at)]
-        shares = [np.linalg.norm(part, axis=-1) / np.linalg.norm(x, axis=-1) for part in y]
-        return np.concatenate([shares[0], shares[1] / 2]).ravel()
+        """Return the lengths of vectors and of their doubles after the rotation, as shares of those before."""
+        far, near = np.unique(np.geomspace(1, self.reach, 24).astype(np.int64) - 1), np.arange(16)
+        for at in (far, near) if self.choices is None else (self.choices,):
+            x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], self.head_dim)).astype(np.float32) / 8
+            with contextlib.suppress(Exception):            # a table may end
+                y = np.concatenate([*self.values(x, at), *self.values(2 * x, at)])
+                shares = np.linalg.norm(y, axis=-1) / np.linalg.norm([x[0], 2 * x[0]], axis=-1)
+                if np.isfinite(shares).all():
+                    break
+        return np.asarray(shares.ravel())
 
 
 def on_axes(positions: Array, axes: int) -> Array:

@@ -1,4 +1,4 @@
-"""Reading: tables, frequencies and functions are read as cosines and sines at some positions; numbers as text."""
+"""Reading: tables, frequencies and functions are read as cosines and sines at some positions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def number(x: float) -> str:
 
 
 def spread(total: int, first: int, evenly: int) -> Array:
-    """Return the numbers below `total` in a sample: the first ones, those near powers of two, and evenly spaced ones."""
+    """Return numbers below `total`: the first ones, those near powers of two, and evenly spaced ones."""
     powers = 2 ** np.arange(62)
     rows = np.concatenate([np.arange(first), powers - 1, powers, powers + 1, np.linspace(0, total - 1, evenly).astype(int)])
     return np.unique(rows[(rows >= 0) & (rows < total)])
@@ -57,7 +57,7 @@ def chunks(total: int, columns: int) -> Iterator[slice]:
 
 
 def array_of(name: str, value: Any) -> tuple[Array, str]:
-    """Return an array or a tensor as an array, with the name of its dtype; uint16 is read as the bits of bfloat16."""
+    """Return an array or tensor as an array, with its dtype; uint16 is read as the bits of bfloat16."""
     if hasattr(value, "detach"):
         from posenc.check.running import array_of_tensor
 
@@ -148,7 +148,7 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
 
 
 def _read_frequencies(w: Array, size: float) -> Reading:
-    """Return the cosines and sines of frequencies, or a fault if the memory of the frequencies was never written."""
+    """Return the cosines and sines of frequencies, or a fault if their memory was never written."""
     invalid = np.count_nonzero(~np.isfinite(w))
     if invalid or not w.any():
         elements = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
@@ -174,7 +174,7 @@ def _rows(name: str, table: Array) -> Array:
 
 
 class Rotation:
-    """A function of x of shape (m, n, head_dim) and positions of shape (n,), or (axes, n), of the n rows of each array.
+    """A function of x of shape (m, n, head_dim) and positions of shape (n,), or (axes, n), of the rows.
 
     It returns one or two arrays of the shape of x.
     """
@@ -196,7 +196,7 @@ class Rotation:
 
 
 class Called(Rotation):
-    """A function of arrays of shape (n, head_dim), or of tensors, with the number of axes of its positions."""
+    """A function of arrays of shape (n, head_dim), or of tensors, with the number of axes of positions."""
 
     def __init__(self, function: Callable[..., Any], axes: int, at: Array, head_dim: int):
         self.axes, errors = axes, []
@@ -302,7 +302,7 @@ def _agree(x: Array, y: Array) -> bool:
 
 
 class Form(NamedTuple):
-    """How a function rotates: pair i of the columns in `given` is multiplied by `matrices` and returned in `returned`."""
+    """How a function rotates: pairs of columns in `given`, times `matrices`, become those in `returned`."""
 
     layout: Layout
     given: Array                        # columns of x, of shape (pairs, 2)

@@ -103,7 +103,7 @@ def guide(faults: Sequence[str]) -> str:
 
 
 def is_rotary(name: str) -> bool:
-    """Return whether the name of a tensor is one that projects give to the tables or frequencies of a rotation."""
+    """Return whether a tensor has a name that projects give to the tables or frequencies of a rotation."""
     return NAMES.fullmatch(name) is not None
 
 

@@ -173,7 +173,7 @@ def longest(config: Any) -> int | None:
 
 
 def valid_positions(expected: Rotary) -> int | None:
-    """Return the number of positions for which the frequencies of a rotation apply, or None if they apply to all."""
+    """Return the number of positions for which the frequencies of a rotation apply, or None for all."""
     return positions_without_length(expected.scaling) or (expected.scaling or {}).get("length")
 
 
@@ -193,7 +193,7 @@ def matched(
     rotation: Any, expected: Rotary | None, source: str, positions: Any = None, head_dim: int | None = None,
     any_order: bool = True, computes_in: str = "",
 ) -> tuple[RotaryMatch, list[Reading]]:
-    """Return the match of a rotation, and its readings; tables may be rounded to the dtype in which a model computes."""
+    """Return the match of a rotation, and its readings; tables may be rounded to the dtype `computes_in`."""
     checks.boolean("any_order", any_order)
     if isinstance(rotation, type):
         raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies or a function")

@@ -72,7 +72,7 @@ def with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Record(NamedTuple):
-    """A tensor with equal rows: the function that returned it, the axis of rows, the other axes, and a row."""
+    """A tensor with equal rows: the function that returned it, the axis of rows, other axes, and a row."""
 
     function: Any
     axis: int
@@ -94,7 +94,7 @@ class Source(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Queries and keys of shape (heads, rows, columns) where they enter an attention, with the modules that are running."""
+    """Queries and keys of shape (heads, rows, columns) in an attention, with the running modules."""
 
     vectors: tuple[Tensor, Tensor]
     modules: tuple[Module, ...]
@@ -187,7 +187,7 @@ class Run(TorchFunctionMode):
 
 
 def _factors(function: Any, args: Sequence[Any]) -> tuple[Tensor, Tensor] | None:
-    """Return the queries and keys of shape (..., rows, columns) in a product with the shape (..., rows, keys)."""
+    """Return the queries and keys of shape (..., rows, columns) in a product of shape (..., rows, keys)."""
     if function is not torch.einsum:
         a, b = args[-2:]
         return a, b.mT
