@@ -100,8 +100,9 @@ def test_the_nearest_convention_names_the_columns_that_differ(columns, reason):
     table = posenc.encode(50, 8)
     table[:, columns] = 0
     assert identify(table, 50) == []
-    match, = identify(table, 50, nearest=True)
-    assert (match.encoding, match.positions, match.reason) == (posenc.Encoding(8), range(50), reason)
+    for positions in (50, None):
+        match, = identify(table, positions, nearest=True)
+        assert (match.encoding, match.positions, match.reason) == (posenc.Encoding(8), range(50), reason)
     assert identify(RNG(0).normal(size=(50, 8)), 50, nearest=True) == []
 
 

@@ -298,12 +298,12 @@ def _nearest(rows: Rows) -> list[Match]:
     how, choices = Arithmetic(rows.stored, "float32"), []
     for proposal in [*(([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()), *_fits(rows)]:
         positions, (encoding, *_), names = _placed(proposal, rows)
-        if positions is not None:
-            curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
-            error = np.abs(rows.values - curve.values)
-            good, near = ((error <= curve.size * bound).mean(axis=0) >= GOOD_COLUMN for bound in (curve.error + NEAR, SPREAD))
-            if 2 * near.sum() > len(near):
-                choices.append((-good.sum(), float(np.median(error)), encoding, positions, names, np.flatnonzero(~good), error))
+        positions = range(len(rows.table)) if positions is None else positions
+        curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
+        error = np.abs(rows.values - curve.values)
+        good, near = ((error <= curve.size * bound).mean(axis=0) >= GOOD_COLUMN for bound in (curve.error + NEAR, SPREAD))
+        if 2 * near.sum() > len(near):
+            choices.append((-good.sum(), float(np.median(error)), encoding, positions, names, np.flatnonzero(~good), error))
     if not choices:
         return []
     *_, encoding, positions, names, where, error = min(choices, key=lambda choice: choice[:2])

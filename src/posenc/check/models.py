@@ -410,7 +410,7 @@ class Measured(Rotation):
     def lengths(self) -> Reals:
         """Return the lengths of vectors and of their doubles after the rotation, as shares of those before."""
         far, near = np.unique(np.geomspace(1, self.reach, 24).astype(np.int64) - 1), np.arange(16)
-        for at in (far, near) if self.choices is None else (self.choices,):
+        for at in (self.choices,) if self.choices is not None else (far, near) if self.is_free else (near,):
             x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], self.head_dim)).astype(np.float32) / 8
             with contextlib.suppress(Exception):            # a table may end
                 y = np.concatenate([*self.values(x, at), *self.values(2 * x, at)])
