@@ -147,6 +147,11 @@ def test_times_of_every_kind(isa, dtype):
     (np.array([1], "m8[M]"), ["1D"], "dtype timedelta64.*expected one of"),
     (np.ma.array(TIMES), ["1D"], "mask"), (np.array([2**62], "M8[Y]"), ["1D"], "beyond the range of"),
     ([dt.time(3)], ["1D"], "positions is of dtype object"),
+    ([dt.datetime(2026, 1, 1, 6)], ["1D"], r'; numpy\.asarray\(positions, "datetime64\[us\]"\) converts'),
+    (["2026-01-01"], ["1D"], r'; numpy\.asarray\(positions, "datetime64\[us\]"\) converts'),
+    (5, "1D", r"periods has shape \(\), expected one dimension, as in \[24"),
+    (5, [None], r"periods\[0\] is None of type NoneType, expected a number or a duration such as '1D'"),
+    ([2**64], [24], "positions has dtype object and contains 18446744073709551616 of type int"),
 ])
 def test_ambiguous_positions_are_refused(positions, periods, message):
     out = np.full((3, 2), 7, np.float32)

@@ -165,7 +165,7 @@ def periods(name: str, value: Any) -> tuple[int | float | str, ...]:
     """Return positive numbers, as integers if they are exact, or durations as texts in their largest unit."""
     items = value if isinstance(value, (list, tuple)) else as_array(name, value, times=True)
     if isinstance(items, np.ndarray) and items.ndim != 1:
-        raise ValueError(f"{name} has shape {items.shape}, expected one dimension")
+        raise ValueError(f"{name} has shape {items.shape}, expected one dimension, as in [24, 7] or ['1D', '7D']")
     kept = tuple(_period(f"{name}[{i}]", item) for i, item in enumerate(items))
     if len({isinstance(item, str) for item in kept}) > 1:
         raise TypeError(f"{name} has numbers and durations, expected only one kind")
@@ -179,7 +179,10 @@ def _period(name: str, value: Any) -> int | float | str:
         return f"{duration // UNITS[unit]}{unit}"
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 < value < 2**1000:
         return int(value)
-    number = positive(name, value)
+    try:
+        number = positive(name, value)
+    except TypeError:
+        raise wrong_type(name, value, "a number or a duration such as '1D'") from None
     return int(number) if number < 2**53 and number == int(number) else number
 
 
@@ -246,10 +249,10 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
     array = widened(original)
     kind = array.dtype.kind
     if kind not in "iuf" or array.dtype.itemsize > 8:
-        objects = [p for p in array.flat if not isinstance(p, (int, float))] if kind == "O" else []
+        objects = [p for p in array.flat if kind == "O" and not (isinstance(p, (int, float)) and abs(p) < BEYOND)]
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
         expected = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
-        if objects and hasattr(objects[0], "__len__") and not isinstance(objects[0], str):
+        if objects and isinstance(objects[0], (list, tuple, np.ndarray)):
             expected += SEVERAL_LENGTHS
         raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {expected}")
     # columns of different dtypes become float64
@@ -273,8 +276,11 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
     array = as_array(name, [] if is_range else value, times=True)
     if array.dtype.kind not in "mM":
         found = shown(value) if is_range else f"of dtype {array.dtype}"
-        raise TypeError(f"{name} is {found}, expected datetime64 or timedelta64 with periods that are durations; "
-                        f"for numbers, give the periods in the unit of {name}")
+        hint = f"for numbers, give the periods in the unit of {name}"
+        if array.dtype.kind in "OU":
+            hint = f'numpy.asarray({name}, "datetime64[us]") converts dates and times'
+        expected = "datetime64 or timedelta64 with periods that are durations"
+        raise TypeError(f"{name} is {found}, expected {expected}; {hint}")
     if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] in "YM":
         months, array = array, array.astype("datetime64[D]")
         if (array.astype(months.dtype) != months)[~np.isnat(months)].any():

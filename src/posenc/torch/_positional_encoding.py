@@ -137,7 +137,7 @@ class PositionalTable(TableModule):
             rows = None if is_computed else self._rows_at(positions, dtype, device)
             return encodings_at(positions, self.encoding, dtype, device) if rows is None else rows
         if not torch.compiler.is_compiling():       # start + n could overflow in NumPy's arithmetic
-            start = checks.integer("start", start, checks.LOWEST)
+            start = checks.integer("start", start, checks.LOWEST, "an integer; positions= takes a tensor")
         return self._rows(start, n, dtype, device)
 
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
