@@ -29,7 +29,7 @@ class PositionalTable(TableModule):
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     max_sequence_length : int, optional
-        Initial number of rows.  The table grows if an input is longer.
+        Initial number of rows, not a limit: the table grows if an input is longer.
     **convention
         See `posenc.Encoding`.
 
@@ -181,7 +181,7 @@ class PositionalEncoding(PositionalTable):
         The probability of dropout, from 0.0 to 1.0.  A positive integer is refused, because similar classes
         take a length here; pass a length as `max_len`.
     max_len : int, optional
-        Initial number of rows.  The table grows if an input is longer.
+        Initial number of rows, not a limit: the table grows if an input is longer.
     batch_first : bool, optional
         If True (default), x has the shape (batch, n, d_model); if False, (n, batch, d_model) as in the
         tutorial.
