@@ -326,10 +326,10 @@ def test_tables_grow_on_another_device(monkeypatch):
 
 
 CHECKPOINTS = {
-    "inv_freq": lambda cos, sin, frequencies: frequencies.float(), "original_inv_freq": lambda cos, sin,
-    f: f.bfloat16(), "freqs": lambda cos, sin, frequencies: frequencies, "freqs_cis": lambda cos, sin,
-    f: torch.complex(cos, sin), "freqs_cos": lambda cos, sin, f: cos, "freqs_sin": lambda cos, sin,
-    f: sin.half(), "cos_cached": lambda cos, sin, f: torch.cat((cos, cos), -1)[None, None],
+    "inv_freq": lambda cos, sin, f: f.float(), "original_inv_freq": lambda cos, sin, f: f.bfloat16(),
+    "freqs": lambda cos, sin, f: f, "freqs_cis": lambda cos, sin, f: torch.complex(cos, sin),
+    "freqs_cos": lambda cos, sin, f: cos, "freqs_sin": lambda cos, sin, f: sin.half(),
+    "cos_cached": lambda cos, sin, f: torch.cat((cos, cos), -1)[None, None],
     "sin_cached": lambda cos, sin, f: sin[:, None],
 }
 
