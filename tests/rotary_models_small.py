@@ -254,6 +254,11 @@ def xpos(sign=1):
     return rotate
 
 
+def routed(x):
+    """A product and a softmax that are not those of an attention."""
+    return x + 0 * (x[..., :4] @ x.new_ones(4, 8))[..., :1] * torch.softmax(x[..., :4], -1)[..., :1]
+
+
 def unchanged(x, a):
     return x
 
@@ -282,6 +287,7 @@ RIGHT = [
     case("yarn, scaled queries", YARN, frequencies=of(YARN), rotate=yarn(0), scale=D**-0.5),
     case("late queries scaled", rotate=lambda x, a: halves(x, a) * (1 + (a[:, :1] / 500).floor().log1p() / 10),
          rotate_keys=halves),
+    case("a router of experts", before=routed),
     case("scaled queries", scale=D**-0.5), case("another temperature", scale=0.3), case("normed", norm=RMS),
     case("normed, fused", norm=RMS, fused=True, heads=4), case("layer norm", norm=nn.LayerNorm),
     case("normed, interleaved", PAIRS, norm=RMS, rotate=interleaved),

@@ -117,6 +117,7 @@ class Run(TorchFunctionMode):
     def _start_attention(self) -> None:
         self.records: list[Record] = []
         self.product: tuple[Tensor, Tensor] | None = None
+        self.keys = 0                               # the number of columns of the last product
         self.pending = list(self.sources.get(len(self.taken), ()))
 
     def __enter__(self) -> Any:
@@ -138,7 +139,8 @@ class Run(TorchFunctionMode):
             return q.new_zeros(*q.shape[:-1], v.shape[-1])
         if function in SOFTMAX and self.product is not None:
             scores = args[0] if args else kwargs["input"]
-            if scores.ndim > 1 and scores.shape[-2] == self.rows <= scores.shape[-1]:
+            # a column may be added to the scores; a router of experts has others
+            if scores.ndim > 1 and scores.shape[-2] == self.rows and scores.shape[-1] - self.keys in (0, 1):
                 self._take(*self.product)
         if function is functional.linear and len(args) > 1 and id(args[1]) in self.weights:
             result = self._projected(*args[:2])
@@ -146,7 +148,7 @@ class Run(TorchFunctionMode):
             result = function(*args, **kwargs)
         is_product = function in PRODUCTS and isinstance(result, Tensor) and result.ndim > 1
         if is_product and result.shape[-2] == self.rows <= result.shape[-1]:
-            self.product = _factors(function, args) or self.product
+            self.product, self.keys = _factors(function, args) or self.product, result.shape[-1]
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             if self.recording or self.pending:
                 self._see(function, tensor)
