@@ -96,7 +96,6 @@ static void write_rows(const direct_tile_t *d, const char *staged) {
 
 /* Writes the rows of an evaluated tile. */
 INLINE void write_evaluated(const direct_tile_t *d, row_t *t, dtype_t dtype, tally_t *tally) {
-    const job_t *job = d->job;
     vf64 value[TILE_VECTORS];
     set_errors(d, t, dtype);
     if (!(dtype == FLOAT64 || d->spec->has_fast_test) || round_evaluated(t, value, dtype)) {
