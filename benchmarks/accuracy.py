@@ -71,7 +71,7 @@ def torch_recipe(positions, dtype):
     torch.set_default_dtype(dtype)
     try:
         with replaced_arange(torch, torch.from_numpy(positions)):
-            return rivals.torch_recipe(len(positions), WIDTH).double().numpy()
+            return rivals.torch_recipe(torch.arange(len(positions)), WIDTH).double().numpy()
     finally:
         torch.set_default_dtype(before)
 

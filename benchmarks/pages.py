@@ -112,6 +112,7 @@ SPEED = {
     "5,000 x 512, reused": "into a buffer, 5,000 x 512",
     "65,536 x 512, reused": "into a buffer, 65,536 x 512",
     "timesteps, 4,096 x 320": "4,096 timesteps below 1,000, x 320",
+    "scattered, 8,192 x 512": "8,192 positions below 131,072, x 512",
     "timestamps, 400,000 x 8": "400,000 times in ns, x 8",
     "padded batch, 64 x 512 x 512": "add to a padded batch, 64 x 512 x 512",
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",

@@ -55,11 +55,11 @@ def numpy_recipe(n, d_model, dtype=np.float32):
     return pe
 
 
-def torch_recipe(n, d_model):
+def torch_recipe(positions, d_model):
     """Return the table of the PyTorch tutorial, with angles in float32."""
-    position = torch.arange(n).unsqueeze(1)
+    position = positions.unsqueeze(1)
     angles = position * torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
-    pe = torch.zeros(n, d_model)
+    pe = torch.zeros(len(positions), d_model)
     pe[:, 0::2] = torch.sin(angles)
     pe[:, 1::2] = torch.cos(angles)
     return pe
@@ -83,14 +83,14 @@ def numpy_sin_cos(d_model, dtype, positions):
     return fill
 
 
-def torch_sin(n, d_model, dtype):
+def torch_sin(positions, d_model, dtype):
     """The cosine of an angle is the sine of the angle + pi/2, so one operation computes all columns."""
-    positions, rates = torch.arange(n, dtype=dtype)[:, None], torch.from_numpy(frequencies(d_model).repeat(2)).to(dtype)
+    positions, rates = positions.to(dtype)[:, None], torch.from_numpy(frequencies(d_model).repeat(2)).to(dtype)
     phases = torch.tensor([0, math.pi / 2], dtype=dtype).repeat(d_model // 2)
     angles = torch.empty(TORCH_BLOCK, d_model, dtype=dtype)
 
     def fill(pe):
-        for i in range(0, n, TORCH_BLOCK):
+        for i in range(0, len(positions), TORCH_BLOCK):
             block = torch.from_numpy(pe[i : i + TORCH_BLOCK])
             values = block if dtype == torch.float32 else angles[: len(block)]
             torch.addcmul(phases, positions[i : i + TORCH_BLOCK], rates, out=values).sin_()
@@ -144,7 +144,7 @@ def table(threads, pool, *, n, d_model, new):
     filled = {
         "exact, NumPy float64": in_parts(
             lambda first, stop: numpy_sin_cos(d_model, np.float64, np.arange(first, stop)), n, threads, pool),
-        "exact, torch float64": torch_sin(n, d_model, torch.float64)[0],
+        "exact, torch float64": torch_sin(torch.arange(n), d_model, torch.float64)[0],
         "exact, NumPy float64 angle addition": in_parts(
             lambda first, stop: angle_addition(np, stop - first, d_model, first, np.complex128), n, threads, pool),
         "exact, torch float64 angle addition": angle_addition(torch, n, d_model, dtype=np.complex128),
@@ -152,8 +152,8 @@ def table(threads, pool, *, n, d_model, new):
             lambda first, stop: numpy_sin_cos(d_model, np.float32, np.arange(first, stop)), n, threads, pool),
         "fast, NumPy angle addition": in_parts(
             lambda first, stop: angle_addition(np, stop - first, d_model, first), n, threads, pool),
-        "fast, torch sin": torch_sin(n, d_model, torch.float32)[0],
-        "fast, torch.compile sin": torch_sin(n, d_model, torch.float32)[1](),
+        "fast, torch sin": torch_sin(torch.arange(n), d_model, torch.float32)[0],
+        "fast, torch.compile sin": torch_sin(torch.arange(n), d_model, torch.float32)[1](),
         "fast, torch angle addition": angle_addition(torch, n, d_model),
     }
     output = partial(np.empty_like, out) if new else lambda: out
@@ -165,7 +165,7 @@ def table(threads, pool, *, n, d_model, new):
 
     return nothing, {
         "posenc": partial(posenc.encode, n, d_model, out=None if new else out),
-        "pasted, torch": partial(torch_recipe, n, d_model),
+        "pasted, torch": partial(torch_recipe, torch.arange(n), d_model),
         **once(threads if n < 10_000 else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
         **{name: partial(filling, fill) for name, fill in filled.items()},
         "roof, memset": lambda: memset(out, new, threads, pool),
@@ -200,6 +200,37 @@ def timesteps(threads, pool, *, n, d_model):
         "fast, torch float32": partial(in_torch, torch.float32),
         **once(threads, {"exact, NumPy float64": in_numpy, "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
         "fast, torch.embedding from a table": partial(torch.embedding, tensor, steps),
+    }
+
+
+def scattered(threads, pool, *, n, d_model, limit, real=False):
+    """Encode integers or real numbers at random below `limit`, into a buffer."""
+    random, out = np.random.default_rng(0), np.ones((n, d_model), np.float32)
+    p = random.uniform(0, limit, n) if real else random.integers(0, limit, n)
+    steps, rows = torch.from_numpy(p), None if real else posenc.encode(limit, d_model)
+
+    def take(first, stop):
+        return lambda pe: np.take(rows, p[first:stop], axis=0, out=pe, mode="clip")
+
+    def sin_cos(dtype):
+        return lambda first, stop: numpy_sin_cos(d_model, dtype, p[first:stop])
+
+    def filling(fill):
+        fill(out)
+        return out
+
+    filled = {
+        "exact, NumPy float64": in_parts(sin_cos(np.float64), n, threads, pool),
+        "exact, torch float64": torch_sin(steps, d_model, torch.float64)[0],
+        "fast, NumPy sin and cos": in_parts(sin_cos(np.float32), n, threads, pool),
+        "fast, torch sin": torch_sin(steps, d_model, torch.float32)[0],
+    }
+    if not real:
+        filled["fast, np.take from a table"] = in_parts(take, n, threads, pool)
+    return nothing, {
+        "posenc": partial(posenc.Encoding(d_model).encode, p, out=out),
+        "pasted, torch": partial(torch_recipe, steps, d_model),
+        **{name: partial(filling, fill) for name, fill in filled.items()},
     }
 
 
@@ -420,6 +451,8 @@ CASES = {
     "5,000 x 512, reused": partial(table, n=5000, d_model=512, new=False),
     "65,536 x 512, reused": partial(table, n=65_536, d_model=512, new=False),
     "timesteps, 4,096 x 320": partial(timesteps, n=4096, d_model=320),
+    "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
+    "real positions, 4,096 x 320": partial(scattered, n=4096, d_model=320, limit=1000, real=True),
     "timestamps, 400,000 x 8": partial(timestamps, n=400_000),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),

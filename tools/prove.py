@@ -290,7 +290,7 @@ def shown(x):
 def slack(ratio):
     """Return the text for a constant that is `ratio` times the proved value."""
     if ratio < 4:
-        return f"{(ratio - 1) * 100:.0f} %"
+        return f"{(ratio - 1) * 100:.0f}%"
     return f"{ratio:.0f} times" if ratio < 1000 else f"`2**{math.log2(ratio):.0f}` times"
 
 

@@ -38,13 +38,14 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
         Largest absolute difference from the cosines and sines, or frequencies, of ``rotary``.  If ``rotary``
         is None, this is the difference from the nearest rotation.
     reason : str
-        The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
+        The faults, then remarks such as "float32 angles: the estimated error is 0.07 at position 1,000,000".
     faults : tuple of str
         The differences from the expected rotation; empty if the given rotation agrees with the expected one
         within the precision of its arithmetic, or if no rotation is expected.
     errors : mapping of int to float
-        The largest absolute errors of cosines and sines that the arithmetic causes near the positions 1,000,
-        100,000 and 1,000,000: at each of these and at the seven positions before it.  For a shorter table,
+        Estimates of the largest absolute errors of cosines and sines near the positions 1,000, 100,000 and
+        1,000,000: the errors of exact frequencies with the arithmetic that was found, at each of these and at
+        the seven positions before it.  For a shorter table,
         the last key is its last position.  Empty if the arithmetic is unknown.
 
     See Also
@@ -233,7 +234,7 @@ class Comparison:
         faults, remark = (*faults, *self.faults), f"{how.angles} angles" if how.angles else "rounding"
         if how.angles == "float32" and not faults:
             position, error = max(errors.items())
-            remark = f"float32 angles: the error is {error:.1g} at position {position:,}"
+            remark = f"float32 angles: the estimated error is {error:.1g} at position {position:,}"
         faults = (*of_layout, *faults, *mistakes.of_scale(rotary, target, source), *of_arithmetic, end)
         largest = difference(self.turn(self.values), exact(rotary, self.positions - self.shift)).max()
         return RotaryMatch(rotary, float(largest), "" if of_arithmetic else remark, tuple(filter(None, faults)), errors)

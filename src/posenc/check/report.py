@@ -17,9 +17,10 @@ from posenc.check.rotations import SOURCE, matched
 
 Verdict = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
 # the first words of the lines of "What to do about a fault" in docs/check.md
-GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the exponents", "frequency_scale is", "cos and sin",
-         "the signs", "values are", "columns", "pairs", "keys", "the cosines have", "inv_freq was", "positions were",
-         "positions start", "positions are", "the table ends", "a call with positions", "a call with a single", "queries",
+GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the exponents", "frequency_scale is",
+         "cos and sin", "the signs", "values are", "columns", "pairs", "keys", "the cosines have",
+         "inv_freq was", "positions were", "positions start", "positions are", "the table ends",
+         "a call with positions", "a call with a single", "queries", "some values are not finite",
          "the heads", "the values depend", "the result has", "the result is", "x with", "no value is finite",
          "no known rotation")
 
@@ -47,8 +48,9 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     faults : tuple of str
         A sentence for each fault; or, if the rotation was not checked, the reason.
     errors : mapping of int to float
-        The largest error of a cosine or sine near each of the positions 1,000, 100,000 and 1,000,000; None if
-        it is unknown, or if a stored table does not have this position.
+        An estimate of the largest error of a cosine or sine near each of the positions 1,000, 100,000 and
+        1,000,000, as for `RotaryMatch`; None if it is unknown, or if a stored table does not have this
+        position.
     remedy : str
         The line of the page "Check your rotary embedding" that describes the fault.
     compared : str
@@ -98,8 +100,8 @@ def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
 
 def guide(faults: Sequence[str]) -> str:
     """Return the guide's line for the first fault it covers."""
-    line = next((line for fault in faults for line in GUIDE if fault.startswith(line)), "What to do about a fault")
-    return f'see "{line} ..." {PAGE}' if faults else ""
+    line = next((f"{line} ..." for fault in faults for line in GUIDE if fault.startswith(line)), "What to do about a fault")
+    return f'see "{line}" {PAGE}' if faults else ""
 
 
 def is_rotary(name: str) -> bool:
@@ -171,7 +173,7 @@ class RotaryReport(tuple[RotaryRow, ...]):
     def __str__(self) -> str:
         kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
         summary = f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"
-        heads = ["module", "verdict", *(f"{'error at ' if p == ERRORS_AT[0] else ''}{p:,}" for p in ERRORS_AT)]
+        heads = ["module", "verdict", *(f"{'estimated error at ' if p == ERRORS_AT[0] else ''}{p:,}" for p in ERRORS_AT)]
         cells = [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())] for row in self]
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         lines_of_cells = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in (heads, *cells)]
