@@ -100,9 +100,9 @@ def default(calls):
 
 
 def compared(theirs, ours):
-    """Return the ratio of two medians, or "equal" if the quartiles overlap."""
-    overlap = theirs[0] <= ours[2] and ours[0] <= theirs[2]
-    return "equal" if overlap else f"{digits(theirs[1] / ours[1])}x"
+    """Return the ratio of two medians, or "equal" if they differ by less than each spread, q3 - q1."""
+    is_equal = abs(theirs[1] - ours[1]) <= min(theirs[2] - theirs[0], ours[2] - ours[0])
+    return "equal" if is_equal else f"{digits(theirs[1] / ours[1])}x"
 
 
 RIVALS = (("pasted",), ("exact",), ("pasted", "exact", "fast"))

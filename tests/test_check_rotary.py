@@ -65,7 +65,7 @@ def test_the_report_is_an_immutable_table():
     assert row.errors.keys() == {1000, 100000, 1000000}
     compared, head, values, *details = str(report).splitlines()
     assert compared == "compared: queries and keys"
-    assert head.split() == ["module", "verdict", "error", "at", "1,000", "100,000", "1,000,000"]
+    assert head.split() == ["module", "verdict", "estimated", "error", "at", "1,000", "100,000", "1,000,000"]
     assert values.startswith("layers.0 and 1 more  wrong")
     assert [line.split()[0] for line in details] == ["found", "expected", "fault", "fault", "remedy"]
     with pytest.raises(AttributeError):
