@@ -196,17 +196,17 @@ static ptrdiff_t run_at(const job_t *job, ptrdiff_t row, ptrdiff_t end) {
  * their number, which is 0 if the first position is outside.  Padding rows may be left as they are. */
 static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     const uint64_t at = (uint64_t)job->integers[row] - (uint64_t)job->span_start;
+    if (at >= (uint64_t)job->span_rows) return 0;
     const char *const from = job->span + (ptrdiff_t)at * job->span_pitch;
     char *const out = job->out + row * job->row_stride;
     ptrdiff_t rows = 1;
-    if (at >= (uint64_t)job->span_rows) return 0;
     if (leaves_padding(spec, job)) {
         const uint64_t ahead = (uint64_t)spec->padding - (uint64_t)job->integers[row];
         if (ahead == 0) return 1;
         if (ahead < (uint64_t)(end - row)) end = row + (ptrdiff_t)ahead;
     }
     while (job->row_stride == job->span_pitch && row + rows < end && at + (uint64_t)rows < (uint64_t)job->span_rows &&
-           job->integers[row + rows] - job->integers[row] == rows)
+           (uint64_t)job->integers[row + rows] - (uint64_t)job->integers[row] == (uint64_t)rows)
         rows++;
     if (job->output == ADD) add_to_batch(job, out, from, rows * spec->d_model, job->batch);
     else memcpy(out, from, (size_t)(rows * job->span_pitch));
