@@ -244,14 +244,12 @@ def timestamps(threads, pool, *, n):
         return np.stack([f(2 * np.pi * t / period) for period in periods for f in (np.sin, np.cos)], axis=-1)
 
     def blocks(dtype, times, out):
-        rest, angles = np.empty(4096, np.int64), np.empty(4096, dtype)
-        for i in range(0, len(times), 4096):
-            part, rows = times[i : i + 4096], out[i : i + 4096]
+        for i in range(0, len(times), 16_384):
+            part, rows = times[i : i + 16_384], out[i : i + 16_384]
             for k, period in enumerate(periods):
-                np.remainder(part, period, out=rest[: len(part)])
-                np.multiply(rest[: len(part)], 2 * np.pi / period, out=angles[: len(part)], casting="same_kind")
-                np.sin(angles[: len(part)], out=rows[:, 2 * k])
-                np.cos(angles[: len(part)], out=rows[:, 2 * k + 1])
+                angles = (part % period).astype(dtype) * dtype(2 * np.pi / period)
+                np.sin(angles, out=rows[:, 2 * k])
+                np.cos(angles, out=rows[:, 2 * k + 1])
 
     def in_blocks(dtype):
         out = np.empty((n, 8), np.float32) if dtype == np.float32 else np.empty((n, 8))
