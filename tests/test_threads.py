@@ -19,6 +19,8 @@ from posenc._core import default_threads, kernel
 LARGE = "posenc.encode(8192, 512)"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
 openmp = pytest.mark.skipif(not kernel.OPENMP, reason="built without OpenMP")
+root = pytest.mark.skipif(
+    sys.platform != "win32" and os.getuid() != 0, reason="requires root, to become a user without processes")
 
 
 # ---- bits --------------------------------------------------------------------------------------------------
@@ -330,7 +332,7 @@ def test_calls_succeed_at_a_limit(tmp_path, refuse, most):
 
 @linux
 @openmp
-@pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="requires root, to become a user without processes")
+@root
 def test_calls_succeed_at_a_limit_reached_repeatedly():
     """The limit is three threads; in each round, the team grows from two threads to three."""
     code = """if True:
@@ -349,7 +351,7 @@ def test_calls_succeed_at_a_limit_reached_repeatedly():
 
 @linux
 @openmp
-@pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="requires root, to become a user without processes")
+@root
 def test_callers_grow_their_teams_at_a_limit():
     """The process ends if two callers test the same last threads of the limit, and both then start them."""
     code = """if True:
