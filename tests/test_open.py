@@ -14,9 +14,8 @@ import pytest
 import posenc
 from conftest import ENCODING, POSITIONS, assert_same_bits, python
 from posenc import Encoding
-from posenc._files.formats import npy_header
 from posenc._files.functions import opened_table
-from posenc._files.table import TableSpecification, itemsize
+from posenc._files.table import TableSpecification, itemsize, npy_header
 
 # ---- values ------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ import time
 import posenc
 from posenc._arguments.arrays import DTYPES
 from posenc._cli import options
-from posenc._files import formats, table
+from posenc._files import table
 from posenc._files.atomic import naming, quantity
-from posenc._files.functions import first_mismatch, opened_table
+from posenc._files.functions import first_mismatch, mismatch_error, opened_table
 
 PIPE = "-"
 
@@ -19,7 +19,7 @@ def add_generate_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("n", type=options.count, metavar="N", help="number of positions, such as 1000000, 1_000_000 or 1e6")
     add("d_model", type=options.count, metavar="D", help="number of columns")
-    suffixes = ", ".join(formats.SUFFIX_OPTIONS)
+    suffixes = ", ".join(table.SUFFIX_OPTIONS)
     add("-o", "--output", required=True, metavar="FILE",
         help=f"the suffix sets the format: {suffixes}; {PIPE} writes .npy to stdout")
     add("--dtype", choices=DTYPES, default="float32",
@@ -50,14 +50,14 @@ def generate(args: argparse.Namespace) -> None:
         if sys.stdout is None or sys.stdout.isatty():
             raise ValueError("stdout is closed or a terminal, expected a pipe or a file")
         with naming("stdout"), bar as progress:
-            sys.stdout.buffer.write(formats.npy_header(specification))
+            sys.stdout.buffer.write(table.npy_header(specification))
             sys.stdout.buffer.writelines(table.blocks(specification, args.threads, progress.update))
             sys.stdout.buffer.flush()
         return
     with bar as progress:
         size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key,
                            threads=args.threads, progress=progress.update)
-    seconds, is_native = time.perf_counter() - begin, formats.suffix_of(args.output) == ".safetensors"
+    seconds, is_native = time.perf_counter() - begin, table.suffix_of(args.output) == ".safetensors"
     document = options.document_of(
         args.output, positions, encoding, dtype=args.dtype, bytes=size, seconds=seconds, threads=args.threads,
         stored_dtype=args.dtype if is_native or args.dtype != "bfloat16" else "uint16",
@@ -88,17 +88,16 @@ def verify(args: argparse.Namespace) -> None:
     with opened_table(args.file, key=args.key) as source:
         rows, d_model = source.shape
         stated, described, _ = source.specification or (range(0), None, None)
-        positions, is_npy = options.positions_of(args, rows, stated), formats.format_of(args.file) == ".npy"
+        positions, is_npy = options.positions_of(args, rows, stated), table.format_of(args.file) == ".npy"
         encoding = options.selected_encoding(args, d_model, described, required=not is_npy)
         count = rows if args.samples is None else min(rows, args.samples)
         with options.progress_bar(count * d_model * table.itemsize(source.dtype)) as progress:
             mismatch = first_mismatch(source, encoding, positions, args.samples, args.threads, progress.update)
     document = options.document_of(
-        args.file, positions, encoding, dtype=source.dtype, equal=mismatch is None, mismatch=mismatch and mismatch._asdict(),
+        args.file, positions, encoding, dtype=source.dtype, equal=mismatch is None, mismatch=mismatch,
         rows_compared=count if mismatch is None else None, seconds=time.perf_counter() - begin, threads=args.threads,
     )
     if mismatch is None or args.json:
         options.report(args, document, f"{args.file}: {count} of {rows} rows compared, every bit equal")
     if mismatch is not None:
-        stored = "" if source.specification else "; FILE stores no encoding, so the options must describe it"
-        raise ValueError(f"{args.file}: {mismatch}{stored}")
+        raise mismatch_error(args.file, mismatch, "" if source.specification else "the options must describe it")

@@ -5,7 +5,7 @@ import io
 
 from posenc._cli import options
 from posenc._files.atomic import quantity, write
-from posenc._files.formats import suffix_of
+from posenc._files.table import suffix_of
 
 PICTURES = (".png", ".svg", ".pdf")
 DPI = 100

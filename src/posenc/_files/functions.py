@@ -13,8 +13,8 @@ import numpy as np
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, values_of
 from posenc._encoding.encoding import Encoding, check_encoding, without_durations
-from posenc._files import atomic, formats
-from posenc._files.table import Table, blocks, buffer_rows, callback, checked_specification, open_table_file, row_buffer
+from posenc._files import atomic, table
+from posenc._files.table import Table
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -133,19 +133,19 @@ def save(
     >>> posenc.save("pe.npy", range(5000, 6000), encoding, dtype="float16", overwrite=True)
     128128
     """
-    name = formats.name_of(path)
-    suffix = formats.format_of(name, key=key, chunk_rows=chunk_rows, shard_rows=shard_rows)
-    if formats.suffix_of(name) != suffix:
-        raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.SUFFIX_OPTIONS)}")
-    specification = checked_specification(positions, encoding, dtype)
-    threads, overwrite, progress = checks.threads(threads), checks.boolean("overwrite", overwrite), callback(progress)
+    name = table.name_of(path)
+    suffix = table.format_of(name, key=key, chunk_rows=chunk_rows, shard_rows=shard_rows)
+    if table.suffix_of(name) != suffix:
+        raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(table.SUFFIX_OPTIONS)}")
+    specification, progress = table.checked_specification(positions, encoding, dtype), table.callback(progress)
+    threads, overwrite = checks.threads(threads), checks.boolean("overwrite", overwrite)
     if suffix == ".zarr":
         from posenc._files import zarr_store
 
         chunks = zarr_store.chunks_of(specification, chunk_rows, shard_rows)
         return zarr_store.write(name, specification, *chunks, threads, overwrite, progress)
-    header = formats.npy_header(specification) if suffix == ".npy" else formats.safetensors_header(specification, key)
-    content: Iterable[Any] = itertools.chain([header], blocks(specification, threads, progress))
+    header = table.npy_header(specification) if suffix == ".npy" else table.safetensors_header(specification, key)
+    content: Iterable[Any] = itertools.chain([header], table.blocks(specification, threads, progress))
     return atomic.write(name, content, len(header) + specification.nbytes, overwrite)
 
 
@@ -201,7 +201,7 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
     >>> file.encoding == posenc.preset("whisper", 64)
     True
     """
-    with opened_table(formats.name_of(path), key=key) as source:
+    with opened_table(table.name_of(path), key=key) as source:
         positions, encoding, _ = source.specification or (None, None, None)
         return File(source.values(), encoding, positions, source.dtype)
 
@@ -211,13 +211,13 @@ def opened_table(path: str, *, key: str | None = None) -> AbstractContextManager
 
     The message of a ValueError about the file's content begins with the path.
     """
-    suffix = formats.format_of(path, key=key)
+    suffix = table.format_of(path, key=key)
     if suffix == ".zarr":
         from posenc._files import zarr_store
 
         return zarr_store.open_table_store(path)
-    read_header = formats.read_npy_header if suffix == ".npy" else partial(formats.read_safetensors_header, key=key)
-    return open_table_file(path, read_header)
+    read_header = table.read_npy_header if suffix == ".npy" else partial(table.read_safetensors_header, key=key)
+    return table.open_table_file(path, read_header)
 
 
 def verify(
@@ -286,12 +286,12 @@ def verify(
     ...
     ValueError: table.npy: position 1, column 2: found 0.68156135 (0x3f2e7ace), expected 0.6815596 (0x3f2e7ab1)
     """
-    name = formats.name_of(path)
+    name = table.name_of(path)
     if encoding is not None:
         check_encoding(encoding)
     positions = None if positions is None else checks.range_of(positions)
     samples = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
-    threads, progress = checks.threads(threads), callback(progress)
+    threads, progress = checks.threads(threads), table.callback(progress)
     with opened_table(name, key=key) as source:
         rows, d_model = source.shape
         positions_in_file, encoding_in_file, _ = source.specification or (range(rows), None, None)
@@ -299,65 +299,58 @@ def verify(
         if len(positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
         is_default = encoding is None and encoding_in_file is None
-        if is_default and formats.format_of(name) != ".npy":
-            raise ValueError(f"{name}: the metadata names no encoding, so pass encoding, such as posenc.Encoding({d_model})")
+        if is_default and table.format_of(name) != ".npy":
+            raise ValueError(f"{name}: the metadata names no encoding, "
+                             f"so pass encoding, such as posenc.Encoding({d_model})")
         encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the number of columns of {name}")
         mismatch = first_mismatch(source, encoding, positions, samples, threads, progress)
     if mismatch is None:
         return rows if samples is None else min(rows, samples)
-    hint = f"; the file stores no encoding, so {encoding!r} was assumed" if is_default else ""
-    raise ValueError(f"{name}: {mismatch}{hint}")
-
-
-class Mismatch(NamedTuple):
-    """A value of a table that differs from the encoding."""
-
-    position: int
-    row: int
-    column: int
-    found: float | str
-    expected: float | str
-    found_bits: str
-    expected_bits: str
-
-    def __str__(self) -> str:
-        found, expected = f"{self.found} ({self.found_bits})", f"{self.expected} ({self.expected_bits})"
-        return f"position {self.position}, column {self.column}: found {found}, expected {expected}"
+    raise mismatch_error(name, mismatch, f"{encoding!r} was assumed" if is_default else "")
 
 
 def first_mismatch(
-    table: Table, encoding: Encoding, positions: range, samples: int | None, threads: int | None,
+    source: Table, encoding: Encoding, positions: range, samples: int | None, threads: int | None,
     progress: Callable[[int], object],
-) -> Mismatch | None:
-    """Compare every row of the table, or `samples` rows, and return the first difference, or None."""
+) -> dict[str, Any] | None:
+    """Compare every row of the table, or `samples` rows.
+
+    Return None, or the place of the first value that differs, and both values with their bits.
+    """
     checks.range_of(positions, without_durations(encoding, "a file").position_offset)
-    rows, block_rows, d_model = len(positions), table.block_rows, encoding.d_model
-    buffer = row_buffer(buffer_rows(block_rows, d_model, table.dtype), d_model, table.dtype)
+    rows, block_rows, columns, dtype = len(positions), source.block_rows, encoding.d_model, source.dtype
+    buffer = table.row_buffer(table.buffer_rows(block_rows, columns, dtype), columns, dtype)
     compared_rows: Iterable[int] = range(0, rows, max(1, block_rows))
     if samples is not None and samples < rows:          # the last row of each of as many parts
         compared_rows, block_rows = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
 
     for first in compared_rows if buffer.size else ():
-        values, start = table.read(first, len(positions[first : first + block_rows])), 0
+        values, start = source.read(first, len(positions[first : first + block_rows])), 0
         part_positions = positions[first : first + len(values)]
-        for part, expected in encoding.stream(part_positions, dtype=table.dtype, out=buffer, threads=threads):
+        for part, expected in encoding.stream(part_positions, dtype=dtype, out=buffer, threads=threads):
             found, bits = values[start : start + len(part)], expected.view(values.dtype)
             if not np.array_equal(found, bits):
                 row, column = np.argwhere(found != bits)[0].tolist()
-                pair = found[row, column], bits[row, column]
-                numbers = value_of(pair[0], table.dtype), value_of(pair[1], table.dtype)
-                return Mismatch(part[row], first + start + row, column, *numbers, *map("{:#x}".format, pair))
+                place = {"position": part[row], "row": first + start + row, "column": column}
+                pair = {"found": found[row, column], "expected": bits[row, column]}
+                return place | {name: number(bits, dtype) for name, bits in pair.items()} | {
+                    f"{name}_bits": f"{bits:#x}" for name, bits in pair.items()}
             progress(found.nbytes)
             start += len(part)
         del values, found               # before the next block is read
     return None
 
 
-def value_of(bits: Any, dtype: str) -> float | str:
-    """Return the value of bits as a number, or as a string if it is not finite and JSON has no number."""
+def number(bits: Any, dtype: str) -> float | str:
+    """Return the value of bits, as a string if it is not finite, because JSON has no such number."""
     value = values_of(bits, dtype)
-    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would have more
-    # digits
+    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would have more digits
     return float(str(value)) if math.isfinite(value) else str(value)
+
+
+def mismatch_error(path: str, mismatch: dict[str, Any], assumption: str) -> ValueError:
+    place = "position {position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
+    hint = f"; the file stores no encoding, so {assumption}" if assumption else ""
+    return ValueError(f"{path}: {place.format(**mismatch)}{hint}")
