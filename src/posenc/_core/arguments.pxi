@@ -11,6 +11,9 @@ cdef dict ELEMENTS = {}                 # {dtype argument: DType}
 cdef class DType:
     """A dtype; that of the bits of bfloat16 may be uint16."""
 
+    cdef dtype_t code
+    cdef object dtype
+
 
 cdef class default_environment:
     """A context with the default rounding mode and without flush-to-zero, for arithmetic in Python.
@@ -84,7 +87,7 @@ cdef object new_rows(tuple shape, double values, DType element, str name):
             return empty(shape, element.dtype)
         memory = empty(<ptrdiff_t>size + LINE, uint8)
         PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
-        past = on_cache_line(<char *>view.buf) - <char *>view.buf
+        past = -<uintptr_t>view.buf % LINE
         PyBuffer_Release(&view)
         return ndarray(shape, element.dtype, memory, past)
     except (MemoryError, ValueError) as error:
@@ -171,6 +174,19 @@ cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
 # ---- positions ---------------------------------------------------------------------------------------------------------------
 
 
+cdef struct positions_t:
+    # evenly spaced positions from `start` on, or an array of integers or reals
+    ptrdiff_t rows
+    uint64_t start, step
+    const int64_t *integers
+    const double *reals
+    int axes                            # of the array
+    ptrdiff_t shape[MAX_DIMENSIONS]
+    bint is_array
+    Py_buffer view                      # of the array
+    int64_t *whole                      # memory of the integers that replace reals, or NULL
+
+
 cdef int read_positions(positions_t *p, object positions, double offset) except -1:
     """Read positions; hold the buffer if they are an array.  Each position + offset must lie in the domain, [-2**63, 2**63)."""
     if type(positions) is int or type(positions) is range:
@@ -244,7 +260,7 @@ cdef bint read_array(positions_t *p, object positions, int flags=PyBUF_C_CONTIGU
 
 cdef int replace_positions(positions_t *p, object array) except -1:
     """Release the positions, and hold the buffer of a converted array instead."""
-    release(p)
+    release(p, NULL)
     if not read_array(p, array):
         raise ValueError("positions changed its shape, dtype or strides during the call")
     return 0
@@ -284,9 +300,12 @@ cdef void hold_nothing(positions_t *p, Py_buffer *array) noexcept:
     memset(array, 0, sizeof(Py_buffer))
 
 
-cdef void release(positions_t *p) noexcept:
+cdef void release(positions_t *p, Py_buffer *array) noexcept:
+    """Release what positions and an array hold."""
     if p.is_array:
         PyBuffer_Release(&p.view)
         free(p.whole)
         p.whole = NULL
         p.is_array = False
+    if array != NULL:
+        PyBuffer_Release(array)

@@ -1,4 +1,4 @@
-"""Declarations of the C headers, and of the types of each part, which uses only those before it."""
+"""Declarations of the C headers."""
 
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -33,7 +33,7 @@ cdef extern from "kernel.h" nogil:
         void *context
 
     ctypedef struct offsets_t:
-        ptrdiff_t first
+        pass
 
     offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first)
 
@@ -187,7 +187,6 @@ cdef extern from "plan.h" nogil:
         ptrdiff_t rows, entries, row_blocks, blocks
 
     ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which)
-    bint is_advanced(const spec_t *spec, uint64_t step, ptrdiff_t rows, bint exists, ptrdiff_t least_rows)
     ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdiff_t rows)
     ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec)
     plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, int most_threads)
@@ -195,101 +194,3 @@ cdef extern from "plan.h" nogil:
     ptrdiff_t rotation_per_thread(const rotation_t *r)
     plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, int most_threads)
     plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int most_threads)
-
-
-# ---- parallel.pxi ------------------------------------------------------------------------------------
-
-cdef struct run_t:
-    # the first member of the context of every call
-    const kernel_t *kernel
-    plan_t plan
-    size_t bytes                        # size of each thread's memory, a multiple of LINE
-    char *memory
-    tally_t *tallies                    # one for each thread of the plan
-
-
-ctypedef void (*block_t)(run_t *run, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil
-
-
-# ---- arguments.pxi -----------------------------------------------------------------------------------
-
-cdef class DType:
-    cdef dtype_t code
-    cdef object dtype
-
-
-cdef struct positions_t:
-    # evenly spaced positions from `start` on, or an array of integers or reals
-    ptrdiff_t rows
-    uint64_t start, step
-    const int64_t *integers
-    const double *reals
-    int axes                            # of the array
-    ptrdiff_t shape[MAX_DIMENSIONS]
-    bint is_array
-    Py_buffer view                      # of the array
-    int64_t *whole                      # memory of the integers that replace reals, or NULL
-
-
-# ---- tables.pxi --------------------------------------------------------------------------------------
-
-cdef class Offsets:
-    cdef offsets_t table
-    cdef bytes memory
-
-
-cdef class Digits:
-    cdef digits_t table
-    cdef list memory
-
-
-cdef class Columns:
-    cdef spec_t spec
-    # number of rows that had a digit for each level, in the other dtypes and in float64
-    cdef int64_t wanted[2][LEVELS]
-    cdef int fractions
-    cdef object radians
-    cdef frozenset key                  # the columns in the keys of kept tables; it also owns their memory
-    cdef object value
-
-
-cdef struct table_call_t:
-    # encode or add_to
-    run_t run
-    positions_t positions
-    Py_buffer out                       # the array to which rows are stored or added
-    const spec_t *spec
-    job_t job                           # prepared: dtype, output (STORE or ADD) and x_scale
-    bint is_table                       # whether batch entries share positions; if not, there is a position for each row
-    int threads                         # 0 for the default
-    ptrdiff_t all_rows
-
-
-# ---- rotation.pxi ------------------------------------------------------------------------------------
-
-cdef class Rotation:
-    cdef list axes
-    cdef ptrdiff_t head_dim, pairs
-    cdef bint interleaved
-
-
-cdef class Factors:
-    cdef Rotation rotation
-    cdef readonly bint inverse
-    cdef readonly object positions
-    cdef positions_t p
-    cdef ptrdiff_t rows, row_bytes
-    cdef dict forms                     # {dtype_t: (memory, direct_scale of rotation_t)}, for the dtypes computed so far
-
-
-cdef struct rotation_call_t:
-    run_t run
-    positions_t positions               # or the rows of factors
-    Py_buffer x                         # not held if x is rotated in place
-    layout_t source                     # the axes of x without its columns
-    Py_buffer out
-    rotation_t rotation                 # prepared, except for its axes of positions
-    rotary_axis_t axes[MAX_POSITION_AXES]
-    ptrdiff_t rows, heads, factor_rows
-    int threads
-    double *factors                     # those to compute, at factor_rows positions

@@ -2,10 +2,10 @@
 # cython: auto_pickle=False, binding=False
 """Calls of the C kernels.
 
-Each call is first prepared: its arguments are read, converted and checked, before anything is written.  Then
-it is executed: c/plan.h divides its rows into blocks, and run_call in parallel.pxi runs them in an
-OpenMP-parallel region, in which each thread takes the next block until none is left.  tables.pxi contains
-both steps for tables, rotation.pxi for rotations; they use the readers and checks in arguments.pxi.
+`encode` and `add_to` are in tables.pxi, `rotate` and `rotate_at` in rotation.pxi.  Each first reads, converts
+and checks its arguments, with the functions in arguments.pxi, before anything is written.  Then it is
+executed: c/plan.h divides its rows into blocks, and run_call in parallel.pxi runs them in an OpenMP-parallel
+region, in which each thread takes the next block until none is left.
 """
 
 # names used in every call: C variables, which are found faster than Python globals
@@ -30,55 +30,6 @@ from libc.math cimport floor, rint
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
-
-
-def encode(Columns columns not None, object positions, object dtype, object out, object threads):
-    """Return encodings: see `posenc.encode`."""
-    cdef table_call_t call
-    hold_nothing(&call.positions, &call.out)
-    try:
-        out = prepare_encode(&call, &columns.spec, positions, dtype, out, threads)
-        execute_table(&call, columns)
-    finally:
-        release(&call.positions)
-        PyBuffer_Release(&call.out)
-    return out
-
-
-def add_to(Columns columns not None, object x, object positions, object x_scale, object threads):
-    """Add encodings to x: see `posenc.add_to`."""
-    cdef table_call_t call
-    hold_nothing(&call.positions, &call.out)
-    try:
-        prepare_add_to(&call, &columns.spec, x, positions, x_scale, threads)
-        execute_table(&call, columns)
-    finally:
-        release(&call.positions)
-        PyBuffer_Release(&call.out)
-
-
-def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
-    """Rotate x: see `posenc.Rotary.rotate`."""
-    cdef rotation_call_t call
-    hold_nothing(&call.positions, &call.out)
-    memset(&call.x, 0, sizeof(Py_buffer))
-    try:
-        prepare_rotate(&call, rotation, x, positions, inverse, out, threads)
-        execute_rotation(&call, rotation, None)
-    finally:
-        release_rotation(&call)
-
-
-def rotate_at(Factors factors not None, object x, object rows, object out, object threads):
-    """Rotate x with rows of `factors`, a view of arange(rows): see `posenc.RotaryAt.rotate`."""
-    cdef rotation_call_t call
-    hold_nothing(&call.positions, &call.out)
-    memset(&call.x, 0, sizeof(Py_buffer))
-    try:
-        prepare_rotate_at(&call, factors, x, rows, out, threads)
-        execute_rotation(&call, factors.rotation, factors)
-    finally:
-        release_rotation(&call)
 
 
 def rounded(str dtype, double x):

@@ -18,6 +18,18 @@ counted.uncertain = counted.exact = 0
 OPENMP = POSENC_OPENMP
 
 
+cdef struct run_t:
+    # the first member of the context of every call
+    const kernel_t *kernel
+    plan_t plan
+    size_t bytes                        # size of each thread's memory, a multiple of LINE
+    char *memory
+    tally_t *tallies                    # one for each thread of the plan
+
+
+ctypedef void (*block_t)(run_t *run, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil
+
+
 cdef struct piece_t:
     # blocks that a team runs
     block_t block
@@ -121,7 +133,7 @@ cdef int run_call(block_t block, run_t *run, str purpose) except -1:
     cdef int threads = run.plan.threads, i, reserved = 1, team = 1
     cdef bytes memory = allocate(<double>threads * run.bytes, purpose) if run.bytes else b""
     run.kernel = active
-    run.memory = on_cache_line(<char *>memory)
+    run.memory = on_cache_line(memory)
     run.tallies = tallies
     memset(tallies, 0, threads * sizeof(tally_t))
     if threads > 1:
@@ -155,9 +167,9 @@ cdef bytes allocate(double size, str purpose):
         raise MemoryError(f"Unable to allocate {size:.0f} bytes for {purpose}") from None
 
 
-cdef char *on_cache_line(char *memory) noexcept nogil:
+cdef char *on_cache_line(bytes memory) noexcept:
     """Return the first address in `memory` at which a cache line starts; at most LINE - 1 bytes are lost."""
-    return memory + -<uintptr_t>memory % LINE
+    return <char *>memory + -<uintptr_t><char *>memory % LINE
 
 
 def counters():

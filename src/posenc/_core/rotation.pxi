@@ -21,6 +21,10 @@ cdef class Rotation:
         Whether pair i is columns 2 i and 2 i + 1 of an array; otherwise, it is columns i and i + pairs.
     """
 
+    cdef list axes
+    cdef ptrdiff_t head_dim, pairs
+    cdef bint interleaved
+
     def __cinit__(self, object axes, ptrdiff_t head_dim, ptrdiff_t pairs, bint interleaved):
         self.axes = list(axes)
         self.head_dim = head_dim
@@ -48,6 +52,13 @@ cdef class Factors:
         Bytes of the positions, of their indices and of the factors.
     """
 
+    cdef Rotation rotation
+    cdef readonly bint inverse
+    cdef readonly object positions
+    cdef positions_t p
+    cdef ptrdiff_t rows, row_bytes
+    cdef dict forms                     # {dtype_t: (memory, direct_scale of rotation_t)}, for the dtypes computed so far
+
     def __cinit__(self, Rotation rotation not None, object positions, object inverse):
         cdef positions_t *p = &self.p
         self.inverse = checks.boolean("inverse", inverse)
@@ -65,14 +76,76 @@ cdef class Factors:
         use_integers(p)
 
     def __dealloc__(self):
-        release(&self.p)
+        release(&self.p, NULL)
 
     @property
     def nbytes(self):
         return self.positions.nbytes + self.rows * (<ptrdiff_t>sizeof(int64_t) + self.row_bytes * len(self.forms))
 
 
-# ---- preparation -------------------------------------------------------------------------------------------------------------
+# ---- calls -------------------------------------------------------------------------------------------------------------------
+
+cdef struct rotation_call_t:
+    run_t run
+    positions_t positions               # or the rows of factors
+    Py_buffer x                         # not held if x is rotated in place
+    layout_t source                     # the axes of x without its columns
+    Py_buffer out
+    rotation_t rotation                 # prepared, except for its axes of positions
+    rotary_axis_t axes[MAX_POSITION_AXES]
+    ptrdiff_t rows, heads, factor_rows
+    int threads
+    double *factors                     # those to compute, at factor_rows positions
+
+
+def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
+    """Rotate x: see `posenc.Rotary.rotate`."""
+    cdef rotation_call_t call
+    cdef positions_t *p = &call.positions
+    cdef bint several = len(rotation.axes) > 1
+    cdef ptrdiff_t n
+    hold_nothing(p, &call.out)
+    memset(&call.x, 0, sizeof(Py_buffer))
+    try:
+        call.rotation.inverse = inverse if type(inverse) is bool else checks.boolean("inverse", inverse)
+        call.threads = threads_of(threads)
+        if positions is not None:
+            read_positions(p, positions, 0)
+        hold_arrays(&call, rotation, x, out)
+        n = call.source.shape[call.source.axes - 1] if call.source.axes else 0
+        if several:
+            check_axes(p, rotation, positions)
+        elif positions is None and call.source.axes:
+            read_positions(p, n, 0)
+        elif not p.is_array and not call.source.axes:
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {rotation.head_dim}) unless positions is an array")
+        elif not p.is_array and p.rows != n:
+            raise checks.length_error(p.rows, n)
+        divide_rows_and_heads(&call, x, several)
+        settle_positions(p, &call.out)
+        execute_rotation(&call, rotation, None)
+    finally:
+        release(p, &call.out)
+        PyBuffer_Release(&call.x)
+
+
+def rotate_at(Factors factors not None, object x, object rows, object out, object threads):
+    """Rotate x with rows of `factors`, a view of arange(rows): see `posenc.RotaryAt.rotate`."""
+    cdef rotation_call_t call
+    hold_nothing(&call.positions, &call.out)
+    memset(&call.x, 0, sizeof(Py_buffer))
+    try:
+        call.rotation.inverse = factors.inverse
+        call.threads = threads_of(threads)
+        read_array(&call.positions, rows, PyBUF_STRIDES | PyBUF_FORMAT)     # of its numbers, the kernel reads only the first
+        hold_arrays(&call, factors.rotation, x, out)
+        divide_rows_and_heads(&call, x, False)
+        if call.positions.view.len:
+            call.rotation.first_position = call.positions.integers[0]
+        execute_rotation(&call, factors.rotation, factors)
+    finally:
+        release(&call.positions, &call.out)
+        PyBuffer_Release(&call.x)
 
 
 cdef int check_axes(const positions_t *p, Rotation rotation, object positions) except -1:
@@ -81,12 +154,6 @@ cdef int check_axes(const positions_t *p, Rotation rotation, object positions) e
     if axes > 1 and (not p.is_array or p.axes == 0 or p.shape[0] != axes):
         raise checks.axes_error(positions, axes)
     return 0
-
-
-cdef void release_rotation(rotation_call_t *call) noexcept:
-    release(&call.positions)
-    PyBuffer_Release(&call.x)
-    PyBuffer_Release(&call.out)
 
 
 cdef int hold_arrays(rotation_call_t *call, Rotation rotation, object x, object out) except -1:
@@ -140,40 +207,6 @@ cdef int divide_rows_and_heads(rotation_call_t *call, object x, bint several) ex
     return 0
 
 
-cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
-                        object threads) except -1:
-    cdef positions_t *p = &call.positions
-    cdef bint several = len(rotation.axes) > 1
-    cdef ptrdiff_t n
-    call.rotation.inverse = inverse if type(inverse) is bool else checks.boolean("inverse", inverse)
-    call.threads = threads_of(threads)
-    if positions is not None:
-        read_positions(p, positions, 0)
-    hold_arrays(call, rotation, x, out)
-    n = call.source.shape[call.source.axes - 1] if call.source.axes else 0
-    if several:
-        check_axes(p, rotation, positions)
-    elif positions is None and call.source.axes:
-        read_positions(p, n, 0)
-    elif not p.is_array and not call.source.axes:
-        raise ValueError(f"x has shape {x.shape}, expected (..., n, {rotation.head_dim}) unless positions is an array")
-    elif not p.is_array and p.rows != n:
-        raise checks.length_error(p.rows, n)
-    divide_rows_and_heads(call, x, several)
-    return settle_positions(p, &call.out)
-
-
-cdef int prepare_rotate_at(rotation_call_t *call, Factors factors, object x, object rows, object out, object threads) except -1:
-    call.rotation.inverse = factors.inverse
-    call.threads = threads_of(threads)
-    read_array(&call.positions, rows, PyBUF_STRIDES | PyBUF_FORMAT)     # of its numbers, the kernel reads only the first
-    hold_arrays(call, factors.rotation, x, out)
-    divide_rows_and_heads(call, x, False)
-    if call.positions.view.len:
-        call.rotation.first_position = call.positions.integers[0]
-    return 0
-
-
 # ---- execution ---------------------------------------------------------------------------------------------------------------
 
 
@@ -206,7 +239,7 @@ cdef list set_factors(rotation_call_t *call, Factors factors):
     if form is None:                    # two threads may compute the same factors: see `arrange`
         form = factors.forms[<int>r.dtype] = new_form(call, factors)
     tables.append(form)                 # which another thread may replace
-    r.factors = <double *>on_cache_line(<char *><bytes>form[0])
+    r.factors = <double *>on_cache_line(form[0])
     r.direct_scale = form[1]
     return tables
 
@@ -240,7 +273,7 @@ cdef list set_axes(rotation_call_t *call, Rotation rotation, const positions_t *
         if not 2.0**-64 <= abs(columns.spec.scale) <= 2.0**64:
             r.has_fast_path = False
         if evaluated:
-            tables.append(arrange(job, rows, columns, ROWS_FOR_TABLE, call.threads))
+            tables.append(arrange(job, NULL, rows, columns, ROWS_FOR_TABLE, call.threads))
             if job.offsets == NULL and job.reals == NULL:
                 r.direct_scale = abs(columns.spec.scale)
     return tables
@@ -259,7 +292,7 @@ cdef tuple new_form(rotation_call_t *call, Factors factors):
     cdef bytes memory
     cdef double size = <double>factors.rows * factors.row_bytes
     memory = allocate(size, f"the cosines and sines of {factors.rows} positions")
-    call.factors = <double *>on_cache_line(<char *>memory)
+    call.factors = <double *>on_cache_line(memory)
     call.factor_rows = factors.rows
     call.run.plan = plan_factors(&call.rotation, factors.rows, allowed_for(
         call.threads, size / sizeof(double), rotation_per_thread(&call.rotation)))

@@ -7,14 +7,6 @@ cdef enum:
     KEPT_BYTES = 1 << 26                # most bytes of all kept tables
 
 
-cdef class Offsets:
-    """An immutable offset table for positions that are `step` apart, with the columns from `first` on."""
-
-
-cdef class Digits:
-    """Immutable digit tables; those with further levels are a new object."""
-
-
 cdef class Columns:
     """The columns of an encoding as the kernels read them, and the offset tables of consecutive positions.
 
@@ -40,6 +32,14 @@ cdef class Columns:
     value : callable
         An `exact.ExactColumns`, which evaluates the values that the kernels leave undecided.
     """
+
+    cdef spec_t spec
+    # number of rows that had a digit for each level, in the other dtypes and in float64
+    cdef int64_t wanted[2][LEVELS]
+    cdef int fractions
+    cdef bytes radians
+    cdef frozenset key                  # the columns in the keys of kept tables; it also owns their memory
+    cdef object value
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx, bint padding_is_nan, object phase_bits,
@@ -74,7 +74,7 @@ cdef class Columns:
         self.spec.offset_whole = <int64_t>rint(position_offset) if abs(position_offset) < 2.0**62 else 0
         self.spec.offset_rest = position_offset - self.spec.offset_whole if abs(position_offset) < 2.0**62 else float("nan")
         self.radians = PyBytes_FromStringAndSize(NULL, self.spec.columns * sizeof(double))
-        self.fractions = radians_of_columns(&self.spec, <double *><char *><bytes>self.radians)
+        self.fractions = radians_of_columns(&self.spec, <double *><char *>self.radians)
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.context = <void *>value
@@ -119,50 +119,66 @@ def powers(bytes factors, ptrdiff_t count, ptrdiff_t dropped):
 
 # ---- kept tables -------------------------------------------------------------------------------------------------------------
 
-cdef dict kept = {}                     # {key: (table, its bytes)}, the last used one at the end
-cdef double kept_bytes = 0
+cdef dict kept = {}                     # {key: list of memory}, the last used ones at the end
+cdef ptrdiff_t kept_bytes = 0
 
-
-cdef object kept_table(tuple key):
-    """Return a kept table, or None."""
-    with cython.critical_section(lock):
-        entry = kept.pop(key, None)
-        if entry is None:
-            return None
-        kept[key] = entry
-    return entry[0]
-
-
-cdef int keep_table(tuple key, object table, double size) except -1:
-    """Keep a table until other tables need its memory."""
-    global kept_bytes
-    with cython.critical_section(lock):
-        kept_bytes += size - kept.pop(key, (None, 0))[1]
-        kept[key] = table, size
-        while kept_bytes > KEPT_BYTES and len(kept) > 1:
-            kept_bytes -= kept.pop(next(iter(kept)))[1]
-    return 0
-
-
-# ---- offset tables -----------------------------------------------------------------------------------------------------------
 
 cdef struct tables_run_t:
-    # an offset table, or a level, that is computed in blocks of tiles
+    # an offset table, or a level of digit tables, that is computed in blocks of tiles
     run_t run
     const spec_t *spec
-    const offsets_t *offsets
-    double *level                       # or NULL
+    const offsets_t *offsets            # or NULL
+    double *level
     int index, parts                    # of the level
 
 
-cdef tuple arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
-    """Choose how the rows of a job are computed; return the tables, which the caller must keep alive.
+cdef list kept_tables(tuple key):
+    """Return the memory of tables that are kept, or None."""
+    with cython.critical_section(lock):
+        tables = kept.pop(key, None)
+        if tables is not None:
+            kept[key] = tables
+    return tables
+
+
+cdef int keep_tables(tuple key, list tables) except -1:
+    """Keep the memory of tables, which no longer changes, until other tables need it."""
+    global kept_bytes
+    with cython.critical_section(lock):
+        kept_bytes += sum(map(len, tables)) - sum(map(len, kept.pop(key, ())))
+        kept[key] = tables
+        while kept_bytes > KEPT_BYTES and len(kept) > 1:
+            kept_bytes -= sum(map(len, kept.pop(next(iter(kept)))))
+    return 0
+
+
+cdef int compute_table(tables_run_t *run, int threads) except -1:
+    run.run.bytes = 0
+    run.run.plan = plan_offsets(run.spec, allowed_for(threads, (HALF + COARSE) * run.spec.columns, DIRECT_PER_THREAD))
+    run_call(tables_block, &run.run, None)
+    return 0
+
+
+cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
+    cdef tables_run_t *run = <tables_run_t *>context
+    cdef ptrdiff_t first = which * context.plan.rows, last = min(first + context.plan.rows, run.spec.columns // TILE)
+    if run.offsets != NULL:
+        context.kernel.tabulate(run.spec, run.offsets, first, last)
+    else:
+        context.kernel.tabulate_level(run.spec, run.index, run.parts, run.level, first, last)
+
+
+# ---- the tables of a job -----------------------------------------------------------------------------------------------------
+
+cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
+    """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
 
     Evenly spaced rows have an offset table.  In other arrays, integers have a span (its table is not computed
-    here), and an offset table if there are runs; the remaining rows have digit tables.  Without a table, rows
-    are evaluated directly.  If an offset table is not kept, `least_rows` is the fewest rows for which it is
-    built.  No lock is held while a table is built, because a child process that is forked at this time would
-    inherit the lock in its locked state.  Two threads may therefore build the same table.
+    here), and an offset table if there are runs; the remaining rows have digit tables, which `digits` will
+    describe.  It is NULL for a rotation, which has only an offset table.  Without a table, rows are evaluated
+    directly.  If an offset table is not kept, `least_rows` is the fewest rows for which it is built.  No lock
+    is held while a table is built, because a child process that is forked at this time would inherit the lock
+    in its locked state.  Two threads may therefore build the same table.
     """
     cdef uint64_t step
     cdef ptrdiff_t with_digits[LEVELS]
@@ -183,129 +199,176 @@ cdef tuple arrange(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_
     if 0 < step < <uint64_t>1 << 50:
         return (offsets_of(job, rows, columns, step, least_rows, threads),)
     # narrow rows are evaluated directly
-    if job.integers == NULL and job.reals == NULL or job.out != NULL and columns.spec.d_model <= MOST_NARROW:
+    if job.integers == NULL and job.reals == NULL or digits != NULL and columns.spec.d_model <= MOST_NARROW:
         return ()
     memset(with_digits, 0, sizeof(with_digits))
     fractions = columns.fractions if job.reals != NULL or columns.spec.offset_rest != 0 else 0
     if fractions >= WHOLE:
         return ()
     with nogil:
-        if job.integers != NULL and job.out != NULL and columns.spec.columns > TILE:
+        if job.integers != NULL and digits != NULL and columns.spec.columns > TILE:
             choose_span(&columns.spec, job, rows)
         in_runs = count_digits(&columns.spec, job, rows, fractions, with_digits)
-    if job.out == NULL:                 # a rotation, which evaluates rows directly unless most are in runs
+    if digits == NULL:                  # evaluates rows directly unless most are in runs
         return (offsets_of(job, rows, columns, 1, least_rows, threads) if 2 * in_runs >= rows - 1 else None,)
     return (offsets_of(job, rows, columns, 1, least_rows, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
-            digits_of(job, columns, fractions, with_digits, threads))
+            digits_of(job, digits, columns, fractions, with_digits, threads))
 
 
-cdef Offsets offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, ptrdiff_t least_rows, int threads):
-    """Set and return the offset table of a job; None if there are fewer than `least_rows` rows, or none is worth building."""
-    cdef ptrdiff_t first = first_column(job, &columns.spec, rows)
-    cdef bint is_kept = step == 1 and columns.spec.columns <= KEPT_COLUMNS
+cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, ptrdiff_t least_rows, int threads):
+    """Set the offset table of a job, and return its memory; None if there are too few rows to build one."""
+    cdef const spec_t *spec = &columns.spec
+    cdef ptrdiff_t first = first_column(job, spec, rows)
+    cdef bint is_kept = step == 1 and spec.columns <= KEPT_COLUMNS
     cdef tuple key = (columns.key, first) if is_kept else None
-    cdef Offsets table = kept_table(key) if is_kept else None
-    if not is_advanced(&columns.spec, step, rows, table is not None, least_rows):
-        return None
-    if table is None:
-        table = new_offsets(&columns.spec, step, first, threads)
-        if is_kept:
-            keep_table(key, table, len(table.memory))
-    job.offsets = &table.table
-    return table
-
-
-cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int threads):
-    cdef Offsets result = Offsets.__new__(Offsets)
-    cdef tables_run_t run
+    cdef list tables = kept_tables(key) if is_kept else None
     cdef double size = <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double)
-    result.memory = allocate(size, f"the offset table of d_model {spec.d_model}")
-    result.table = offsets_in(<double *>on_cache_line(<char *>result.memory), spec.columns, step, first)
-    run.spec = spec
-    run.offsets = &result.table
-    run.level = NULL
-    run_tables(&run, threads)
-    return result
+    cdef tables_run_t run
+    cdef offsets_t *offsets
+    if tables is None:
+        if rows < (ROWS_FOR_KEPT_TABLE if is_kept else least_rows):
+            return None
+        tables = [allocate(LINE + size, f"the offset table of d_model {spec.d_model}")]
+        offsets = <offsets_t *>on_cache_line(tables[0])
+        offsets[0] = offsets_in(<double *>(<char *>offsets + LINE), spec.columns, step, first)
+        run.spec = spec
+        run.offsets = offsets
+        compute_table(&run, threads)
+        if is_kept:
+            keep_tables(key, tables)
+    job.offsets = <const offsets_t *>on_cache_line(tables[0])
+    return tables
 
 
-cdef int run_tables(tables_run_t *run, int threads) except -1:
-    run.run.bytes = 0
-    run.run.plan = plan_offsets(run.spec, allowed_for(threads, (HALF + COARSE) * run.spec.columns, DIRECT_PER_THREAD))
-    run_call(tables_block, &run.run, None)
-    return 0
-
-
-cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
-    cdef tables_run_t *run = <tables_run_t *>context
-    cdef ptrdiff_t first = which * context.plan.rows, last = min(first + context.plan.rows, run.spec.columns // TILE)
-    if run.level == NULL:
-        context.kernel.tabulate(run.spec, run.offsets, first, last)
-    else:
-        context.kernel.tabulate_level(run.spec, run.index, run.parts, run.level, first, last)
-
-
-# ---- digit tables ------------------------------------------------------------------------------------------------------------
-
-
-cdef Digits digits_of(job_t *job, Columns columns, int fractions, const ptrdiff_t *with_digits, int threads):
-    """Set and return the digit tables of a job, or None.
+cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions, const ptrdiff_t *with_digits, int threads):
+    """Set the digit tables of a job, and return their memory, or None.
 
     A level is built when `ROWS_FOR_LEVEL` rows have had a digit for it, in this call and earlier ones.
     """
     cdef const spec_t *spec = &columns.spec
     cdef bint is_float64 = job.dtype == FLOAT64
-    cdef int lowest = WHOLE - fractions, level, stop = WHOLE, most
+    cdef int lowest = WHOLE - fractions, level, most
     cdef double level_bytes = <double>spec.columns // TILE * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
     cdef tuple key = (columns.key, "float64" if is_float64 else "float32")
-    cdef Digits table
+    cdef tables_run_t run
     if not spec.has_fast_path or not (is_float64 or spec.has_fast_test) or is_float64 and fractions:
         return None
     if spec.fraction_limbs > MAX_LIMBS:    # radians could underflow
         return None
     most = <int>min(<double>LEVELS, WHOLE + DIGITS_BYTES / level_bytes)
+    digits.levels = 0
     with cython.critical_section(columns):
         for level in range(lowest, most):
             columns.wanted[is_float64][level] += with_digits[level - lowest + 1 if level > WHOLE else 0]
             if columns.wanted[is_float64][level] >= ROWS_FOR_LEVEL:
-                stop = level + 1
-    if stop <= WHOLE:
+                digits.levels = level + 1
+    if digits.levels <= WHOLE:
         return None
-    table = kept_table(key)
-    if table is None or table.table.level[lowest] == NULL or table.table.levels < stop:
-        table = new_digits(columns, table, lowest, stop, 2 if is_float64 else 1, threads)
-        keep_table(key, table, sum(map(len, table.memory)))
-    job.digits = &table.table
-    return table
-
-
-cdef Digits new_digits(Columns columns, Digits known, int lowest, int stop, int parts, int threads):
-    """Return digit tables with the levels of `known`, and those from `lowest` to `stop`."""
-    cdef Digits result = Digits.__new__(Digits)
-    cdef tables_run_t run
-    cdef const spec_t *spec = &columns.spec
-    cdef ptrdiff_t level_size = spec.columns // TILE * angles_of_tile(spec) * RADIX * 2 * parts
-    if known is not None:
-        result.table = known.table
-        result.memory = [*known.memory]
-    else:
-        memset(&result.table, 0, sizeof(digits_t))
-        result.table.fractions = columns.fractions
-        result.table.radians = <const double *><const char *>columns.radians
-        result.memory = [columns.radians]
-    result.table.levels = max(stop, result.table.levels)
+    digits.fractions = columns.fractions
+    digits.radians = <const double *><const char *>columns.radians
     run.spec = spec
-    run.parts = parts
-    for run.index in range(lowest, stop):
-        if result.table.level[run.index] == NULL:
-            memory = allocate(<double>level_size * sizeof(double), f"the digit tables of d_model {spec.d_model}")
-            result.memory.append(memory)
-            run.level = <double *>on_cache_line(<char *><bytes>memory)
-            run_tables(&run, threads)
-            result.table.level[run.index] = run.level
-    return result
+    run.offsets = NULL
+    run.parts = 2 if is_float64 else 1
+    cdef list known = kept_tables(key) or [b""] * LEVELS, tables = known
+    for level in range(lowest, digits.levels):
+        if not tables[level]:
+            if tables is known:
+                tables = known.copy()
+            tables[level] = allocate(level_bytes, f"the digit tables of d_model {spec.d_model}")
+            run.level = <double *>on_cache_line(tables[level])
+            run.index = level
+            compute_table(&run, threads)
+        digits.level[level] = <const double *>on_cache_line(tables[level])
+    if tables is not known:
+        keep_tables(key, tables)
+    job.digits = digits
+    return tables
 
 
-# ---- preparation -------------------------------------------------------------------------------------------------------------
+# ---- calls -------------------------------------------------------------------------------------------------------------------
+
+cdef struct table_call_t:
+    # encode or add_to
+    run_t run
+    positions_t positions
+    Py_buffer out                       # the array to which rows are stored or added
+    const spec_t *spec
+    job_t job                           # prepared: dtype, output (STORE or ADD) and x_scale
+    digits_t digits                     # of the job, if it has any
+    bint is_table                       # whether batch entries share positions; if not, there is a position for each row
+    int threads                         # 0 for the default
+    ptrdiff_t all_rows
+
+
+def encode(Columns columns not None, object positions, object dtype, object out, object threads):
+    """Return encodings: see `posenc.encode`."""
+    cdef table_call_t call
+    cdef positions_t *p = &call.positions
+    cdef ptrdiff_t d_model = columns.spec.d_model
+    cdef bint has_out_dtype = dtype is None and isinstance(out, ndarray)
+    cdef DType element
+    hold_nothing(p, &call.out)
+    try:
+        element = element_of(out.dtype if has_out_dtype else "float32" if dtype is None else dtype,
+                             "out has dtype" if has_out_dtype else "dtype is", "float64, float32")
+        call.job.output = STORE
+        call.job.x_scale = 1
+        call.job.dtype = element.code
+        call.threads = threads_of(threads)
+        read_positions(p, positions, columns.spec.position_offset)
+        call.is_table = p.axes == 1
+        if out is None:
+            out = new_rows(shape_of(p, d_model), <double>p.rows * d_model, element, "positions")
+        hold_rows(&call.out, out, element, "out")
+        if call.out.shape[call.out.ndim - 1] != d_model or not has_shape(layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
+            raise ValueError(f"out has shape {out.shape}, expected {shape_of(p, d_model)}")
+        settle_positions(p, &call.out)
+        execute_table(&call, columns)
+    finally:
+        release(p, &call.out)
+    return out
+
+
+def add_to(Columns columns not None, object x, object positions, object x_scale, object threads):
+    """Add encodings to x: see `posenc.add_to`."""
+    cdef table_call_t call
+    cdef positions_t *p = &call.positions
+    cdef double factor, offset = columns.spec.position_offset
+    cdef ptrdiff_t d_model = columns.spec.d_model, n = 0
+    cdef DType element
+    if not isinstance(x, ndarray):
+        raise checks.wrong_type("x", x, "a numpy.ndarray")
+    hold_nothing(p, &call.out)
+    try:
+        # Conversions may run user code that changes x, so x is checked after all of them.
+        factor = finite_number(x_scale, "x_scale")
+        call.threads = threads_of(threads)
+        if positions is not None:
+            read_positions(p, positions, offset)
+        element = element_of(x.dtype, "x has dtype", "float64, float32")
+        call.job.dtype = element.code
+        hold_rows(&call.out, x, element, "x")
+        if call.out.shape[call.out.ndim - 1] != d_model:
+            raise ValueError(f"x has shape {x.shape}, expected (..., {d_model})")
+        call.job.output = ADD
+        call.job.x_scale = rounded_in_default(call.job.dtype, factor)
+        if call.job.x_scale - call.job.x_scale != 0:
+            raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
+        if call.out.ndim > 1:
+            n = call.out.shape[call.out.ndim - 2]
+        elif positions is None or not p.is_array:
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {d_model}) unless positions is an array")
+        if positions is None:
+            read_positions(p, n, offset)
+        call.is_table = p.axes == 1 and call.out.ndim > 1 and p.rows == n
+        if not p.is_array and p.rows != n:
+            raise checks.length_error(p.rows, n)
+        if not call.is_table and not has_shape(layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
+            replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
+        settle_positions(p, &call.out)
+        execute_table(&call, columns)
+    finally:
+        release(p, &call.out)
 
 
 cdef object shape_of(const positions_t *p, ptrdiff_t columns):
@@ -313,66 +376,6 @@ cdef object shape_of(const positions_t *p, ptrdiff_t columns):
     if p.axes == 1:
         return p.rows, columns
     return (*[p.shape[i] for i in range(p.axes)], columns)
-
-
-cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads):
-    """Prepare a call of `encode`.  Return `out`, or a new array if `out` is None."""
-    cdef bint has_out_dtype = dtype is None and isinstance(out, ndarray)
-    cdef DType element = element_of(out.dtype if has_out_dtype else "float32" if dtype is None else dtype,
-                                    "out has dtype" if has_out_dtype else "dtype is", "float64, float32")
-    cdef positions_t *p = &call.positions
-    cdef ptrdiff_t columns
-    call.job.output = STORE
-    call.job.x_scale = 1
-    call.job.dtype = element.code
-    call.threads = threads_of(threads)
-    read_positions(p, positions, spec.position_offset)
-    call.is_table = p.axes == 1
-    if out is None:
-        out = new_rows(shape_of(p, spec.d_model), <double>p.rows * spec.d_model, element, "positions")
-    hold_rows(&call.out, out, element, "out")
-    columns = call.out.shape[call.out.ndim - 1]
-    if columns != spec.d_model or not has_shape(layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
-        raise ValueError(f"out has shape {out.shape}, expected {shape_of(p, spec.d_model)}")
-    settle_positions(p, &call.out)
-    return out
-
-
-cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object positions, object x_scale,
-                        object threads) except -1:
-    cdef DType element
-    cdef positions_t *p = &call.positions
-    cdef double factor
-    cdef ptrdiff_t n = 0
-    call.job.output = ADD
-    if not isinstance(x, ndarray):
-        raise checks.wrong_type("x", x, "a numpy.ndarray")
-    # Conversions may run user code that changes x, so x is checked after all of them.
-    factor = finite_number(x_scale, "x_scale")
-    call.threads = threads_of(threads)
-    if positions is not None:
-        read_positions(p, positions, spec.position_offset)
-    element = element_of(x.dtype, "x has dtype", "float64, float32")
-    call.job.dtype = element.code
-    hold_rows(&call.out, x, element, "x")
-    if call.out.shape[call.out.ndim - 1] != spec.d_model:
-        raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
-    call.job.x_scale = rounded_in_default(call.job.dtype, factor)
-    if call.job.x_scale - call.job.x_scale != 0:
-        raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
-    if call.out.ndim > 1:
-        n = call.out.shape[call.out.ndim - 2]
-    elif positions is None or not p.is_array:
-        raise ValueError(f"x has shape {x.shape}, expected (..., n, {spec.d_model}) unless positions is an array")
-    if positions is None:
-        read_positions(p, n, spec.position_offset)
-    call.is_table = p.axes == 1 and call.out.ndim > 1 and p.rows == n
-    if not p.is_array and p.rows != n:
-        raise checks.length_error(p.rows, n)
-    if not call.is_table and not has_shape(layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
-        replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
-    settle_positions(p, &call.out)
-    return 0
 
 
 # ---- execution ---------------------------------------------------------------------------------------------------------------
@@ -416,7 +419,7 @@ cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1
     """Plan a job and run it in blocks of rows and of batch entries."""
     cdef job_t *job = &call.job
     cdef ptrdiff_t least_rows = ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE
-    cdef tuple tables = arrange(job, call.all_rows, columns, least_rows, threads)
+    cdef tuple tables = arrange(job, &call.digits, call.all_rows, columns, least_rows, threads)
     cdef bytes span = new_span(call, columns, threads) if job.span_rows else None
     call.run.plan = plan_table(job, call.spec, call.all_rows, allowed_for(
         threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))
@@ -428,18 +431,15 @@ cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1
 cdef bytes new_span(table_call_t *call, Columns columns, int threads):
     """Compute the span table of a job, and return its memory."""
     cdef job_t *job = &call.job
-    cdef table_call_t span
+    cdef table_call_t span = call[0]
     cdef double size = <double>job.span_rows * job.span_pitch
     cdef bytes memory = allocate(size, f"{job.span_rows} rows of d_model {columns.spec.d_model}")
-    memset(&span, 0, sizeof(table_call_t))
-    span.spec = call.spec
     span.all_rows = job.span_rows
-    span.job.dtype = job.dtype
     span.job.output = STORE
-    span.job.out = on_cache_line(<char *>memory)
+    span.job.out = on_cache_line(memory)
     span.job.row_stride = job.span_pitch
     span.job.batch = 1
-    span.job.x_scale = 1
+    span.job.integers = NULL
     span.job.start = <uint64_t>job.span_start
     span.job.step = 1
     execute_job(&span, columns, threads)

@@ -65,13 +65,6 @@ static inline ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which) {
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-/* Returns whether rows at positions that are `step` apart are advanced with an offset table.  `least_rows` is
- * the fewest rows for which a table that is not kept is built. */
-static inline int is_advanced(const spec_t *spec, uint64_t step, ptrdiff_t rows, int exists, ptrdiff_t least_rows) {
-    if (step == 1 && spec->columns <= KEPT_COLUMNS) least_rows = ROWS_FOR_KEPT_TABLE;
-    return step && rows >= (exists ? ROWS_WITH_TABLE : least_rows);
-}
-
 /* Returns whether the system has not yet provided the page at an address.  It clears a page when it provides
  * it, so the page is in the cache when it is written. */
 static inline int is_new_page(const char *address) {
