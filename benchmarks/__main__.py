@@ -1,7 +1,7 @@
-"""Measure everything, and update the tables of the pages: ``python benchmarks [performance | accuracy | proofs ...]``
+"""Measure everything, and update the tables of the pages: ``python benchmarks [PART ...]``
 
-Run it on an idle system with the final sources: about four minutes without the proofs, which need gappa and
-sollya.
+The parts are performance, positions, accuracy and proofs.  Run it on an idle system with the final sources.
+The proofs need gappa and sollya.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PARTS = ["performance", "accuracy", "proofs"]
+PARTS = ["performance", "positions", "accuracy", "proofs"]
 
 
 def prove():

@@ -18,7 +18,7 @@ DATA = ROOT / "docs" / "data"
 PAGES = [ROOT / "README.md", *(
     ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary", "development/proofs"))]
 API = ROOT / "docs" / "api.md"
-BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(^<!-- end -->)", re.DOTALL | re.MULTILINE)
 REFERENCE = re.compile(r"(<!-- reference: (\S+): (.*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 SHOWN_POSITIONS = ["512", "8192", "131072", "1000000", "1000000000"]
 
@@ -146,6 +146,20 @@ def one_row():
     return table(["call", "time"], *([call, spread(seconds)] for call, seconds in rows))
 
 
+def positions():
+    """Return the ratios at positions as pipelines bring them."""
+    rows = [[case, rival, *(f"{middle:.2f} ({low:.2f}-{high:.2f})" for low, middle, high in ratios.values())]
+            for case, rivals in load("positions")["ratios"].items() for rival, ratios in rivals.items()]
+    return table(["posenc is faster above 1", "beside", "1 thread", "2 threads"], *rows, left=2)
+
+
+def worst():
+    """Return the three smallest ratios with one thread, for the README."""
+    rows = [(ratios["1"][1], case, rival) for case, rivals in load("positions")["ratios"].items()
+            for rival, ratios in rivals.items()]
+    return "\n".join(f"- {case}: {ratio:.2f} of the speed of {rival}" for ratio, case, rival in sorted(rows)[:3])
+
+
 def at(position):
     return f"{int(position):,}" if int(position) < 10**6 else f"{int(position):.0e}".replace("e+0", "e")
 
@@ -220,7 +234,7 @@ def reference(module, names):
 def updated(text):
     """Return the text of a page with current tables."""
     text = REFERENCE.sub(lambda match: match[1] + reference(match[2], match[3].split()) + match[4], text)
-    return BLOCK.sub(lambda match: match[1] + globals()[match[2]]() + match[3], text)
+    return BLOCK.sub(lambda match: match[1] + globals()[match[2]]() + "\n" + match[3], text)
 
 
 def update():

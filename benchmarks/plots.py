@@ -1,6 +1,6 @@
-"""Draw the plot of the README, docs/images/accuracy.svg.  ``python benchmarks/plots.py``
+"""Draw docs/images/accuracy.svg (README) and positions.svg (docs/performance.md): ``python benchmarks/plots.py``
 
-The file adapts to the colour scheme of the browser: if it is dark, a style sheet replaces each colour with a
+The files adapt to the colour scheme of the browser: if it is dark, a style sheet replaces each colour with a
 dark one.
 """
 
@@ -97,6 +97,20 @@ def accuracy():
     return figure
 
 
+def positions():
+    figure = Figure((WIDTH, 260 / 96), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    labels = ["share of irregular rows in %", "bits of positions"]
+    for ax, label, times in zip(axes, labels, pages.load("positions")["curves"], strict=True):
+        low, middle, high = ([seconds[i] / 8192 * 1e9 for seconds in times.values()] for i in range(3))
+        ax.plot([int(x) for x in times], middle, color=POSENC[0], marker="o", markersize=4)
+        ax.fill_between([int(x) for x in times], low, high, color=POSENC[0], alpha=0.3, linewidth=0)
+        ax.set_xlabel(label)
+    axes[0].set(ylabel="ns per row", ylim=(0, None))
+    title(axes[0], "Time of a row of 512 columns, float32, one thread")
+    return figure
+
+
 def draw_errors(ax, errors, lines):
     """Draw and label lines (name, colour, x and y of the label, its alignment)."""
     for name, colour, x, y, align in lines:
@@ -129,3 +143,4 @@ def draw(plot):
 
 if __name__ == "__main__":
     draw(accuracy)
+    draw(positions)

@@ -1,16 +1,18 @@
-"""Measure positions as pipelines bring them against the fastest NumPy code, and print ratios: above 1, posenc is faster.
+"""Measure positions as pipelines bring them against the fastest NumPy code: ``python benchmarks/positions.py``
 
-    python benchmarks/positions.py            the cases, with one and two threads
-    python benchmarks/positions.py curves     the time of 8,192 x 512 by the share of irregular rows and by the magnitude
+Writes ratios of times, with one and two threads, and the time of a row of 512 columns by the share of
+irregular rows and by the magnitude of positions, to docs/data/positions.json; updates the tables and the
+plot.
 """
 
 import statistics
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-from common import times_of
+import pages
+import plots
+from common import quartiles, save, times_of
 from rivals import numpy_sin_cos
 
 import posenc
@@ -49,25 +51,30 @@ def recipe_of_axes(points, out):
 
 def encoding_cases():
     """Yield a name, positions, keywords of an encoding, and {rival: function of positions and out}."""
-    steps, places = RANDOM.integers(0, 1000, 4096), RANDOM.integers(0, 131_072, 8192)
-    yield "4,096 timesteps x 320", steps, {"d_model": 320}, {"recipe": recipe, "take": partial(taken, 1000)}
-    yield "4,096 real timesteps x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, {"recipe": recipe}
-    yield "8,192 scattered x 512", places, {"d_model": 512}, {"recipe": recipe, "take": partial(taken, 131_072)}
-    yield "one position x 16,384 x 512", np.full(16_384, 77), {"d_model": 512}, {"take": partial(taken, 131_072)}
+    recipes = {"float32 recipe": recipe}
+    yield ("4,096 timesteps below 1,000, x 320", RANDOM.integers(0, 1000, 4096), {"d_model": 320},
+           recipes | {"`np.take`": partial(taken, 1000)})
+    yield "4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, recipes
+    yield ("8,192 positions below 131,072, x 512", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
+           recipes | {"`np.take`": partial(taken, 131_072)})
+    yield "one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512}, {"`np.take`": partial(taken, 131_072)}
     times = RANDOM.integers(17 * 10**17, 19 * 10**17, 400_000)
-    yield "400,000 timestamps x 8", times, {"d_model": 8, "periods": tuple(DAYS)}, {"t % period": remainders}
+    periods = {"d_model": 8, "periods": tuple(DAYS)}
+    yield "400,000 timestamps, x 8", times, periods, {"`t % period`, float32": remainders}
     places = np.column_stack([RANDOM.uniform(-90, 90, 100_000), RANDOM.uniform(-180, 180, 100_000)])
-    yield "100,000 latitudes, longitudes x 64", places, {"d_model": 64}, {"recipe": recipe_of_axes}
+    axes = {"float32 recipe": recipe_of_axes}
+    yield "100,000 latitudes and longitudes, x 64", places, {"d_model": 64}, axes
 
 
-def print_ratios(name, threads, calls):
+def ratios_of(calls):
+    """Return {rival: quartiles of its time divided by that of posenc, the first call}."""
     ours, *others = times_of(list(calls.values()))
-    for rival, times in zip(list(calls)[1:], others, strict=True):
-        low, middle, high = statistics.quantiles([b / a for a, b in zip(ours, times, strict=True)], n=4)
-        print(f"{name:36}{threads} thread(s)  {rival:12}{middle:6.2f}  ({low:.2f} to {high:.2f})", flush=True)
+    return {rival: statistics.quantiles([b / a for a, b in zip(ours, times, strict=True)], n=4)
+            for rival, times in zip(list(calls)[1:], others, strict=True)}
 
 
-def measure_cases(threads, pool):
+def measured(threads, pool):
+    """Yield each case and its ratios."""
     for name, positions, keywords, rivals in encoding_cases():
         out = np.empty((len(positions), keywords["d_model"]), np.float32)
         encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points, **keywords)
@@ -76,7 +83,7 @@ def measure_cases(threads, pool):
         for rival, make in rivals.items():
             parted = [make(positions[p[0] : p[-1] + 1], out[p[0] : p[-1] + 1]) for p in parts]
             calls[rival] = parted[0] if threads == 1 else lambda parted=parted: list(pool.map(lambda f: f(), parted))
-        print_ratios(name, threads, calls)
+        yield name, ratios_of(calls)
     for share in (0.3, 0.51, 0.7):
         x, table = np.zeros((32, 512, 512), np.float32), posenc.encode(512, 512)
         padding = np.clip(RANDOM.normal(512 * share, 40, 32), 0, 500).astype(int)
@@ -87,25 +94,29 @@ def measure_cases(threads, pool):
             def add(i):
                 x[i, padding[i] :] += table[: 512 - padding[i]]
             list((pool.map if threads > 1 else map)(add, range(32)))
-        print_ratios(f"add_to, {share:.0%} padding", threads,
-                     {"posenc": partial(encoding.add_to, x, positions, threads=threads), "slices": slices})
+        calls = {"posenc": partial(encoding.add_to, x, positions, threads=threads), "slices of a table": slices}
+        yield f"add to 32 x 512 x 512, {share:.0%} padding", ratios_of(calls)
 
 
-def measure_curves():
+def curves():
+    """Return the quartiles of the time of 8,192 x 512 by the share of irregular rows, and by the bits of positions."""
     out, encoding = np.empty((8192, 512), np.float32), posenc.Encoding(512)
     consecutive, scattered = np.arange(8192) + 10**6, RANDOM.integers(0, 2**24, 8192)
-    positions = {f"{share} % irregular": np.where(RANDOM.random(8192) * 100 < share, scattered, consecutive)
-                 for share in (0, 1, 2, 5, 10, 20, 30, 50, 70, 90, 100)}
-    positions |= {f"below 2**{bits}": RANDOM.integers(0, 2**bits, 8192) for bits in range(6, 63, 4)}
-    times = times_of([partial(encoding.encode, p, out=out, threads=1) for p in positions.values()])
-    for name, seconds in zip(positions, times, strict=True):
-        low, middle, high = (1e9 * t / 8192 for t in statistics.quantiles(seconds, n=4))
-        print(f"{name:24}{middle:8.0f} ns a row  ({low:.0f} to {high:.0f})")
+    shares = {share: np.where(RANDOM.random(8192) * 100 < share, scattered, consecutive)
+              for share in (0, 1, 2, 5, 10, 20, 30, 50, 70, 90, 100)}
+    bits = {bits: RANDOM.integers(0, 2**bits, 8192) for bits in range(6, 63, 2)}
+    return [quartiles({x: partial(encoding.encode, p, out=out, threads=1) for x, p in arrays.items()})
+            for arrays in (shares, bits)]
 
 
-if sys.argv[1:] == ["curves"]:
-    measure_curves()
-else:
-    for n in (1, 2):
-        with ThreadPoolExecutor(n) as workers:
-            measure_cases(n, workers)
+if __name__ == "__main__":
+    ratios = {}
+    for threads in (1, 2):
+        with ThreadPoolExecutor(threads) as pool:
+            for name, found in measured(threads, pool):
+                for rival, values in found.items():
+                    print(f"{name:46} {threads} thread(s)  {rival:24} {values[1]:6.2f}", flush=True)
+                    ratios.setdefault(name, {}).setdefault(rival, {})[threads] = [round(v, 3) for v in values]
+    save("positions", {"ratios": ratios, "curves": curves()})
+    pages.update()
+    plots.draw(plots.positions)

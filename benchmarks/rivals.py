@@ -203,11 +203,10 @@ def timesteps(threads, pool, *, n, d_model):
     }
 
 
-def scattered(threads, pool, *, n, d_model, limit, real=False):
-    """Encode integers or real numbers at random below `limit`, into a buffer."""
-    random, out = np.random.default_rng(0), np.ones((n, d_model), np.float32)
-    p = random.uniform(0, limit, n) if real else random.integers(0, limit, n)
-    steps, rows = torch.from_numpy(p), None if real else posenc.encode(limit, d_model)
+def scattered(threads, pool, *, n, d_model, limit):
+    """Encode integers at random below `limit`, into a buffer."""
+    p, out = np.random.default_rng(0).integers(0, limit, n), np.ones((n, d_model), np.float32)
+    steps, rows = torch.from_numpy(p), posenc.encode(limit, d_model)
 
     def take(first, stop):
         return lambda pe: np.take(rows, p[first:stop], axis=0, out=pe, mode="clip")
@@ -224,9 +223,8 @@ def scattered(threads, pool, *, n, d_model, limit, real=False):
         "exact, torch float64": torch_sin(steps, d_model, torch.float64)[0],
         "fast, NumPy sin and cos": in_parts(sin_cos(np.float32), n, threads, pool),
         "fast, torch sin": torch_sin(steps, d_model, torch.float32)[0],
+        "fast, np.take from a table": in_parts(take, n, threads, pool),
     }
-    if not real:
-        filled["fast, np.take from a table"] = in_parts(take, n, threads, pool)
     return nothing, {
         "posenc": partial(posenc.Encoding(d_model).encode, p, out=out),
         "pasted, torch": partial(torch_recipe, steps, d_model),
@@ -450,7 +448,6 @@ CASES = {
     "65,536 x 512, reused": partial(table, n=65_536, d_model=512, new=False),
     "timesteps, 4,096 x 320": partial(timesteps, n=4096, d_model=320),
     "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
-    "real positions, 4,096 x 320": partial(scattered, n=4096, d_model=320, limit=1000, real=True),
     "timestamps, 400,000 x 8": partial(timestamps, n=400_000),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),

@@ -104,9 +104,10 @@ def data(name):
     return json.loads((ROOT / f"docs/data/{name}.json").read_text())
 
 
-def test_the_plot_of_the_readme_is_drawn_from_the_data():
-    digest = hashlib.sha256(json.dumps(data("accuracy")).encode()).hexdigest()
-    assert digest in (ROOT / "docs/images/accuracy.svg").read_text(), "run benchmarks/plots.py"
+@pytest.mark.parametrize("name", ["accuracy", "positions"])
+def test_plots_are_drawn_from_the_data(name):
+    digest = hashlib.sha256(json.dumps(data(name)).encode()).hexdigest()
+    assert digest in (ROOT / f"docs/images/{name}.svg").read_text(), "run benchmarks/plots.py"
 
 
 def test_tables_and_signatures_are_up_to_date():
