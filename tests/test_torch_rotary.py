@@ -189,7 +189,7 @@ def test_operators():
     text = posenc.torch._tensor_arguments.text_of(PLAIN)
     arguments = (X.clone().requires_grad_(), POSITIONS, False, text)
     torch.library.opcheck(torch.ops.posenc.rotate.default, arguments)
-    torch.library.opcheck(torch.ops.posenc.tables.default, (POSITIONS, text, torch.float32))
+    torch.library.opcheck(torch.ops.posenc.encode.default, (POSITIONS, text, torch.float32, POSITIONS.device))
     assert torch.empty(2, 3, 5, 16, device="meta").shape == rotate(X.to("meta"), rotary=PLAIN).shape
 
 
@@ -517,7 +517,7 @@ def test_a_call_neither_copies_nor_synchronizes(rotary, eager, monkeypatch):
 
     gathered = {"gather", "expand", "select"} if rotary is AXES else set()
     assert operators(module) == {"clamp", "add", "embedding", "split", "cat"} | gathered
-    assert "tables" in operators(RotaryEmbedding(rotary))
+    assert "encode" in operators(RotaryEmbedding(rotary))
 
 
 @pytest.mark.filterwarnings("ignore")

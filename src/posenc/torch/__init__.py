@@ -12,9 +12,8 @@ try:
 except ModuleNotFoundError as error:
     raise checks.not_installed("posenc.torch", error) from error
 
-from posenc.torch._chunk_dataset import ChunkDataset
 from posenc.torch._encode import add_to, encode, grid, points, positions_from_lengths, positions_from_mask
-from posenc.torch._positional_encoding import PositionalEncoding, PositionalTable
+from posenc.torch._positional_encoding import ChunkDataset, PositionalEncoding, PositionalTable
 from posenc.torch._rotary_embedding import RotaryEmbedding
 from posenc.torch._rotate import rotate, rotate_
 

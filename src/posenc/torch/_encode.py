@@ -1,12 +1,15 @@
 """Functions that return encodings or positions as tensors, and the operators posenc::encode and posenc::add.
 
 The operators take an `Encoding` as text, so that an exported graph is complete.  Eager calls do not use them.
+posenc::encode also takes a `Rotary`, and returns the cosines of all pairs, followed by their sines.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat, SupportsIndex, Unpack
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -20,6 +23,8 @@ from posenc._axes.grid import Shape, Width
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.functions import cached_encoding, width_for
+from posenc._rotary.rotary import Rotary
+from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
 
 
@@ -373,6 +378,7 @@ def _specialized(value: Any) -> Any:
 def encodings_at(
     positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device, out: Tensor | None = None
 ) -> Tensor:
+    """Return the encodings of an Encoding or, without `out`, the cosines and sines of a Rotary."""
     if out is not None:
         tensors.check_out(out, dtype, device)
     if tensors.is_eager() and tensors.is_plain(positions) and tensors.is_plain(out):
@@ -396,15 +402,39 @@ def encodings_of_rows(start: int, n: int, encoding: Any, dtype: torch.dtype, dev
 
 
 def _by_operator(positions: Tensor, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    if not torch.compiler.is_compiling() and tensors.is_tracing():      # it would record lengths as constants
+    # it would record lengths as constants
+    if isinstance(encoding, Encoding) and not torch.compiler.is_compiling() and tensors.is_tracing():
         raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export with dynamo=False) cannot contain encodings "
                            "of any length; pass max_len= to PositionalEncoding, or use torch.export")
     result: Tensor = torch.ops.posenc.encode(positions, tensors.text_of(encoding), dtype, device)
     return result
 
 
-def encodings_on_cpu(positions: Any, encoding: Encoding, dtype: torch.dtype, threads: int | None = None) -> Tensor:
-    return tensors.tensor_of(encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads))
+def encodings_on_cpu(
+    positions: Any, encoding: Encoding | Rotary, dtype: torch.dtype, threads: int | None = None
+) -> Tensor:
+    if isinstance(encoding, Encoding):
+        return tensors.tensor_of(encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads))
+    warn_of_length(encoding, positions)
+    out = tensors.new_array(_shape_at(positions, encoding), dtype)
+    encoding.tables(positions, dtype=tensors.DTYPES[dtype], out=out)
+    return torch.from_numpy(out).view(dtype)
+
+
+def _shape_at(positions: Any, encoding: Encoding | Rotary) -> tuple[int, ...]:
+    """Return the shape of the encodings of a tensor or an array, or of the cosines and sines."""
+    if isinstance(encoding, Encoding):
+        return *positions.shape, encoding.d_model
+    return *positions.shape[encoding.axes is not None :], encoding.rotary_dim
+
+
+def warn_of_length(rotary: Rotary, positions: Any) -> None:
+    """Warn if a position needs the length of the sequences."""
+    limit = positions_without_length(rotary.scaling)
+    if limit is not None and np.max(positions, initial=-1) >= limit:
+        warnings.warn(          # by default, Python shows each text only once
+            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, "
+            "because length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
 
 
 # ---- operators ---------------------------------------------------------------------------------------------
@@ -415,19 +445,18 @@ def _encode(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.
     if device.type == "meta":
         return _empty(positions, encoding, dtype, device)
     array = tensors.positions_array(positions, device)
-    return encodings_on_cpu(array, tensors.specification_of(Encoding, encoding), dtype).to(device)
+    return encodings_on_cpu(array, tensors.specification_of(encoding), dtype).to(device)
 
 
 @_encode.register_fake
 def _empty(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    columns = tensors.specification_of(Encoding, encoding).d_model
-    return torch.empty((*positions.shape, columns), dtype=dtype, device=device)
+    return torch.empty(_shape_at(positions, tensors.specification_of(encoding)), dtype=dtype, device=device)
 
 
 @torch.library.custom_op("posenc::add", mutates_args=())
 def _add(x: Tensor, positions: Tensor, x_scale: float, encoding: str) -> Tensor:
     out, array = tensors.dense_like(x).copy_(x), tensors.positions_array(positions, x.device)
-    tensors.specification_of(Encoding, encoding).add_to(tensors.array_of(out), array, x_scale=x_scale)
+    tensors.specification_of(encoding).add_to(tensors.array_of(out), array, x_scale=x_scale)
     return out
 
 

@@ -1,8 +1,5 @@
-"""The module RotaryEmbedding, and the operator posenc::tables, which computes cosines and sines in compiled
-code.
-"""
+"""The module RotaryEmbedding."""
 
-import warnings
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -12,8 +9,8 @@ from torch import Tensor
 
 from posenc import Rotary
 from posenc._rotary.model_config import layer_types, module_form
-from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
+from posenc.torch._encode import encodings_at, warn_of_length
 from posenc.torch._rotate import axes_of
 from posenc.torch._table_module import TableModule, kept_table
 
@@ -213,7 +210,7 @@ class RotaryEmbedding(TableModule):
             raise RuntimeError(f"max_len is None, expected a length, because a graph on {x.device} has a table")
         rows = self._rows_at(positions, dtype, x.device, layer_type)
         if rows is None:
-            return tables(positions, rotary, dtype).to(x.device)
+            return encodings_at(positions, rotary, dtype, x.device)
         if axes is None:
             return rows
         axis_of_column = kept_table(self, torch.int64, x.device, layer_type)
@@ -264,43 +261,3 @@ class RotaryEmbedding(TableModule):
         arguments = self._rotations | {"max_len": self._length, "dtype": self.dtype}
         return ", ".join(str(value) if name is None else f"{name}={value}"
                          for name, value in arguments.items() if value is not None)
-
-
-# ---- tables ------------------------------------------------------------------------------------------------
-
-
-def tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
-    """Return the cosines of all pairs, followed by their sines, on the device of the positions."""
-    if tensors.is_eager() and tensors.is_plain(positions):
-        return _tables(positions, rotary, dtype)
-    result: Tensor = torch.ops.posenc.tables(positions, tensors.text_of(rotary), dtype)
-    return result
-
-
-def _tables(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> Tensor:
-    array = tensors.positions_array(positions, positions.device)
-    warn_of_length(rotary, array)
-    out = tensors.new_array((*array.shape[rotary.axes is not None :], rotary.rotary_dim), dtype)
-    rotary.tables(array, dtype=tensors.DTYPES[dtype], out=out)
-    return torch.from_numpy(out).view(dtype).to(positions.device)
-
-
-def warn_of_length(rotary: Rotary, positions: Any) -> None:
-    """Warn if a position needs the length of the sequences."""
-    limit = positions_without_length(rotary.scaling)
-    if limit is not None and np.max(positions, initial=-1) >= limit:
-        warnings.warn(          # by default, Python shows each text only once
-            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, "
-            "because length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
-
-
-@torch.library.custom_op("posenc::tables", mutates_args=())
-def _tables_operator(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
-    return _tables(positions, tensors.specification_of(Rotary, rotary), dtype)
-
-
-@_tables_operator.register_fake
-def _(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
-    specification = tensors.specification_of(Rotary, rotary)
-    shape = positions.shape if specification.axes is None else positions.shape[1:]
-    return positions.new_empty((*shape, specification.rotary_dim), dtype=dtype)

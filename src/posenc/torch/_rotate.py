@@ -168,7 +168,7 @@ def _rotate(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     out = tensors.dense_like(x)
     if not x.is_meta:
         array, to_rotate = tensors.positions_array(positions, x.device), tensors.array_of(x)
-        specification = tensors.specification_of(Rotary, rotary)
+        specification = tensors.specification_of(rotary)
         specification.rotate(to_rotate, array, inverse=inverse, out=tensors.array_of(out))
     return out
 
@@ -198,7 +198,7 @@ def _vmap(info: Any, dims: Any, x: Tensor, positions: Tensor, inverse: bool, rot
     """
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
     # the dimension of position axes remains first
-    dim = int(tensors.specification_of(Rotary, rotary).axes is not None)
+    dim = int(tensors.specification_of(rotary).axes is not None)
     positions = positions.unsqueeze(dim) if dims[1] is None else positions.movedim(dims[1], dim)
     shape = list(positions.shape)
     shape[dim + 1 : dim + 1] = [1] * (x.ndim - 1 - (positions.ndim - dim))

@@ -279,5 +279,6 @@ def _cached_text(specification: Encoding | Rotary) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def specification_of(kind: type[Encoding] | type[Rotary], text: str) -> Any:
-    return kind.from_dict(json.loads(text))
+def specification_of(text: str) -> Any:
+    document = json.loads(text)
+    return (Rotary if "rotary" in document else Encoding).from_dict(document)
