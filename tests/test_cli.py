@@ -187,16 +187,16 @@ generate                                                N, D, -o
 generate 1.5 8 -o a.npy                                 N | 1.5
 generate 1e999999999 8 -o a.npy                         N | 1e999999999
 generate 8 -5 -o a.npy                                  D | -5
-generate 8 99999999 -o a.npy                            D is 99999999
-generate 8 8 -o a.npz                                   FILE is | .npy
-generate 8 8 -o a.npy --key pe                          --key is 'pe', but --key does not apply
+generate 8 99999999 -o a.npy                            d_model is 99999999
+generate 8 8 -o a.npz                                   path is | .npy
+generate 8 8 -o a.npy --key pe                          key is 'pe', but key does not apply
 generate 8 8 -o - --key pe                              --key
 generate 8 8 -o - --json                                --json
 generate 8 8 -o a.npy --step 0                          --step
 generate 8 8 -o a.npy --start 9223372036854775803       positions
-generate 8 8 -o a.npy --base=-1                         --base is -1.0
-generate 8 8 -o a.npy --spacing endpoint --shift 2      --spacing and --shift are both given
-generate 7 7 -o a.npy --odd error                       D is 7, expected an even number with --odd error
+generate 8 8 -o a.npy --base=-1                         base is -1.0
+generate 8 8 -o a.npy --spacing endpoint --shift 2      spacing and shift are both given
+generate 7 7 -o a.npy --odd error                       d_model is 7, expected an even number with odd='error'
 verify pe.npy --samples 0                               --samples
 bench --threads 0                                       --threads
 """

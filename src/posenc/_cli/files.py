@@ -1,17 +1,19 @@
-"""The commands ``posenc generate`` and ``posenc verify``."""
+"""The commands ``posenc generate``, ``posenc verify`` and ``posenc plot``."""
 
 import argparse
+import io
 import sys
 import time
 
 import posenc
 from posenc._arguments.arrays import DTYPES
 from posenc._cli import options
-from posenc._files import table
-from posenc._files.atomic import naming, quantity
+from posenc._files import atomic, table
 from posenc._files.functions import first_mismatch, mismatch_error, opened_table
 
 PIPE = "-"
+PICTURES = (".png", ".svg", ".pdf")
+DPI = 100
 
 
 def add_generate_options(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +51,7 @@ def generate(args: argparse.Namespace) -> None:
             raise ValueError(f"-o {PIPE} is given with --json or --key, expected neither of them")
         if sys.stdout is None or sys.stdout.isatty():
             raise ValueError("stdout is closed or a terminal, expected a pipe or a file")
-        with naming("stdout"), bar as progress:
+        with atomic.naming("stdout"), bar as progress:
             sys.stdout.buffer.write(table.npy_header(specification))
             sys.stdout.buffer.writelines(table.blocks(specification, args.threads, progress.update))
             sys.stdout.buffer.flush()
@@ -62,7 +64,7 @@ def generate(args: argparse.Namespace) -> None:
         args.output, positions, encoding, dtype=args.dtype, bytes=size, seconds=seconds, threads=args.threads,
         stored_dtype=args.dtype if is_native or args.dtype != "bfloat16" else "uint16",
     )
-    rate = f"{quantity(size)} in {seconds:.3g} s"
+    rate = f"{atomic.quantity(size)} in {seconds:.3g} s"
     options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {args.dtype}, {rate}")
 
 
@@ -101,3 +103,40 @@ def verify(args: argparse.Namespace) -> None:
         options.report(args, document, f"{args.file}: {count} of {rows} rows compared, every bit equal")
     if mismatch is not None:
         raise mismatch_error(args.file, mismatch, "" if source.specification else "the options must describe it")
+
+
+def add_plot_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "posenc plot -o FILE [options]"
+    add = parser.add_argument
+    add("-o", "--output", required=True, metavar="FILE", help=f"the suffix sets the format: {', '.join(PICTURES)}")
+    add("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
+    add("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
+    add("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
+    add("--dimensions", type=options.integers, metavar="I,J,K", help="columns to draw as waves (default: four)")
+    options.add_range(parser)
+    add("--force", action="store_true", help="overwrite the file")
+    options.add_convention(parser)
+
+
+def plot(args: argparse.Namespace) -> None:
+    """Draw a picture of an encoding.
+
+    examples:
+      posenc plot -o heatmap.png
+      posenc plot -o waves.svg --kind waves --dimensions 4,5,6,7 --positions 100 --d-model 20
+      posenc plot -o similarity.png --kind similarity --start 1_000_000_000 --layout halves
+    """
+    from posenc import plot as pictures
+
+    if table.suffix_of(args.output) not in PICTURES:
+        raise ValueError(f"--output is {args.output!r}, expected a name with the suffix {', '.join(PICTURES)}")
+    if args.dimensions and args.kind != "waves":
+        raise ValueError(f"--dimensions is given with --kind {args.kind}, expected --kind waves")
+    keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
+    positions, encoding = options.positions_of(args, args.positions), options.selected_encoding(args, args.d_model)
+    figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure
+    data = io.BytesIO()
+    figure.savefig(data, format=table.suffix_of(args.output)[1:], dpi=DPI)
+    size = atomic.write(args.output, [data.getbuffer()], len(data.getbuffer()), args.force)
+    document = options.document_of(args.output, positions, encoding, kind=args.kind, bytes=size)
+    options.report(args, document, f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {atomic.quantity(size)}")

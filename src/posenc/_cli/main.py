@@ -8,7 +8,6 @@ Ctrl-C, 141 if the reader of stdout closes the pipe.
 import argparse
 import inspect
 import os
-import re
 import signal
 import sys
 import threading
@@ -17,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import posenc
-from posenc._cli import bench, check, files, plot
+from posenc._cli import bench, check, files
 from posenc._cli.options import FAILED, OK, report
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -35,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     for run, add_options in (
         (files.generate, files.add_generate_options), (files.verify, files.add_verify_options),
         (check.identify, check.add_identify_options), (check.check, check.add_check_options),
-        (presets, None), (info, None), (bench.bench, bench.add_options), (plot.plot, plot.add_options),
+        (presets, None), (info, None), (bench.bench, bench.add_options), (files.plot, files.add_plot_options),
     ):
         add_command(commands, run, add_options)
     return program
@@ -84,18 +83,6 @@ def info(args: argparse.Namespace) -> None:
     report(args, runtime, "\n".join(f"{name.replace('_', ' '):18}{value}" for name, value in lines.items()))
 
 
-def with_options(message: str, given: dict[str, Any]) -> str:
-    """Replace the names of parameters in an error by those of the options that set them."""
-    options = {name: f"--{name.replace('_', '-')}" for name in given} | {"name": "--preset", "path": "FILE"}
-    if "n" in given:
-        options["d_model"] = "D"
-    names = "|".join(options)
-    message = re.sub(r"(?<=with )(\w+)='(\w+)'", r"--\1 \2", message)
-    subject = rf"(?<![\w'\"-])({names})(?=( and \w+)? (is|are|has|to be|does)\b)|(?<= and )({names})(?= (is|are)\b)"
-    message = re.sub(subject, lambda match: options[match[1] or match[4]], message)
-    return message.replace("expected None, because", "but").replace("posenc.presets()", "the names that posenc presets lists")
-
-
 def exit_on_signals() -> None:
     """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed.
 
@@ -125,7 +112,7 @@ def run(argv: Sequence[str] | None) -> int:
     except OSError as error:
         return print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
     except (TypeError, ValueError, ImportError, MemoryError) as error:
-        return print_error(with_options(str(error), vars(args)))
+        return print_error(error)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

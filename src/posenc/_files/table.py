@@ -62,7 +62,7 @@ def format_of(path: str, **options: Any) -> str:
         suffix = ".zarr" if os.path.isdir(path) else ".npy"
     for option, value in options.items():
         if value is not None and option not in SUFFIX_OPTIONS[suffix]:
-            raise ValueError(f"{option} is {checks.shown(value)}, expected None, because {option} does not apply to {path!r}")
+            raise ValueError(f"{option} is {checks.shown(value)}, but {option} does not apply to {path!r}")
     return suffix
 
 
