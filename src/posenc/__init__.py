@@ -21,18 +21,10 @@ __all__ = [
 ]
 
 
-_ELSEWHERE = {       # a name that users may expect in this module: the name to use instead
-    **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding")},
-    **{name: f"check.{name}" for name in ("assert_rotary", "check_rotary", "identify", "identify_rotary")},
-    "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
-}
-
-
 def __getattr__(name: str) -> _ModuleType:
     """Import posenc.check, posenc.torch, posenc.dask or posenc.plot on first use."""
     if name not in ("check", "torch", "dask", "plot"):
-        hint = f"; did you mean posenc.{_ELSEWHERE[name]}?" if name in _ELSEWHERE else ""
-        raise AttributeError(f"module 'posenc' has no attribute {name!r}{hint}")
+        raise AttributeError(f"module 'posenc' has no attribute {name!r}")
     import importlib
 
     return importlib.import_module(f"posenc.{name}")

@@ -50,12 +50,14 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
     return values
 
 
-def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
+def dtype(
+    dtype: Any, subject: str = "dtype is", expected: str = "float64, float32"
+) -> tuple[str, np.dtype[Any]]:
     """Return the name and np.dtype of an output dtype.
 
     Without ml_dtypes, the np.dtype of bfloat16 is uint16.
     """
-    if "bfloat16" in (getattr(dtype, "__name__", None), getattr(dtype, "name", None)) or str(dtype) == "bfloat16":
+    if "bfloat16" in (getattr(dtype, "__name__", ""), getattr(dtype, "name", ""), str(dtype)):
         return "bfloat16", _bfloat16()
     element = None
     with suppress(TypeError, SyntaxError):      # SyntaxError: a string such as "(2,"
@@ -73,9 +75,9 @@ def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
 
     The default is the dtype of `out`, or float32 if `out` is not an array.
     """
-    if dtype_or_none is not None:
-        return dtype(dtype_or_none)
-    return dtype(out.dtype, "out has dtype") if isinstance(out, np.ndarray) else ("float32", np.dtype(np.float32))
+    if dtype_or_none is None and isinstance(out, np.ndarray):
+        return dtype(out.dtype, "out has dtype")
+    return dtype("float32" if dtype_or_none is None else dtype_or_none)
 
 
 @functools.cache
@@ -109,20 +111,23 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
-    except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
+    # ragged lists, tensors that require grad
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
-        hint = f"; pass {name}{'.bool()' if name == 'mask' else '.double()'}" if "BFloat16" in str(error) else ""
-        hint = SEVERAL_LENGTHS if "inhomogeneous" in str(error) else hint
+        hint = SEVERAL_LENGTHS if "inhomogeneous" in str(error) else ""
+        if "BFloat16" in str(error):
+            hint = f"; pass {name}.{'bool' if name == 'mask' else 'double'}()"
         raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}{hint}") from None
     if array.dtype.kind in "mM":
         if times:
             return array
         nat = np.count_nonzero(np.isnat(array))
         found = f"{array.dtype} with {nat} NaT" if nat else str(array.dtype)
+        numbers = f'numbers such as numpy.asarray({name}).astype("int64")'
         hint = ", with any periods in their unit"
         if name == "positions":
             hint = '; or give periods= of durations such as "1D"'
-        raise TypeError(f'{name} has dtype {found}, expected numbers such as numpy.asarray({name}).astype("int64"){hint}')
+        raise TypeError(f"{name} has dtype {found}, expected {numbers}{hint}")
     if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())
@@ -162,10 +167,11 @@ def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
         return
     magnitude = abs(converted.astype(np.float64)) if is_pandas and np.isnan(converted).any() else np.empty(0)
     if (np.isfinite(magnitude) & (magnitude >= 2**53)).any():
-        raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may round; use dtype Int64")
+        text = "NaN beside numbers of 2**53 or more, which pandas may round; use dtype Int64"
+        raise ValueError(f"{name} has {text}")
     for x, y in zip(objects, np.ravel(converted).tolist() if objects else [], strict=True):
         if isinstance(x, (int, np.integer)) and int(x) != y:
-            raise ValueError(f"{name} has {x} beside other numbers, expected an integer that float64 can hold")
+            raise ValueError(f"{name} has {x} beside other numbers, expected one that float64 can hold")
 
 
 def _python_numbers(value: Any) -> Any:

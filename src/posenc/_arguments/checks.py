@@ -37,7 +37,7 @@ SYNONYMS = {        # frequent names of keywords in other libraries
 PARAMETERS = ("positions", "dtype", "threads", "out", "x_scale", "chunk_rows", "encoding", "coordinates",
               "include_input", "batch_first", "dropout", "max_len", "max_sequence_length")
 
-# ---- numbers and names ----------------------------------------------------------------------------------------------
+# ---- numbers and names -------------------------------------------------------------------------------------
 
 
 def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
@@ -46,13 +46,11 @@ def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
     The message has a similar keyword, or all of them.
     """
     for name in names:
-        if name == "device":
-            raise TypeError("unexpected keyword argument 'device'; posenc.torch.encode and posenc.torch.grid take it")
         if name not in valid_names:
-            similar = get_close_matches(name, (*valid_names, *PARAMETERS), 1)
-            matches = [x for x in (SYNONYMS.get(name),) if x in valid_names] or [x for x in similar if x != name]
+            similar = (SYNONYMS.get(name), *get_close_matches(name, (*valid_names, *PARAMETERS), 1))
+            match = next((x for x in similar if x in valid_names or x in PARAMETERS), name)
             expected = f"expected a parameter, or one of {', '.join(valid_names)}"
-            hint = f"did you mean {matches[0]!r}?" if matches else expected
+            hint = expected if match == name else f"did you mean {match!r}?"
             raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
 
 
@@ -77,8 +75,8 @@ def shown(value: Any) -> str:
 
 def not_installed(feature: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
     """Return an error that names the missing package."""
-    package = error.name
-    return ModuleNotFoundError(f"{feature} needs {package}; to install it: pip install {package}", name=package)
+    message = f"{feature} needs {error.name}; to install it: pip install {error.name}"
+    return ModuleNotFoundError(message, name=error.name)
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:
@@ -88,7 +86,8 @@ def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...
     """
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
-    if isinstance(value, (bool, str, bytes)) or np.ndim(value) or dtype is not None and not name.startswith(dtypes):
+    is_other = dtype is not None and not name.startswith(dtypes)
+    if is_other or isinstance(value, (bool, str, bytes)) or np.ndim(value):
         return None
     try:
         return convert(value)
@@ -165,7 +164,7 @@ def periods(name: str, value: Any) -> tuple[int | float | str, ...]:
     """Return positive numbers, as integers if they are exact, or durations as texts in their largest unit."""
     items = value if isinstance(value, (list, tuple)) else as_array(name, value, times=True)
     if isinstance(items, np.ndarray) and items.ndim != 1:
-        raise ValueError(f"{name} has shape {items.shape}, expected one dimension, as in [24, 7] or ['1D', '7D']")
+        raise ValueError(f"{name} has shape {items.shape}, expected one dimension, as in [24, 7] or ['1D']")
     kept = tuple(_period(f"{name}[{i}]", item) for i, item in enumerate(items))
     if len({isinstance(item, str) for item in kept}) > 1:
         raise TypeError(f"{name} has numbers and durations, expected only one kind")
@@ -207,7 +206,7 @@ def threads(value: Any) -> int | None:
     return None if value is None else integer("threads", value, 1)
 
 
-# ---- positions ------------------------------------------------------------------------------------------------------
+# ---- positions ---------------------------------------------------------------------------------------------
 
 
 def is_index(positions: object) -> bool:
@@ -249,7 +248,8 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
     array = widened(original)
     kind = array.dtype.kind
     if kind not in "iuf" or array.dtype.itemsize > 8:
-        objects = [p for p in array.flat if kind == "O" and not (isinstance(p, (int, float)) and abs(p) < BEYOND)]
+        items = array.flat if kind == "O" else ()
+        objects = [p for p in items if not isinstance(p, (int, float)) or abs(p) >= BEYOND]
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
         expected = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
         if objects and isinstance(objects[0], (list, tuple, np.ndarray)):
@@ -305,11 +305,13 @@ def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: st
         beyond = array[np.isfinite(array) & (abs(array) > most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
-        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected at most {most}, because larger integers may "
-                         f"have been rounded; {name}{conversion} states that they are exact")
+        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected at most {most}, because larger integers "
+                         f"may have been rounded; {name}{conversion} states that they are exact")
 
 
-def check_domain(positions: Iterable[int | float | Fraction], offset: float = 0.0, name: str = "positions") -> None:
+def check_domain(
+    positions: Iterable[int | float | Fraction], offset: float = 0.0, name: str = "positions"
+) -> None:
     """Raise a ValueError for a position outside the domain, with or without the offset."""
     for p in positions:
         is_inside = LOWEST <= p < BEYOND
@@ -323,7 +325,7 @@ def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
     return (len(positions),) if isinstance(positions, range) else positions.shape
 
 
-# ---- positions of the rows of an array ------------------------------------------------------------------------------
+# ---- positions of the rows of an array ---------------------------------------------------------------------
 
 
 def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.checks import SECOND, shown
+from posenc._core import frequencies as core
 from posenc._core import kernel
 from posenc._core.exact import ExactColumns
-from posenc._core.frequencies import LIMB_BITS, ComputeTurns, RationalTurns, explicit_turns, spaced_float64, spaced_turns
+from posenc._core.frequencies import ComputeTurns, RationalTurns
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
-WIDEST = 2**24          # largest d_model; for each column, a new Encoding needs 200 bytes, and a call for a long table 1.3 kB
+# largest d_model; for each column, a new Encoding needs 200 bytes, and a call for a long table 1.3 kB
+WIDEST = 2**24
 SIGN_BIT, ALL_BITS = np.uint64(1 << 63), ~np.uint64(0)
 
 
@@ -35,14 +37,15 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     zero_column = c["odd"] == "zero" and d % 2
     pairs = d // 2 if zero_column else -(-d // 2)
     count = d if c["exponents"] == "column" else pairs
-    per_frequency = 2 if c["exponents"] == "column" else 1      # column j has exponent -j / (2 D), where D = half - shift
+    # column j has the exponent -j / (2 D), where D = half - shift
+    per_frequency = 2 if c["exponents"] == "column" else 1
     half = Fraction(d // 2) if zero_column else Fraction(d, 2)
     if c["spacing"] == "endpoint":
         divisor = Fraction(count - 1)
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
-        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, to avoid a division by zero")
+        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, to avoid a zero divisor")
     return count, divisor
 
 
@@ -61,12 +64,13 @@ def has_durations(c: Keywords) -> bool:
 
 def turns_of_periods(c: Keywords, scale: float, unit: int) -> RationalTurns:
     """Return ``scale / period`` in turns per position.  Positions for durations count `unit` attoseconds."""
-    lengths = (Fraction(checks.attoseconds("periods", p), unit) if isinstance(p, str) else Fraction(p) for p in c["periods"])
-    return RationalTurns([Fraction(scale) / length for length in lengths])
+    is_duration = has_durations(c)
+    lengths = ((checks.attoseconds("periods", p), unit) if is_duration else (p,) for p in c["periods"])
+    return RationalTurns([Fraction(scale) / Fraction(*length) for length in lengths])
 
 
 def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns:
-    """Return a function that computes each frequency times position_scale, in turns per position; `unit`: see above."""
+    """Return a function that computes each frequency times position_scale, in turns per position."""
     count, divisor = spacing(d, c)
     for name in ("frequencies", "periods"):
         if c[name] is not None and len(c[name]) != count:
@@ -74,20 +78,20 @@ def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns
     if c["periods"] is not None:
         return turns_of_periods(c, c["position_scale"], unit)
     if c["frequencies"] is not None:
-        return functools.partial(explicit_turns, c["frequencies"], c["position_scale"])
+        return functools.partial(core.explicit_turns, c["frequencies"], c["position_scale"])
     scales = c["frequency_scale"], c["position_scale"]
-    return functools.partial(spaced_turns, count, ((c["base"], divisor),), scales)
+    return functools.partial(core.spaced_turns, count, ((c["base"], divisor),), scales)
 
 
 def float64_frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
-    """Return the frequencies in radians per position, or per second for durations, without `position_scale`."""
+    """Return the frequencies in radians per position or, for durations, per second, without position_scale."""
     if c["frequencies"] is not None:
         return np.array(c["frequencies"], np.float64)
     if c["periods"] is not None:
         return np.array(turns_of_periods(c, 1, SECOND).radians(), np.float64)
     with kernel.default_environment():
         count, divisor = spacing(d, c)
-        return spaced_float64(count, ((c["base"], divisor),), c["frequency_scale"])
+        return core.spaced_float64(count, ((c["base"], divisor),), c["frequency_scale"])
 
 
 def arrangement(d: int, c: Keywords) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
@@ -120,7 +124,7 @@ def kernel_columns(
     compute_turns: ComputeTurns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], order: int, scale: float,
     position_offset: float = 0.0, padding_idx: int | None = None, padding_is_nan: bool = False,
 ) -> kernel.Columns:
-    """Return columns for the kernel.  Each is the cosine or the sine of a frequency that `compute_turns` returns.
+    """Return columns for the kernel: each is the cosine or sine of a frequency that `compute_turns` returns.
 
     The class `kernel.Columns` describes the other arguments.
     """
@@ -128,10 +132,11 @@ def kernel_columns(
     columns = np.arange(kernel.pitched(d) if d else 0)
     repeated, quarter = frequency.take(columns, mode="wrap"), cosine.take(columns, mode="wrap") * ALL_BITS
     limbs, is_negative = (x.take(repeated, 0, mode="clip") for x in (turns.limbs, turns.is_negative))
-    fraction_limbs = turns.fraction_bits // LIMB_BITS
+    fraction_limbs = turns.fraction_bits // core.LIMB_BITS
     return kernel.Columns(
         d, limbs.T[::-1].tobytes(), limbs.shape[1] - fraction_limbs, fraction_limbs,
-        (is_negative * SIGN_BIT).tobytes(), quarter.tobytes(), order, scale, position_offset, padding_idx, padding_is_nan,
+        (is_negative * SIGN_BIT).tobytes(), quarter.tobytes(), order, scale, position_offset, padding_idx,
+        padding_is_nan,
         compute_turns.phase_bits() if isinstance(compute_turns, RationalTurns) else None,
         ExactColumns(compute_turns, frequency, cosine, scale),
     )

@@ -14,7 +14,7 @@ from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Exponents, Keyword, Layout, Odd, Order, Spacing, Specification
 from posenc._core import kernel
-from posenc._encoding.columns import checked_width, columns_of_convention, float64_frequencies, has_durations, width_of
+from posenc._encoding import columns
 
 SPACED = ("base", "spacing", "shift", "frequency_scale")  # the keywords that frequencies and periods replace
 # The size of a chunk by default.  On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are
@@ -149,7 +149,7 @@ class Encoding(Specification):
 
     _group = "convention"
 
-    d_model: Keyword[SupportsIndex | None, int] = Keyword(None, checked_width)
+    d_model: Keyword[SupportsIndex | None, int] = Keyword(None, columns.checked_width)
     _: KW_ONLY
     base: Keyword[SupportsFloat, float] = Keyword(
         10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"
@@ -165,8 +165,8 @@ class Encoding(Specification):
         "truncate", get_args(Odd), "for an odd number of columns: drop the last one, make it zero, or refuse"
     )
     spacing: Keyword[Spacing, Spacing] = Keyword(
-        "paper", get_args(Spacing),
-        "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base", excludes=("shift",),
+        "paper", get_args(Spacing), excludes=("shift",), description=
+        "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base",
     )
     shift: Keyword[SupportsFloat | None, float | None] = Keyword(
         None, checks.real, "frequency i is base**(-i/(n-X))", excludes=("spacing",)
@@ -176,11 +176,11 @@ class Encoding(Specification):
         "column: column j has the frequency base**(-j/columns), a common error in code",
     )
     frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
-        None, checks.frequencies, "in radians per position; replaces base, frequency scale, spacing and shift",
+        None, checks.frequencies, "in radians per position; replaces base, spacing, shift and frequency scale",
         excludes=(*SPACED, "periods"), attribute=lambda encoding: encoding._frequencies,
     )
     periods: Keyword[ArrayLike | Sequence[timedelta] | None, tuple[int | float | str, ...] | None] = Keyword(
-        None, checks.periods, "in the unit of the positions; replaces frequencies", excludes=(*SPACED, "frequencies"),
+        None, checks.periods, "in the unit of the positions; replaces frequencies", (*SPACED, "frequencies")
     )
     layout: Keyword[Layout, Layout] = Keyword(
         "interleaved", get_args(Layout), "interleaved: sines and cosines alternate; halves: one half each"
@@ -191,7 +191,7 @@ class Encoding(Specification):
         with kernel.default_environment():
             self._check_keywords()
             if vars(self)["d_model"] is None:
-                vars(self)["d_model"] = width_of(self._values)
+                vars(self)["d_model"] = columns.width_of(self._values)
             if self._has_durations and (self.position_offset or self.padding_idx is not None):
                 raise ValueError("position_offset or padding_idx is given with periods that are durations")
             if self.odd == "error" and self.d_model % 2:
@@ -200,11 +200,11 @@ class Encoding(Specification):
 
     @functools.cached_property
     def _columns(self) -> kernel.Columns:
-        return columns_of_convention(self.d_model, self._values)
+        return columns.columns_of_convention(self.d_model, self._values)
 
     @functools.cached_property
     def _has_durations(self) -> bool:
-        return has_durations(self._values)
+        return columns.has_durations(self._values)
 
     def _located(self, positions: Any) -> tuple[kernel.Columns, Any]:
         """Return the columns for datetimes or durations, and these as integers."""
@@ -213,7 +213,7 @@ class Encoding(Specification):
 
     @functools.cached_property
     def _frequencies(self) -> NDArray[np.float64]:
-        values = float64_frequencies(self.d_model, self._values)
+        values = columns.float64_frequencies(self.d_model, self._values)
         return np.frombuffer(values.tobytes())        # a view of bytes, which setflags cannot make writeable
 
     def encode(
@@ -221,20 +221,20 @@ class Encoding(Specification):
         threads: SupportsIndex | None = None,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
-        columns = self._columns
+        kernel_columns = self._columns
         if self._has_durations:
-            columns, positions = self._located(positions)
-        return kernel.encode(columns, positions, dtype, out, threads)
+            kernel_columns, positions = self._located(positions)
+        return kernel.encode(kernel_columns, positions, dtype, out, threads)
 
     def add_to(
         self, x: ArrayT, positions: Positions | None = None, *, x_scale: SupportsFloat = 1.0,
         threads: SupportsIndex | None = None,
     ) -> ArrayT:
         """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
-        columns = self._columns
+        kernel_columns = self._columns
         if self._has_durations:
-            columns, positions = self._located(positions)
-        kernel.add_to(columns, x, positions, x_scale, threads)
+            kernel_columns, positions = self._located(positions)
+        kernel.add_to(kernel_columns, x, positions, x_scale, threads)
         return x
 
     def stream(
@@ -249,23 +249,15 @@ class Encoding(Specification):
 def _columns_in(encoding: Encoding, unit: int) -> kernel.Columns:
     """Return the columns for datetimes or durations in a unit, which is given in attoseconds."""
     with kernel.default_environment():
-        return columns_of_convention(encoding.d_model, encoding._values, unit)
+        return columns.columns_of_convention(encoding.d_model, encoding._values, unit)
 
 
 KEYWORDS = Encoding._keywords
 
 
 def check_encoding(encoding: Any) -> None:
-    """Raise an error unless a value is an Encoding.
-
-    For an int, a str or a dict, the error shows a call that returns one.
-    """
-    if isinstance(encoding, Encoding):
-        return
-    value = checks.shown(encoding)
-    calls = {int: f"Encoding({value})", str: f"preset({value}, d_model)", dict: "Encoding.from_dict(encoding)"}
-    such_as = f" such as posenc.{calls[type(encoding)]}" if type(encoding) in calls else ""
-    raise checks.wrong_type("encoding", encoding, f"a posenc.Encoding{such_as}")
+    if not isinstance(encoding, Encoding):
+        raise checks.wrong_type("encoding", encoding, "a posenc.Encoding")
 
 
 def without_durations(encoding: Encoding, user: str) -> Encoding:
@@ -274,7 +266,8 @@ def without_durations(encoding: Encoding, user: str) -> Encoding:
     Raise a TypeError if it takes datetimes, because `user` has only numbers as positions.
     """
     if encoding._has_durations:
-        raise TypeError(f"periods are durations, but the positions of {user} are numbers; give periods in their unit")
+        raise TypeError(f"periods are durations, but the positions of {user} are numbers; "
+                        "give periods in their unit")
     return encoding
 
 
@@ -290,7 +283,9 @@ def rows_of_chunk(d_model: int, itemsize: int) -> int:
     return max(1, CHUNK_BYTES // max(1, d_model * itemsize))
 
 
-def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any) -> Iterator[Chunk]:
+def chunks_of(
+    encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any
+) -> Iterator[Chunk]:
     """Check the arguments of `stream`, and return an iterator that calls `encoding.encode` for each chunk."""
     name, element = arrays.output_dtype(dtype, out)
     threads = checks.threads(threads)
@@ -304,7 +299,7 @@ def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: A
     if out is not None:
         kernel.check_out(out, name)
         if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
-            raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}) with at least one row")
+            raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}) and at least 1 row")
         if chunk_rows not in (None, len(out)):
             raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
         chunk_rows = len(out)
@@ -312,8 +307,8 @@ def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: A
 
     def generate(rows_to_come: range) -> Iterator[Chunk]:
         while rows_to_come:
-            chunk_positions, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
-            buffer = None if out is None else out[: len(chunk_positions)]
-            yield Chunk(chunk_positions, encoding.encode(chunk_positions, dtype=name, out=buffer, threads=threads))
+            part, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
+            buffer = None if out is None else out[: len(part)]
+            yield Chunk(part, encoding.encode(part, dtype=name, out=buffer, threads=threads))
 
     return generate(positions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from posenc._arguments.arrays import AnyDType, ArrayT
 from posenc._core import kernel
 
 
-@dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RotaryAt:
     """A rotation at given positions, for many arrays.
 
@@ -63,9 +62,6 @@ class RotaryAt:
     _positions: NDArray[Any]        # in writable memory and without negative strides, as torch requires
     _rows: NDArray[np.int64]        # the rows of _factors, a view of 0, 1, 2 ...
 
-    def __init__(self) -> None:
-        raise TypeError("RotaryAt cannot be called; rotary.at(positions) returns an instance")
-
     def __reduce__(self) -> tuple[Callable[[NDArray[Any]], Any], tuple[NDArray[Any]]]:
         return functools.partial(self.rotary.at, inverse=self.inverse), (self.positions,)
 
@@ -84,7 +80,8 @@ class RotaryAt:
         positions = self._positions[axes + keys]
         if min(positions.strides, default=0) < 0:
             positions = positions.copy()
-        return new_rotary_at(self.rotary, self._factors, positions, self._rows[keys])
+        rows = self._rows[keys]
+        return RotaryAt(self.rotary, self.inverse, rows.shape, self._factors, positions, rows)
 
     @property
     def positions(self) -> NDArray[Any]:
@@ -204,25 +201,6 @@ class RotaryAt:
             np.negative(sin, out=sin)
             sin += sin.dtype.type(0)            # the sine of angle 0 is +0
         return cos, sin
-
-
-def rotary_at(rotary: Any, factors: kernel.Factors) -> RotaryAt:
-    """Return the rotation at the positions of `factors`."""
-    positions = factors.positions
-    shape = positions.shape if rotary.axes is None else positions.shape[1:]
-    rows = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
-    return new_rotary_at(rotary, factors, positions, rows)
-
-
-def new_rotary_at(
-    rotary: Any, factors: kernel.Factors, positions: NDArray[Any], rows: NDArray[np.int64]
-) -> RotaryAt:
-    """Return the rotation at some of the positions of `factors`."""
-    result = object.__new__(RotaryAt)
-    vars(result).update(
-        rotary=rotary, inverse=factors.inverse, shape=rows.shape, _factors=factors, _positions=positions, _rows=rows
-    )
-    return result
 
 
 def _basic_index(part: Any) -> int | slice | EllipsisType | None:
