@@ -118,15 +118,10 @@ PRESETS = {
 }
 
 
-def preset_keywords(
-    name: Any, head_dim: int, base: float | None, frequency_scale: float | None
-) -> dict[str, Any]:
-    """Return the keywords of `Rotary` for a model.
-
-    If `base` or `frequency_scale` is None, the model's value is used.
-    """
-    _, model_base, keywords, divisor, model_scale = PRESETS[checks.choice("name", name, tuple(PRESETS))]
-    if head_dim % divisor:
-        raise ValueError(f"head_dim is {head_dim}, expected a multiple of {divisor} for {name}")
-    base = model_base if base is None else base
-    return keywords(head_dim, base, model_scale if frequency_scale is None else frequency_scale)
+def preset_keywords(name: Any, head_dim: int, **given: float) -> dict[str, Any]:
+    """Return the keywords of `Rotary` for a model; base and frequency_scale replace those of the model."""
+    preset = PRESETS[checks.choice("name", name, tuple(PRESETS))]
+    if head_dim % preset.divisor:
+        raise ValueError(f"head_dim is {head_dim}, expected a multiple of {preset.divisor} for {name}")
+    frequencies = {"base": preset.base, "frequency_scale": preset.frequency_scale} | given
+    return preset.keywords(head_dim, **frequencies)

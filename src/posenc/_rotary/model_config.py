@@ -21,7 +21,8 @@ from posenc._rotary.scaling import ORIGINAL, type_of_scaling
 # ---- keys of configurations --------------------------------------------------------------------------------
 
 BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
-SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
+SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage",
+          "rotary_emb_fraction")
 # posenc uses rotary_dim for minimax_m3_vl_text, too.  transformers documents this key as the number of
 # rotated columns but ignores it.  For MiniMax-M2, transformers ignored it by mistake (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
@@ -34,11 +35,12 @@ LAYER_BASES = {"sliding_attention": ("rope_local_base_freq", "local_rope_theta",
                "full_attention": ("global_rope_theta", "rope_theta"), "compress": ("compress_rope_theta",)}
 ABOUT_ROTATIONS = re.compile(r"rope(?!r)|rotary|yarn|ntk|theta|xpos|alibi")
 # keys that do not change a rotation, and those that do not with these values
-WITHOUT_EFFECT = {"no_rope_layers", "no_rope_layer_interval", "rotary_value", "indexer_rope_interleave", "original_rope",
-                  "ignore_keys_at_rope_validation"}
+WITHOUT_EFFECT = {"no_rope_layers", "no_rope_layer_interval", "rotary_value", "indexer_rope_interleave",
+                  "original_rope", "ignore_keys_at_rope_validation"}
 HARMLESS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("rotary", "use_rope", "use_rotary", "use_rotary_pos_emb", "use_rotary_embedding"), (True,)),
-    "use_dynamic_ntk": (False,), "alibi": (False,), "rope_ratio": (1,), "rope_type": ("default",),
+    "rotary": (True,), "use_rope": (True,), "use_rotary": (True,), "use_rotary_pos_emb": (True,),
+    "use_rotary_embedding": (True,), "use_dynamic_ntk": (False,), "alibi": (False,), "rope_ratio": (1,),
+    "rope_type": ("default",),
 }
 
 
@@ -73,8 +75,8 @@ def look_up(config: Any, *names: str) -> Any:
 
 def _type_of(config: Any, default: str | None = None) -> tuple[str | None, dict[str, Any]]:
     """Check that a value is a configuration, and return its model type and the properties of this type."""
-    if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        raise checks.wrong_type("config", config, "a configuration such as model.config, or its dict as json.load reads it")
+    if isinstance(config, Specification) or not (isinstance(config, Mapping) or hasattr(config, "to_dict")):
+        raise checks.wrong_type("config", config, "a configuration such as model.config, or its dict")
     name = look_up(config, "model_type") or default
     return name, model_types().get(str(name), {})
 
@@ -91,7 +93,7 @@ class Keys:
         while (part := self._part()) is not None:
             ignored = [name for name in self._rotary_keys() if look_up(part, name) is None]
             if ignored:
-                raise ValueError(f"config has {ignored[0]} beside the part with the language model; add it there")
+                raise _has(f"{ignored[0]} beside the part with the language model; add it there")
             self.config = part
             self.name, self.properties = _type_of(part, self.properties.get("part", (None, None))[1])
         if "part" in self.properties:        # the keys of the part stand in the configuration itself
@@ -112,37 +114,40 @@ class Keys:
         """Raise a ValueError if the model has no rotation, or if its layout is unknown."""
         key, value, default = self.properties.get("switch", (None, None, None))
         if key is not None and (stated := self.get(key) or default) != value:
-            raise ValueError(f"config has {key} {stated!r}, expected {value!r}, with which {self.name} rotates")
+            raise _has(f"{key} {stated!r}, expected {value!r}, with which {self.name} rotates")
         if "refused" in self.properties:
-            raise ValueError(f"config has model_type {self.name!r}, {self.properties['refused']}")
+            raise _has(f"model_type {self.name!r}, {self.properties['refused']}")
         if "layout" not in self.properties and layout is None:
             has_parameters = self.get("rope_theta", "rope_type", "type")
             if self.name is None and has_parameters and not self.get("hidden_size", "head_dim"):
-                raise ValueError("config has only parameters of a rotation; pass them to Rotary(head_dim, scaling=...)")
+                raise _has("only parameters of a rotation; pass them to Rotary(head_dim, scaling=...)")
             reason = self.properties.get("unmeasured", "whose layout posenc does not know")
-            raise ValueError(f"config has model_type {self.name!r}, {reason}; pass layout='halves' or "
-                             "layout='interleaved', as the code of the model pairs columns, and axes= if the "
-                             "configuration has mrope_section")
+            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', as the "
+                       "code of the model pairs columns, and axes= if the configuration has mrope_section")
 
     def check_all_used(self) -> None:
         """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""
         for key in self._rotary_keys():
             if key not in self.used:
-                expected = f"expected {HARMLESS[key][0]!r}" if key in HARMLESS else (
-                    f"which posenc does not read for model_type {self.name!r}; call Rotary with the model's base and scaling")
-                raise ValueError(f"config has {key} {checks.shown(look_up(self.config, key))}, {expected}")
+                reason = f"which posenc does not read for model_type {self.name!r}; call Rotary with base= and scaling="
+                if key in HARMLESS:
+                    reason = f"expected {HARMLESS[key][0]!r}"
+                raise _has(f"{key} {checks.shown(look_up(self.config, key))}, {reason}")
 
     def _rotary_keys(self) -> list[str]:
         """Return the keys about rotations that may have an effect."""
-        keys = self.config if isinstance(self.config, Mapping) else vars(self.config)
-        return [key for key in keys if isinstance(key, str) and ABOUT_ROTATIONS.search(key) and key not in WITHOUT_EFFECT
+        config = self.config if isinstance(self.config, Mapping) else vars(self.config)
+        names = (key for key in config if isinstance(key, str) and ABOUT_ROTATIONS.search(key))
+        return [key for key in names if key not in WITHOUT_EFFECT
                 and look_up(self.config, key) not in (None, {}, [], *HARMLESS.get(key, ()))]
 
 
 # ---- settings ----------------------------------------------------------------------------------------------
 
 
-def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: Any) -> tuple[int, dict[str, Any]]:
+def settings_of(
+    config: Any, layer_type: Any, length: Any, layout: Any, axes: Any
+) -> tuple[int, dict[str, Any]]:
     """Return head_dim and the keywords with which to call `Rotary`."""
     if layer_type is not None and not isinstance(layer_type, str):
         raise checks.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
@@ -168,7 +173,7 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     base = checks.real("rope_theta", base)
     other_bases = set(keys.get("layer_rope_theta") or ()) - {0, base}
     if other_bases:
-        raise ValueError(f"config has layer_rope_theta with {min(other_bases)}, expected one base; make several Rotary")
+        raise _has(f"layer_rope_theta with {min(other_bases)}, expected one base; make several Rotary")
 
     share, width = keys.get(*SHARES), keys.get(*WIDTHS)
     if keys.get("qk_rope_head_dim") is not None:              # qk_rope_head_dim counts only rotated columns
@@ -182,7 +187,9 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
 
     _set_lengths(scaling, keys, length)
     share = checks.real("partial_rotary_factor", scaling.get("partial_rotary_factor", 1))
-    columns = int(head_dim * share) if keywords.get("rotary_dim") is None else checks.integer("rotary_dim", width, 0)
+    columns = int(head_dim * share)
+    if keywords.get("rotary_dim") is not None:
+        columns = checks.integer("rotary_dim", width, 0)
     if axes is not None:
         keywords["axes"] = axes
         scaling.pop("mrope_section", None)
@@ -196,8 +203,12 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     return head_dim, keywords
 
 
+def _has(text: str) -> ValueError:
+    return ValueError(f"config has {text}")
+
+
 def _lacks(key: str) -> ValueError:
-    return ValueError(f"config lacks {key}; add it, or pass an object of the configuration class, which has it")
+    return ValueError(f"config lacks {key}; add it, or pass an object of the class of the configuration")
 
 
 def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) -> int:
@@ -213,9 +224,10 @@ def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) 
         heads = get("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
         if head_dim is None or width is None or heads is None:
             raise _lacks("head_dim" if head_dim is None else "head_dim, or hidden_size and num_attention_heads")
-        width, heads = checks.integer("hidden_size", width, 1), checks.integer("num_attention_heads", heads, 1)
+        width = checks.integer("hidden_size", width, 1)
+        heads = checks.integer("num_attention_heads", heads, 1)
         if width % heads:
-            raise ValueError(f"config has hidden_size {width}, expected a multiple of {heads} attention heads")
+            raise _has(f"hidden_size {width}, expected a multiple of {heads} attention heads")
         head_dim = width // heads
     return checks.integer("head_dim", head_dim, 1)
 
@@ -239,8 +251,8 @@ def _set_axes(keywords: dict[str, Any], keys: Keys) -> None:
     scaling, order = keywords["scaling"], keys.properties.get("axes")
     if order is None:
         if "mrope_section" in scaling:
-            raise ValueError(f"config has mrope_section, but the order of the axes of model_type {keys.name!r} is unknown; "
-                             "pass axes=, with the axis of each pair")
+            raise _has(f"mrope_section, but the order of the axes of model_type {keys.name!r} is unknown; "
+                       "pass axes=, with the axis of each pair")
         return
     scaling.setdefault("mrope_section", keys.properties["sections"])
     if order == "alternating":
@@ -276,12 +288,13 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
     if _is_nested(parameters):
         keys.used.update(*LAYER_BASES.values())
         return {name: dict(value) for name, value in parameters.items() if value is not None}
-    unscaled = {key: value for key, value in parameters.items() if key in ("rope_theta", "partial_rotary_factor")}
+    unscaled = {key: parameters[key] for key in parameters.keys() & {"rope_theta", "partial_rotary_factor"}}
     by_type: dict[str | None, dict[str, Any]] = {None: parameters}
     if "layers" in keys.properties:        # an older configuration of a type that distinguishes layer types
         by_type = _older_parameters(keys, parameters, unscaled)
     elif (layers := keys.get("rope_scaling_layers")) is not None:           # Molmo2
-        are_scaled = {i in layers for i in range(checks.integer("num_hidden_layers", keys.get("num_hidden_layers"), 1))}
+        count = checks.integer("num_hidden_layers", keys.get("num_hidden_layers"), 1)
+        are_scaled = {i in layers for i in range(count)}
         by_type = {"scaled" if each else "unscaled": parameters if each else unscaled for each in are_scaled}
     elif not parameters and keys.get("rotary_scaling_factor") is not None:  # Nomic
         by_type = {None: {"rope_type": "dynamic", "factor": keys.get("rotary_scaling_factor"),
@@ -293,10 +306,13 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
     return by_type if any(each != first for each in others) else {None: first}
 
 
-def _older_parameters(keys: Keys, parameters: dict[str, Any], unscaled: dict[str, Any]) -> dict[str | None, dict[str, Any]]:
+def _older_parameters(
+    keys: Keys, parameters: dict[str, Any], unscaled: dict[str, Any]
+) -> dict[str | None, dict[str, Any]]:
     """Return the parameters of the layer types, as transformers reads them from older keys."""
     layers = keys.properties["layers"]
-    if len(layers) == 1 or parameters != unscaled and not any(layer["takes_scaling"] for layer in layers.values()):
+    takes_scaling = any(layer["takes_scaling"] for layer in layers.values())
+    if len(layers) == 1 or parameters != unscaled and not takes_scaling:
         raise _lacks("rope_parameters with a dict for each type of layers")
     shared = ["rope_theta"] * (len({layer["base"] for layer in layers.values()}) == 1)
     by_type: dict[str | None, dict[str, Any]] = {}
@@ -316,14 +332,15 @@ def _stated_parameters(keys: Keys) -> Mapping[str, Any]:
     values = (keys.get(name) for name in ("rope_parameters", "rope_scaling"))
     statements = [value for value in values if value not in (None, {})] or [{}]
     if statements[0] != statements[-1]:
-        raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
+        raise _has("both rope_parameters and rope_scaling, expected only one of them")
     if not isinstance(statements[0], Mapping):
         raise checks.wrong_type("config.rope_parameters or config.rope_scaling", statements[0], "a dict")
     return statements[0]
 
 
 def _is_nested(parameters: Mapping[str, Any]) -> bool:
-    return bool(parameters) and all(value is None or isinstance(value, Mapping) for value in parameters.values())
+    values = parameters.values()
+    return bool(values) and all(value is None or isinstance(value, Mapping) for value in values)
 
 
 def _of_layer(config: Any, layer_type: str | None) -> Any:
@@ -337,11 +354,12 @@ def _of_layer(config: Any, layer_type: str | None) -> Any:
     key = {"full_attention": "global_head_dim", "sliding_attention": "swa_head_dim"}.get(str(layer_type), "")
     values = {} if config.get(key) is None else {"head_dim": config[key]}
     if values and config.get("qk_rope_head_dim") is not None:
-        raise ValueError(f"config has {key} and qk_rope_head_dim; pass an object of the configuration class, which reads both")
+        raise _has(f"{key} and qk_rope_head_dim; pass an object of the class of the configuration")
     if by_index:
         by_index = {int(index): changes for index, changes in by_index.items()}
-        changes = [by_index.get(i, {}) for i, name in enumerate(config.get("layer_types") or ()) if name == layer_type]
-        if any(changes_of_layer != changes[0] for changes_of_layer in changes):
-            raise ValueError(f"layer_type is {layer_type!r}, but config.per_layer_config has different values for these layers")
-        values |= changes[0] if changes else {}
+        types = config.get("layer_types") or ()
+        first, *others = [by_index.get(i, {}) for i, name in enumerate(types) if name == layer_type] or [{}]
+        if any(changes != first for changes in others):
+            raise ValueError(f"layer_type is {layer_type!r}, but per_layer_config differs between these layers")
+        values |= first
     return {**config, **values}

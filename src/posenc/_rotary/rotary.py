@@ -104,7 +104,7 @@ class Rotary(Specification):
     base: Keyword[SupportsFloat, float] = Keyword(10000.0, checks.positive)
     rotary_dim: Keyword[SupportsIndex | None, int] = Keyword(
         None, functools.partial(checks.integer, lowest=0),
-        attribute=lambda rotary: rotary._number_of_columns(vars(rotary)["rotary_dim"]),
+        attribute=lambda rotary: rotary.head_dim if (d := vars(rotary)["rotary_dim"]) is None else d,
     )
     layout: Keyword[Layout, Layout] = Keyword("halves", get_args(Layout))
     scaling: Keyword[Mapping[str, Any] | None, dict[str, Any] | None] = Keyword(
@@ -124,9 +124,6 @@ class Rotary(Specification):
             self._check_together(self._values)
             _ = self._frequencies                       # refuses frequencies beyond the range of the kernel
 
-    def _number_of_columns(self, rotary_dim: int | None) -> int:
-        return self.head_dim if rotary_dim is None else rotary_dim
-
     def _check_together(self, keywords: dict[str, Any]) -> None:
         """Set keywords to the values that `scaling` has for them, and check them together."""
         head_dim = self.head_dim
@@ -135,15 +132,18 @@ class Rotary(Specification):
             if keywords[name] not in (self._keywords[name].default, value):
                 raise checks.both_given(name, f"scaling[{key!r}]")
             keywords[name] = value
-        rotary_dim = self._number_of_columns(keywords["rotary_dim"])
+        rotary_dim = self.head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
         keywords["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
         if rotary_dim % 2 or rotary_dim > head_dim:
-            name, limit = ("head_dim", "") if rotary_dim == head_dim else ("rotary_dim", f" of at most {head_dim}")
+            name, limit = "rotary_dim", f" of at most {head_dim}"
+            if rotary_dim == head_dim:
+                name, limit = "head_dim", ""
             raise ValueError(f"{name} is {rotary_dim}, expected an even number{limit}")
         pairs = rotary_dim // 2
         for name in ("axes", "frequencies"):
-            if keywords[name] is not None and len(keywords[name]) != pairs:
-                raise ValueError(f"{name} has length {len(keywords[name])}, expected {pairs}, the number of pairs")
+            length = pairs if keywords[name] is None else len(keywords[name])
+            if length != pairs:
+                raise ValueError(f"{name} has length {length}, expected {pairs}, the number of pairs")
         if not any(keywords["axes"] or ()):            # a single axis
             keywords["axes"] = None
         vars(self).update(keywords)
@@ -291,11 +291,9 @@ class Rotary(Specification):
         """
         checks.keywords(changes, cls._keywords)
         size = checked_width("head_dim", head_dim)
-        base, frequency_scale = (
-            None if changes.get(name) is None else cls._keywords[name].checked(changes.pop(name))
-            for name in ("base", "frequency_scale")
-        )
-        return cls(size, **preset_keywords(name, size, base, frequency_scale) | changes)
+        own = {key: changes.pop(key) for key in ("base", "frequency_scale") if key in changes}
+        own = {key: cls._keywords[key].checked(value) for key, value in own.items()}
+        return cls(size, **preset_keywords(name, size, **own) | changes)
 
     def tables(
         self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
