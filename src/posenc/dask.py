@@ -97,10 +97,10 @@ def table(
         raise kind(f"chunks is {chunks!r}, expected at least 1 position in each chunk: {error}") from None
     encode = partial(posenc.encode, d_model=encoding.d_model, dtype=meta.dtype, threads=1, **changes_of(encoding))
     name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), sizes)}"
-    blocks = {"name": name, "chunks": (*sizes, (encoding.d_model,)), "meta": np.empty((0,) * (len(shape) + 1), meta.dtype)}
+    described = {"name": name, "chunks": (*sizes, (encoding.d_model,)), "meta": np.empty((0,) * (len(shape) + 1), meta.dtype)}
     if isinstance(positions, range):
-        return da.map_blocks(_encode_part, positions, encode, **blocks)
-    return da.map_blocks(encode, da.asarray(positions).rechunk(sizes), new_axis=len(shape), **blocks)
+        return da.map_blocks(_encode_part, positions, encode, **described)
+    return da.map_blocks(encode, da.asarray(positions).rechunk(sizes), new_axis=len(shape), **described)
 
 
 def _encode_part(positions: range, encode: Callable[[range], NDArray[Any]], block_info: Any) -> NDArray[Any]:

@@ -49,7 +49,7 @@ def fill(
 
     ``positions[k]`` has the position of each cell on axis k.
     """
-    for block in _blocks(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
+    for block in _block_indices(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
         cells = table[block]
         for axis, encode, width, slices in columns:
             out = cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
@@ -81,20 +81,20 @@ def fill_grid(
         shape = [len(on_axis) if k == axis else 1 for k in range(len(positions))]
         axis_tables.append(axis_table.view(bits).reshape(*shape, table.shape[-1]))
     axis_tables.sort(key=operator.attrgetter("size"))
-    for block in _blocks(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
+    for block in _block_indices(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
         rows = [rows_of_axis[tuple([slice(None) if n == 1 else k for k, n in zip(block, rows_of_axis.shape, strict=False)])]
                 for rows_of_axis in axis_tables]
         np.bitwise_or(functools.reduce(np.bitwise_or, rows[:-1] or [bits.type(0)]), rows[-1], out=table[block].view(bits))
 
 
-def _blocks(sizes: tuple[int, ...], row_bytes: int) -> Iterator[tuple[Any, ...]]:
+def _block_indices(sizes: tuple[int, ...], row_bytes: int) -> Iterator[tuple[Any, ...]]:
     """Yield indices that divide an array of rows into blocks of at most BLOCK_BYTES, or single rows."""
     if not sizes or math.prod(sizes) * row_bytes <= BLOCK_BYTES:
         yield (slice(None),) * len(sizes)
         return
     step = max(1, BLOCK_BYTES // (math.prod(sizes[1:]) * row_bytes))
     for begin in range(0, sizes[0], step):
-        for indices in _blocks(sizes[1:], row_bytes):
+        for indices in _block_indices(sizes[1:], row_bytes):
             yield slice(begin, begin + step), *indices
 
 

@@ -39,7 +39,7 @@ def identify(args: argparse.Namespace) -> int:
     if args.step is not None and args.start is None:
         raise ValueError("--step is given without --start, expected both")
     with opened_table(args.file, key=args.key) as table:
-        positions = None if args.start is None else options.positions_of(args, table.shape[0])
+        positions = None if args.start is None else options.selected_positions(args, table.shape[0])
         rows = table.read(0, table.shape[0])
         matches = posenc.check.identify(rows if table.dtype == "bfloat16" else rows.view(table.dtype), positions, nearest=True)
     near_matches = [match for match in matches if match.reason.startswith("no match")]

@@ -43,7 +43,7 @@ def generate(args: argparse.Namespace) -> None:
       posenc generate 1e5 64 -o pe.zarr
       posenc generate 1e4 64 -o - | gzip > pe.npy.gz
     """
-    positions, encoding = options.positions_of(args, args.n), options.selected_encoding(args, args.d_model)
+    positions, encoding = options.selected_positions(args, args.n), options.selected_encoding(args, args.d_model)
     specification = table.checked_specification(positions, encoding, args.dtype)
     bar, begin = options.progress_bar(specification.nbytes), time.perf_counter()
     if args.output == PIPE:
@@ -53,7 +53,7 @@ def generate(args: argparse.Namespace) -> None:
             raise ValueError("stdout is closed or a terminal, expected a pipe or a file")
         with atomic.naming("stdout"), bar as progress:
             sys.stdout.buffer.write(table.npy_header(specification))
-            sys.stdout.buffer.writelines(table.blocks(specification, args.threads, progress.update))
+            sys.stdout.buffer.writelines(table.rows_to_write(specification, args.threads, progress.update))
             sys.stdout.buffer.flush()
         return
     with bar as progress:
@@ -90,7 +90,7 @@ def verify(args: argparse.Namespace) -> None:
     with opened_table(args.file, key=args.key) as source:
         rows, d_model = source.shape
         stated, described, _ = source.specification or (range(0), None, None)
-        positions, is_npy = options.positions_of(args, rows, stated), table.format_of(args.file) == ".npy"
+        positions, is_npy = options.selected_positions(args, rows, stated), table.format_of(args.file) == ".npy"
         encoding = options.selected_encoding(args, d_model, described, required=not is_npy)
         count = rows if args.samples is None else min(rows, args.samples)
         with options.progress_bar(count * d_model * table.itemsize(source.dtype)) as progress:
@@ -133,7 +133,7 @@ def plot(args: argparse.Namespace) -> None:
     if args.dimensions and args.kind != "waves":
         raise ValueError(f"--dimensions is given with --kind {args.kind}, expected --kind waves")
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
-    positions, encoding = options.positions_of(args, args.positions), options.selected_encoding(args, args.d_model)
+    positions, encoding = options.selected_positions(args, args.positions), options.selected_encoding(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure
     data = io.BytesIO()
     figure.savefig(data, format=table.suffix_of(args.output)[1:], dpi=DPI)

@@ -84,7 +84,7 @@ def add_range(parser: argparse.ArgumentParser, start: str = "default 0", step: s
     parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions ({step})")
 
 
-def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
+def selected_positions(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
     """Return the positions of the rows.
 
     The default start and step are those of `described`, the range read from the file.

@@ -174,7 +174,7 @@ def callback(progress: Any) -> Callable[[int], object]:
     return progress or (lambda size: None)
 
 
-def blocks(
+def rows_to_write(
     specification: TableSpecification, threads: int | None, progress: Callable[[int], object], rows: int | None = None
 ) -> Iterator[Any]:
     """Yield arrays of rows in the byte order of files, each of which overwrites the previous one.
@@ -322,8 +322,8 @@ def safetensors_header(specification: TableSpecification, key: str | None) -> by
     return len(text).to_bytes(8, "little") + text
 
 
-def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> Table:
-    """Return the table in a tensor of a file, by default the only tensor, or ``pe`` if there are several."""
+def read_safetensors(file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
+    """Return an entry for each tensor of a file, the specification, and the offset of the data."""
     try:
         from safetensors import SafetensorError, safe_open
     except ModuleNotFoundError as error:
@@ -335,6 +335,12 @@ def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> 
         document = json.loads((tensors.pop("__metadata__", None) or {}).get("posenc", "null"))
     except (SafetensorError, ValueError, RecursionError) as error:
         raise ValueError(f"not a .safetensors file: {str(error)[:200]}") from error
+    return tensors, document, 8 + size
+
+
+def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> Table:
+    """Return the table in a tensor of a file, by default the only tensor, or ``pe`` if there are several."""
+    tensors, document, start = read_safetensors(file)
     if not os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
         raise ValueError("another file has replaced it, expected the file that was opened")
     if key is None:
@@ -345,5 +351,5 @@ def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> 
     if code not in SAFETENSORS:
         raise ValueError(f"dtype {code}, expected {', '.join(SAFETENSORS)}")
     shape = table_shape(tuple(tensors[key]["shape"]))
-    offset = 8 + size + tensors[key]["data_offsets"][0]
+    offset = start + tensors[key]["data_offsets"][0]
     return in_file(file, shape, SAFETENSORS[code], offset, specification=specification_in(document, shape))

@@ -68,7 +68,7 @@ def write(
             overwrite=overwrite,
         ).with_config({"write_empty_chunks": True})         # zarr need not compare values with the fill value
         first = 0
-        for block in table.blocks(specification, threads, progress, shard or chunk):
+        for block in table.rows_to_write(specification, threads, progress, shard or chunk):
             array[first : first + len(block)] = block
             first += len(block)
         array.update_attributes({"posenc": specification.document()})

@@ -155,13 +155,13 @@ def add_to(
     is_number = compiling and type(x_scale) in (int, float)
     factor: Any = x_scale if is_number else tensors.real("x_scale", x_scale)
     if out is None and tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
-        array = tensors.positions_array(positions, x.device)
+        array = tensors.array_of_positions(positions, x.device)
         specification.add_to(tensors.array_of(x), array, x_scale=factor)
         torch.autograd.graph.increment_version(x)
         return x
     # a compiler would replace the two roundings of PyTorch's operators by one
     if compiling or tensors.is_tracing():
-        rows = tensors.as_positions(positions, x.device, n=x.shape[-2])
+        rows = tensors.tensor_of_positions(positions, x.device, n=x.shape[-2])
         total = torch.ops.posenc.add(x, rows, factor, tensors.text_of(specification))
         return (x if out is None else out).copy_(total)
     scale = kernel.rounded(tensors.DTYPES[x.dtype], factor)
@@ -325,7 +325,7 @@ def points(
     >>> posenc.torch.points(torch.rand(1024, 64, 3), 60).shape
     torch.Size([1024, 64, 60])
     """
-    array = tensors.positions_array(coordinates, torch.device("cpu"), "coordinates")
+    array = tensors.array_of_positions(coordinates, torch.device("cpu"), "coordinates")
     return _on_device(device_of(coordinates), posenc.points, array, d_model, dtype=dtype, **options)
 
 
@@ -382,13 +382,13 @@ def encodings_at(
     if out is not None:
         tensors.check_out(out, dtype, device)
     if tensors.is_eager() and tensors.is_plain(positions) and tensors.is_plain(out):
-        rows = tensors.positions_array(positions, device)
+        rows = tensors.array_of_positions(positions, device)
         if out is None:
             return encodings_on_cpu(rows, encoding, dtype).to(device)
         encoding.encode(rows, dtype=tensors.DTYPES[dtype], out=tensors.array_of(out))
         torch.autograd.graph.increment_version(out)
         return out
-    values = _by_operator(tensors.as_positions(positions, device), encoding, dtype, device)
+    values = _by_operator(tensors.tensor_of_positions(positions, device), encoding, dtype, device)
     if out is None:
         return values
     tensors.check_out(out, dtype, device, values.shape)
@@ -444,7 +444,7 @@ def warn_of_length(rotary: Rotary, positions: Any) -> None:
 def _encode(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type == "meta":
         return _empty(positions, encoding, dtype, device)
-    array = tensors.positions_array(positions, device)
+    array = tensors.array_of_positions(positions, device)
     return encodings_on_cpu(array, tensors.specification_of(encoding), dtype).to(device)
 
 
@@ -455,7 +455,7 @@ def _empty(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.d
 
 @torch.library.custom_op("posenc::add", mutates_args=())
 def _add(x: Tensor, positions: Tensor, x_scale: float, encoding: str) -> Tensor:
-    out, array = tensors.dense_like(x).copy_(x), tensors.positions_array(positions, x.device)
+    out, array = tensors.dense_like(x).copy_(x), tensors.array_of_positions(positions, x.device)
     tensors.specification_of(encoding).add_to(tensors.array_of(out), array, x_scale=x_scale)
     return out
 

@@ -130,7 +130,7 @@ class PositionalTable(TableModule):
 
     def _encodings(self, n: int, start: int, positions: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
         if positions is not None:
-            positions = tensors.as_positions(positions, device)
+            positions = tensors.tensor_of_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
             # outside graphs, the CPU computes encodings of every position
@@ -334,7 +334,7 @@ class PositionalEncoding(PositionalTable):
         tensors.check_x(x, self.d_model)
         sequence_first = not self.batch_first and x.ndim > 2
         if positions is not None:
-            positions = tensors.as_positions(positions, x.device)
+            positions = tensors.tensor_of_positions(positions, x.device)
             in_column = sequence_first and positions.ndim < 2
             checks.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
         encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x.dtype, x.device)
@@ -422,4 +422,4 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         for chunk in range(first, len(self), step):
             positions = self.positions[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows]
             values = encodings_on_cpu(positions, self.encoding, self.dtype, threads)
-            yield tensors.as_positions(positions, values.device), values
+            yield tensors.tensor_of_positions(positions, values.device), values

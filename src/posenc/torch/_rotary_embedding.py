@@ -184,7 +184,7 @@ class RotaryEmbedding(TableModule):
         if is_jagged:
             rows = tensors.jagged_positions(x, None) if jagged is x else tensors.jagged_rows(jagged, "position_ids")
             position_ids = rows[None]
-        values = self._values(x, tensors.as_positions(position_ids, x.device, "position_ids"), layer_type)
+        values = self._values(x, tensors.tensor_of_positions(position_ids, x.device, "position_ids"), layer_type)
         tables = self._in_form(*values.chunk(2, -1))
         if is_jagged:
             tables = [torch.nested.nested_tensor_from_jagged(table[0], jagged.offsets()) for table in tables]

@@ -130,14 +130,14 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
         if at is not None:
             at.rotate(tensors.array_of(x), out=out)
         else:
-            array = tensors.positions_array(positions, x.device)
+            array = tensors.array_of_positions(positions, x.device)
             rotary.rotate(tensors.array_of(x), array, inverse=inverse, out=out)
         if in_place:
             torch.autograd.graph.increment_version(x)
         return result
     if at is not None:
         positions = torch.from_numpy(at._positions)
-    tensor = tensors.as_positions(positions, x.device, n=x.shape[-2])
+    tensor = tensors.tensor_of_positions(positions, x.device, n=x.shape[-2])
     axes, shape = axes_of(rotary), tuple(tensor.shape)
     if axes is not None and shape[:1] != (axes,):
         raise ValueError(f"positions has shape {shape}, expected ({axes}, ...), one element for each axis")
@@ -167,7 +167,7 @@ def rotate_by_operator(x: Tensor, positions: Tensor, inverse: bool, rotary: str)
 def _rotate(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     out = tensors.dense_like(x)
     if not x.is_meta:
-        array, to_rotate = tensors.positions_array(positions, x.device), tensors.array_of(x)
+        array, to_rotate = tensors.array_of_positions(positions, x.device), tensors.array_of(x)
         specification = tensors.specification_of(rotary)
         specification.rotate(to_rotate, array, inverse=inverse, out=tensors.array_of(out))
     return out

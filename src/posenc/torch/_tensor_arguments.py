@@ -139,7 +139,7 @@ def is_dual(tensor: Tensor) -> bool:
 # ---- positions ---------------------------------------------------------------------------------------------
 
 
-def positions_array(positions: Any, device: torch.device, name: str = "positions") -> Any:
+def array_of_positions(positions: Any, device: torch.device, name: str = "positions") -> Any:
     """Return positions that are a tensor as an array, and other positions unchanged."""
     array = positions
     if isinstance(positions, Tensor):
@@ -149,7 +149,7 @@ def positions_array(positions: Any, device: torch.device, name: str = "positions
     return array
 
 
-def as_positions(positions: Any, device: torch.device, name: str = "positions", n: int | None = None) -> Tensor:
+def tensor_of_positions(positions: Any, device: torch.device, name: str = "positions", n: int | None = None) -> Tensor:
     """Return positions for encodings on `device` as a tensor, after checks.
 
     If `n` is given, None means ``range(n)``.
