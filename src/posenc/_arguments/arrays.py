@@ -111,8 +111,9 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
-    # ragged lists, tensors that require grad
-    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  ragged lists, tensors that require grad, polars' Int128
         kind = ValueError if isinstance(error, ValueError) else TypeError
         hint = SEVERAL_LENGTHS if "inhomogeneous" in str(error) else ""
         if "BFloat16" in str(error):

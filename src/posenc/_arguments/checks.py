@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -153,11 +153,21 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def frequencies(name: str, value: Any) -> tuple[float, ...]:
-    array = widened(as_array(name, value))
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each element of a one-dimensional array or list."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    array = widened(as_array(name, list(value) if is_list else value))      # np.asarray takes no list of OmegaConf
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
-    return tuple(real(f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
+    yield from ((f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
+
+
+def frequencies(name: str, value: Any) -> tuple[float, ...]:
+    return tuple(real(*element) for element in _numbers(name, value))
+
+
+def integers(name: str, value: Any) -> tuple[int, ...]:
+    return tuple(integer(*element, 0) for element in _numbers(name, value))
 
 
 def periods(name: str, value: Any) -> tuple[int | float | str, ...]:

@@ -299,9 +299,7 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
 
 def _integers(name: str, values: Any, ndim: int) -> list[int]:
     """Return the elements of a sequence of integers, one for each axis."""
-    if not is_sequence(values) and not isinstance(values, range):
-        raise checks.wrong_type(name, values, "a sequence of integers, one for each axis")
-    return [checks.integer(name, value, 0) for value in per_axis(name, list(values), ndim)]
+    return per_axis(name, checks.integers(name, values), ndim)
 
 
 def is_sequence(value: Any) -> bool:

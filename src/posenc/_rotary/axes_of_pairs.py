@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import arrays, checks
+from posenc._arguments import checks
 from posenc._axes.axis_columns import AxisColumns, slices_of
 from posenc._core import kernel
 from posenc._core.frequencies import ComputeTurns
@@ -17,10 +17,7 @@ from posenc._encoding.columns import kernel_columns
 
 
 def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
-    array = arrays.as_array(name, value)
-    if array.ndim != 1:
-        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
-    axes = tuple(checks.integer(name, axis, 0) for axis in array.tolist())
+    axes = checks.integers(name, value)
     count = len(set(axes))
     if set(axes) != set(range(count)) or count > kernel.MAX_AXES:
         expected = f"integers from 0 without gaps, below {kernel.MAX_AXES}"

@@ -201,19 +201,12 @@ FORMER_NAMES = {"su": "longrope", "mrope": "default"}
 
 
 def _positive_numbers(name: str, value: Any) -> tuple[float, ...]:
-    numbers = list(value) if isinstance(value, Sequence) else value             # not a list of OmegaConf
-    return tuple(checks.positive(f"{name}[{i}]", x) for i, x in enumerate(checks.frequencies(name, numbers)))
+    return tuple(checks.positive(f"{name}[{i}]", x) for i, x in enumerate(checks.frequencies(name, value)))
 
 
 def _length(name: str, value: Any, *, lowest: int = 1) -> int:
     """Return a number of positions as an integer; configurations also state it as a float."""
     return checks.integer(name, int(value) if isinstance(value, float) and value.is_integer() else value, lowest)
-
-
-def _section(name: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise checks.wrong_type(name, value, "a list of integers")
-    return tuple(checks.integer(f"{name}[{i}]", number, 0) for i, number in enumerate(value))
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {          # of all other keys: checks.positive
@@ -222,7 +215,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {          # of all other keys: c
     **dict.fromkeys(("max_position_embeddings", "length"), _length),
     ORIGINAL: partial(_length, lowest=2),
     **dict.fromkeys(("short_factor", "long_factor"), _positive_numbers),
-    "mrope_section": _section,
+    "mrope_section": checks.integers,
 }
 
 
