@@ -94,22 +94,21 @@ cdef object new_rows(tuple shape, double values, DType element, str name):
         raise arrays.too_large(name, shape, error) from None
 
 
-def check_out(out, str dtype_name):
-    """Check that rows of a dtype can be written to `out`."""
+def output_array(out, tuple shape, str dtype_name, str name):
+    """Check and return `out`, or return a new array if `out` is None: see new_rows for `name`.
+
+    If `shape` is None, `out` may have any shape.
+    """
+    cdef DType element = element_of(dtype_name, None, None)
     cdef Py_buffer view
+    if out is None:
+        return new_rows(shape, prod(shape), element, name)
     memset(&view, 0, sizeof(Py_buffer))
     try:
-        hold_rows(&view, out, element_of(dtype_name, None, None), "out")
+        hold_rows(&view, out, element, "out")
     finally:
         PyBuffer_Release(&view)
-
-
-def output_array(out, tuple shape, str dtype_name, str name):
-    """Check and return `out`, or return a new array if `out` is None: see new_rows for `name`."""
-    if out is None:
-        return new_rows(shape, prod(shape), element_of(dtype_name, None, None), name)
-    check_out(out, dtype_name)
-    if out.shape != shape:
+    if shape is not None and out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, expected {shape}")
     return out
 
@@ -203,6 +202,19 @@ cdef int read_positions(positions_t *p, object positions, double offset) except 
     return replace_positions(p, positions)
 
 
+cdef int read_positions_of(positions_t *p, object positions, layout_t rows, object x, double offset) except -1:
+    """Read the positions of rows of x if `positions` is None; check the number of those that are not an array."""
+    if rows.axes and positions is None:
+        read_positions(p, rows.shape[rows.axes - 1], offset)
+    elif p.is_array:
+        return 0
+    elif not rows.axes:
+        raise ValueError(f"x has shape {x.shape}, expected (..., n, {x.shape[0]}) unless positions is an array")
+    if p.rows != rows.shape[rows.axes - 1]:
+        raise checks.length_error(p.rows, rows.shape[rows.axes - 1])
+    return 0
+
+
 cdef bint read_range(positions_t *p, object positions, double offset) except -1:
     """Read an int or a range; return False for a negative int, or if a position may be outside the domain."""
     cdef int64_t start = 0, end = 0
@@ -267,22 +279,16 @@ cdef int replace_positions(positions_t *p, object array) except -1:
 
 
 cdef int settle_positions(positions_t *p, const Py_buffer *written) except -1:
-    """Copy positions that may share memory with the array that will be written; then use integers if possible."""
-    if p.is_array:
-        if overlap(&p.view, written):
-            replace_positions(p, p.view.obj.copy())
-        use_integers(p)
-    return 0
-
-
-cdef void use_integers(positions_t *p) noexcept:
-    """Replace reals by integers if all are whole, because integers are computed faster."""
-    if p.reals != NULL:
+    """Copy positions that may share memory with the array that will be written, if any; then use integers if possible."""
+    if p.is_array and written != NULL and overlap(&p.view, written):
+        replace_positions(p, p.view.obj.copy())
+    if p.is_array and p.reals != NULL:
         with nogil:
             p.whole = integers_of(p.reals, p.rows)
-        if p.whole != NULL:
+        if p.whole != NULL:             # all are whole; integers are computed faster
             p.integers = p.whole
             p.reals = NULL
+    return 0
 
 
 cdef void set_positions(job_t *job, const positions_t *p, ptrdiff_t first) noexcept:

@@ -192,5 +192,4 @@ cdef extern from "plan.h" nogil:
     plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, int most_threads)
     plan_t plan_offsets(const spec_t *spec, int most_threads)
     ptrdiff_t rotation_per_thread(const rotation_t *r)
-    plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, int most_threads)
     plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int most_threads)

@@ -68,12 +68,9 @@ cdef class Factors:
         read_positions(p, positions, 0)
         check_axes(p, rotation, positions)
         self.rows = p.rows // len(rotation.axes)
-        if p.is_array:
-            self.positions = p.view.obj.copy()
-        else:
-            self.positions = arange(p.rows, dtype=int64) * <int64_t>p.step + <int64_t>p.start
+        self.positions = p.view.obj.copy() if p.is_array else arange(p.rows, dtype=int64) * <int64_t>p.step + <int64_t>p.start
         replace_positions(p, self.positions)
-        use_integers(p)
+        settle_positions(p, NULL)
 
     def __dealloc__(self):
         release(&self.p, NULL)
@@ -103,7 +100,6 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
     cdef rotation_call_t call
     cdef positions_t *p = &call.positions
     cdef bint several = len(rotation.axes) > 1
-    cdef ptrdiff_t n
     hold_nothing(p, &call.out)
     memset(&call.x, 0, sizeof(Py_buffer))
     try:
@@ -112,15 +108,10 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
         if positions is not None:
             read_positions(p, positions, 0)
         hold_arrays(&call, rotation, x, out)
-        n = call.source.shape[call.source.axes - 1] if call.source.axes else 0
         if several:
             check_axes(p, rotation, positions)
-        elif positions is None and call.source.axes:
-            read_positions(p, n, 0)
-        elif not p.is_array and not call.source.axes:
-            raise ValueError(f"x has shape {x.shape}, expected (..., n, {rotation.head_dim}) unless positions is an array")
-        elif not p.is_array and p.rows != n:
-            raise checks.length_error(p.rows, n)
+        else:
+            read_positions_of(p, positions, call.source, x, 0)
         divide_rows_and_heads(&call, x, several)
         settle_positions(p, &call.out)
         execute_rotation(&call, rotation, None)
@@ -234,10 +225,18 @@ cdef list set_factors(rotation_call_t *call, Factors factors):
     Return the factors and the tables of `set_axes`, which the caller must keep alive.
     """
     cdef rotation_t *r = &call.rotation
+    cdef double size = <double>factors.rows * factors.row_bytes
     cdef tuple form = factors.forms.get(<int>r.dtype)
     cdef list tables = set_axes(call, factors.rotation, &factors.p, form is None)
     if form is None:                    # two threads may compute the same factors: see `arrange`
-        form = factors.forms[<int>r.dtype] = new_form(call, factors)
+        form = allocate(size, f"the cosines and sines of {factors.rows} positions"), r.direct_scale
+        call.factors = <double *>on_cache_line(form[0])
+        call.factor_rows = factors.rows
+        call.run.plan = plan_rotation(r, factors.rows, 1, allowed_for(
+            call.threads, size / sizeof(double), rotation_per_thread(r)))
+        call.run.bytes = call.run.plan.rows * factors.row_bytes if r.position_axes > 1 else 0
+        run_call(factors_block, &call.run, "cosines and sines")
+        factors.forms[<int>r.dtype] = form
     tables.append(form)                 # which another thread may replace
     r.factors = <double *>on_cache_line(form[0])
     r.direct_scale = form[1]
@@ -285,20 +284,6 @@ cdef void rotation_block(run_t *context, ptrdiff_t which, char *memory, tally_t 
     cdef ptrdiff_t row = which % plan.row_blocks * plan.rows, head = which // plan.row_blocks * plan.entries
     context.kernel.rotate(&call.rotation, row, min(plan.rows, call.rows - row), head, min(plan.entries, call.heads - head),
                           memory, tally)
-
-
-cdef tuple new_form(rotation_call_t *call, Factors factors):
-    """Compute the factors at all positions of `factors` for the dtype of a rotation."""
-    cdef bytes memory
-    cdef double size = <double>factors.rows * factors.row_bytes
-    memory = allocate(size, f"the cosines and sines of {factors.rows} positions")
-    call.factors = <double *>on_cache_line(memory)
-    call.factor_rows = factors.rows
-    call.run.plan = plan_factors(&call.rotation, factors.rows, allowed_for(
-        call.threads, size / sizeof(double), rotation_per_thread(&call.rotation)))
-    call.run.bytes = call.run.plan.rows * factors.row_bytes if call.rotation.position_axes > 1 else 0
-    run_call(factors_block, &call.run, "cosines and sines")
-    return memory, call.rotation.direct_scale
 
 
 cdef void factors_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:

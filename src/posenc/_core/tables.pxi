@@ -334,7 +334,8 @@ def add_to(Columns columns not None, object x, object positions, object x_scale,
     cdef table_call_t call
     cdef positions_t *p = &call.positions
     cdef double factor, offset = columns.spec.position_offset
-    cdef ptrdiff_t d_model = columns.spec.d_model, n = 0
+    cdef ptrdiff_t d_model = columns.spec.d_model
+    cdef layout_t rows
     cdef DType element
     if not isinstance(x, ndarray):
         raise checks.wrong_type("x", x, "a numpy.ndarray")
@@ -354,16 +355,10 @@ def add_to(Columns columns not None, object x, object positions, object x_scale,
         call.job.x_scale = rounded_in_default(call.job.dtype, factor)
         if call.job.x_scale - call.job.x_scale != 0:
             raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
-        if call.out.ndim > 1:
-            n = call.out.shape[call.out.ndim - 2]
-        elif positions is None or not p.is_array:
-            raise ValueError(f"x has shape {x.shape}, expected (..., n, {d_model}) unless positions is an array")
-        if positions is None:
-            read_positions(p, n, offset)
-        call.is_table = p.axes == 1 and call.out.ndim > 1 and p.rows == n
-        if not p.is_array and p.rows != n:
-            raise checks.length_error(p.rows, n)
-        if not call.is_table and not has_shape(layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
+        rows = layout_of(&call.out, call.out.ndim - 1)
+        read_positions_of(p, positions, rows, x, offset)
+        call.is_table = p.axes == 1 and rows.axes and p.rows == rows.shape[rows.axes - 1]
+        if not call.is_table and not has_shape(rows, p.axes, p.shape):
             replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
         settle_positions(p, &call.out)
         execute_table(&call, columns)

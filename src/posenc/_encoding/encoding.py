@@ -297,7 +297,7 @@ def chunks_of(
     if chunk_rows is not None:
         chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
     if out is not None:
-        kernel.check_out(out, name)
+        kernel.output_array(out, None, name, "out")
         if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
             raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}) and at least 1 row")
         if chunk_rows not in (None, len(out)):

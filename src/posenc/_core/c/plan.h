@@ -176,15 +176,7 @@ static inline int rotation_threads(const rotation_t *r, int most_threads, ptrdif
     return (int)largest(1, least(most_threads, most));
 }
 
-/* Plans the factors of a rotation at `rows` positions. */
-static inline plan_t plan_factors(const rotation_t *r, ptrdiff_t rows, int most_threads) {
-    const ptrdiff_t columns = 2 * largest(1, r->pairs), in_block = r->has_fast_path ? ADVANCED_IN_BLOCK : DIRECT_IN_BLOCK;
-    plan_t plan = {.rows = largest(1, least(FINE, in_block / columns)), .entries = 1};
-    divide(&plan, rows, 1);
-    plan.threads = rotation_threads(r, most_threads, rows * columns, plan.blocks);
-    return plan;
-}
-
+/* Plans a rotation, or, with one head, the factors of a rotation. */
 static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int most_threads) {
     const ptrdiff_t columns = 2 * r->pairs + r->rest, in_block = r->has_fast_path ? ROTATED_IN_BLOCK : DIRECT_IN_BLOCK / 2;
     const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
