@@ -393,7 +393,7 @@ WRONG = [
          YARN.attention_scaling**2)),
     case("keys: attention_scaling 1.139 is missing", YARN, frequencies=of(YARN), rotate=yarn(0),
          rotate_keys=halves),
-    case("keys: cosines and sines are multiplied by 2, expected 1", rotate=lambda x, a: 2 * halves(x, a)),
+    case("cosines and sines are multiplied by 2, expected 1", rotate=lambda x, a: 2 * halves(x, a)),
     case("keys: cosines and sines are multiplied by 1.01, expected 1", rotate_keys=lambda x, a: 1.01 *
          halves(x, a)),
     case("columns 16 to 31 are set to 0", HALF, rotate=lambda x, a: torch.cat([halves(x[..., :16], a), 0 *

@@ -18,7 +18,7 @@ from posenc import Rotary
 from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._files.functions import opened_table
-from posenc._files.table import explaining
+from posenc._files.table import explaining, read_safetensors
 from posenc.check.conventions import NO_MATCH
 from posenc.check.report import compared, is_rotary, unchecked_row
 
@@ -41,13 +41,15 @@ def identify(args: argparse.Namespace) -> int:
     with opened_table(args.file, key=args.key) as table:
         positions = None if args.start is None else options.selected_positions(args, table.shape[0])
         rows = table.read(0, table.shape[0])
-        matches = posenc.check.identify(rows if table.dtype == "bfloat16" else rows.view(table.dtype), positions, nearest=True)
+        values = rows if table.dtype == "bfloat16" else rows.view(table.dtype)
+        matches = posenc.check.identify(values, positions, nearest=True)
     near_matches = [match for match in matches if match.reason.startswith("no match")]
     matches = [] if near_matches else matches
-    document = {"path": args.file, "shape": list(table.shape), "dtype": table.dtype}
-    document |= {"matches": list(map(match_document, matches)), "nearest": list(map(match_document, near_matches))}
-    text = "\n".join(map(str, matches)) if matches else "\n".join([NO_MATCH, *(f"nearest: {match}" for match in near_matches)])
-    options.report(args, document, text)
+    lines: list[Any] = matches or [NO_MATCH, *(f"nearest: {match}" for match in near_matches)]
+    options.report(args, {
+        "path": args.file, "shape": list(table.shape), "dtype": table.dtype,
+        "matches": list(map(match_document, matches)), "nearest": list(map(match_document, near_matches)),
+    }, "\n".join(map(str, lines)))
     return options.OK if matches else options.FAILED
 
 
@@ -62,8 +64,9 @@ def match_document(match: posenc.check.Match) -> dict[str, Any]:
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
-    model.add_argument("--model", metavar="FOLDER", help="a checkpoint: config.json and .safetensors, .bin or .pt files")
-    parser.add_argument("--tables", metavar="FILE", help="a file of weights, or a .npy file with [cos | sin] or frequencies")
+    model.add_argument("--model", metavar="FOLDER", help="a checkpoint: config.json and .safetensors, .bin or .pt")
+    parser.add_argument("--tables", metavar="FILE",
+                        help="a file of weights, or a .npy file with [cos | sin] or frequencies")
     parser.add_argument("--key", metavar="NAME", action="append",
                         help="tensor in FILE; if given twice, first the cosines, then the sines")
 
@@ -89,23 +92,20 @@ def check(args: argparse.Namespace) -> int:
     files = [args.tables] if args.tables else weights_in(args.model) if args.model else []
     rows = [row for file in files for row in rows_of(file, args.key, expected)]
     if args.tables and not rows:
-        raise ValueError(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; select a tensor with --key")
+        raise ValueError(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; select one with --key")
     if args.model and not rows:
-        reason = "the files have no tables, because the model computes them; check it with posenc.check.check_rotary(model)"
-        reason = reason if files else f"the folder has no file such as {', '.join(WEIGHTS)}"
-        rows = [unchecked_row(args.model, None, reason)]
+        rows = [unchecked_row(args.model, None, COMPUTED if files else f"the folder has no file such as {', '.join(WEIGHTS)}")]
     report = posenc.check.RotaryReport(rows)
-    document = {
-        "path": path, "expected": [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()],
-        "tables": [row_document(row) for row in report], "ok": report.ok or not rows,
-    }
+    rotations = [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()]
+    tables = [row_document(row) for row in report]
+    document = {"path": path, "expected": rotations, "tables": tables, "ok": report.ok or not rows}
     lines = [f"{path}: {rotary}{f' for {name}' if name else ''}" for name, rotary in expected.items()]
     options.report(args, document, "\n".join([*lines, *([str(report)] if rows else [])]))
     return options.OK if document["ok"] else options.FAILED
 
 
 def expected_rotations(path: str) -> dict[str | None, Rotary]:
-    """Return the rotation of each layer type in a configuration; raise a ValueError if the configuration describes none."""
+    """Return the rotation of each layer type in a configuration, or raise a ValueError if there is none."""
     with explaining(f"{path}: expected a model's configuration, a JSON object"), open(path, "rb") as file:
         config = json.load(file)
         if not isinstance(config, dict):
@@ -115,6 +115,7 @@ def expected_rotations(path: str) -> dict[str | None, Rotary]:
 
 
 WEIGHTS = "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth"
+COMPUTED = "the files have no tables, because the model computes them; check it with posenc.check.check_rotary(model)"
 
 
 def weights_in(folder: str) -> list[str]:
@@ -123,7 +124,9 @@ def weights_in(folder: str) -> list[str]:
     return next(filter(None, kinds), [])
 
 
-def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]) -> Iterator[posenc.check.RotaryRow]:
+def rows_of(
+    path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]
+) -> Iterator[posenc.check.RotaryRow]:
     """Yield a row for each table in a file; tables with the same values share a row."""
     tables: dict[bytes, tuple[tuple[Any, ...], list[str]]] = {}
     for name, arrays in tables_in(path, keys):
@@ -135,7 +138,7 @@ def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rot
 
 
 def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the name and the arrays of each table: one array of frequencies or [cos | sin], or two of cosines and sines."""
+    """Yield the name and the arrays of each table: frequencies, [cos | sin], or both cosines and sines."""
     if path.endswith(".npy"):
         if keys:
             raise ValueError(f"--key does not apply to {path}")
@@ -143,9 +146,9 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
             yield os.path.basename(path), (np.lib.format.open_memmap(path, mode="r"),)
         return
     tensors = tensors_in(path)
+    if absent := {*(keys or ())} - tensors.keys():
+        raise ValueError(f"{path}: no tensor {min(absent)!r}, expected one of: {', '.join(sorted(tensors))}")
     for names in (keys,) if keys else groups(tensors):
-        if absent_names := [name for name in names if name not in tensors]:
-            raise ValueError(f"{path}: no tensor {absent_names[0]!r}, expected one of: {', '.join(sorted(tensors))}")
         with explaining(f"{path}: {names[0]}"):
             yield " and ".join(names), tuple(tensors[name]() for name in names)
 
@@ -156,31 +159,23 @@ def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
         try:
             from posenc.check.running import stored_tensors
         except ModuleNotFoundError as error:
-            raise ValueError(f"{path}: a file of this format is read with PyTorch, which is not installed") from error
+            raise ValueError(f"{path}: this format is read with PyTorch, which is not installed") from error
         return stored_tensors(path)
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        safe_open(path, "np")               # raises an error unless the header and the size of the file are valid
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a .safetensors file: {error}") from error
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-    header.pop("__metadata__", None)
+    with explaining(path), open(path, "rb") as file:
+        entries, _, start = read_safetensors(file)
 
     def read(dtype: str, shape: list[int], data_offsets: list[int]) -> Any:
         first, stop = data_offsets
-        return decoded(np.fromfile(path, np.uint8, stop - first, offset=8 + size + first), dtype).reshape(shape)
+        return decoded(np.fromfile(path, np.uint8, stop - first, offset=start + first), dtype).reshape(shape)
 
-    return {name: functools.partial(read, **entry) for name, entry in header.items()}
+    return {name: functools.partial(read, **entry) for name, entry in entries.items()}
 
 
 CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8"}
 
 
 def decoded(data: Any, code: str) -> Any:
-    """Return the values of bytes in a dtype of .safetensors; those of 8 bits as float32, the bits of bfloat16 as uint16."""
+    """Return the values of bytes in a dtype of .safetensors: 8 bits as float32, the bits of bfloat16 as uint16."""
     if code == "F8_E5M2":                   # the high byte of float16
         return (data.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
     if code == "F8_E4M3":
@@ -206,7 +201,7 @@ def groups(names: Collection[str]) -> Iterator[list[str]]:
 
 
 def row_document(row: posenc.check.RotaryRow) -> dict[str, Any]:
-    """Return a row as a dict for JSON.  For a row that was not checked, `reason` states why, and `faults` is empty."""
+    """Return a row as a dict for JSON; `reason` states why a row was not checked."""
     faults, reason = ((), row.faults[0]) if row.verdict == "not checked" else (row.faults, "")
     errors = {str(position): error for position, error in row.errors.items()}
     document = row._asdict() | {"faults": faults, "reason": reason, "errors": errors}

@@ -245,40 +245,37 @@ def read_function(
     if positions is not None:
         choices = [positions_of(positions)]
     call = function if isinstance(function, Rotation) else Called(function, axes_of(expected), choices[-1], head_dim)
-    faults: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()
+    ends = fault = ""
     for at in choices:
         try:
             zeros = call.values(np.zeros((1, len(at), head_dim), np.float32), at)
             break
         except Exception as error:  # the function's table may end before these positions
             last = int(at.max())
-            ends = (f"a call with positions up to {last:,} raises {type(error).__name__}: {error}",)
+            ends = f"a call with positions up to {last:,} raises {type(error).__name__}: {error}"
             if at is choices[-1]:
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
-                raise ValueError(f"{ends[0]}; {hint}") from error
+                raise ValueError(f"{ends}; {hint}") from error
     if ends and call.length and last < call.length and not call.grows(last + 1):
-        faults, ends = (f"{ends[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
-    usable = at[np.isfinite(zeros[0][0]).all(axis=1)]
-    if call.is_free and usable.size and (fault := _fault_of_positions(call, usable, head_dim)):
-        return [Reading("float32", faults=(fault,))]
-    if any(np.abs(part[np.isfinite(part)]).max(initial=0.0) > SMALL for part in zeros):
-        return [Reading("float32", faults=("the function returns values other than 0 if x is 0",))]
+        ends, fault = "", f"{ends}; the configuration has max_position_embeddings {call.length:,}"
     rotated = call(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (1, len(at), 1)), at)
     count = 2 if len(rotated) == 2 and not np.array_equal(rotated[0], rotated[1], equal_nan=True) else 1
-    readings = [_read_rotated(call, index, at, head_dim, expected, any_order) for index in range(count)]
-    return [each._replace(remarks=(*each.remarks, *ends), faults=(*each.faults, *faults)) for each in readings]
+    readings = [_read_rotated(call, index, at, zeros[index][0], expected, any_order) for index in range(count)]
+    if count == 2 and readings[0].remarks != readings[1].remarks and not readings[0].faults + readings[1].faults:
+        readings[1] = readings[1]._replace(faults=("the columns have another order than those of queries",))
+    return [each._replace(remarks=(*each.remarks, *filter(None, [ends])), faults=(*each.faults, *filter(None, [fault])))
+            for each in readings]
 
 
-def _fault_of_positions(call: Rotation, positions: Array, head_dim: int) -> str:
+def _fault_of_positions(call: Rotation, index: int, positions: Array, head_dim: int) -> str:
     """Return a fault if the values of a function depend on more than their position, or else an empty string.
 
     Compare a call at some positions, in no order, with calls in which all positions are the last of these.
     """
     some_positions = positions[np.linspace(0, len(positions) - 1, 16).astype(int)][np.arange(16) * 7 % 16]
 
-    def values(at: Array) -> Array:
-        return np.concatenate(call.values(np.ones((1, len(at), head_dim), np.float32), at))
+    def values(at: Array) -> Reals:
+        return call.values(np.ones((1, len(at), head_dim), np.float32), at)[index]
 
     mixed, at_last = values(some_positions), values(np.full_like(some_positions, some_positions[-1]))
     if np.array_equal(mixed, at_last, equal_nan=True):
@@ -291,7 +288,7 @@ def _fault_of_positions(call: Rotation, positions: Array, head_dim: int) -> str:
     return "the values depend on the other positions of the call"
 
 
-def _agree(x: Array, y: Array) -> bool:
+def _agree(x: Reals, y: Reals) -> bool:
     """Return whether finite values agree approximately; other values are reported separately."""
     finite = np.isfinite(x) & np.isfinite(y)
     size = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
@@ -311,12 +308,19 @@ class Form(NamedTuple):
     factors: Reals                      # of the other columns
 
 
-def _read_rotated(call: Rotation, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool) -> Reading:
-    """Read the rotation of queries (index 0) or of keys (index 1).
+def _read_rotated(
+    call: Rotation, index: int, at: Array, zeros: Reals, expected: Rotary | None, any_order: bool
+) -> Reading:
+    """Read the rotation of queries (index 0) or of keys (index 1).  `zeros` are the values if x is 0.
 
     Random vectors show the form of the rotation; then vectors of 1 and 0 give cosines and sines without an error.
     """
-    rng, faults = np.random.default_rng(0), []
+    rng, head_dim, faults = np.random.default_rng(0), zeros.shape[1], []
+    usable = at[np.isfinite(zeros).all(axis=1)]
+    if call.is_free and usable.size and (fault := _fault_of_positions(call, index, usable, head_dim)):
+        return Reading("float32", faults=(fault,))
+    if np.abs(zeros[np.isfinite(zeros)]).max(initial=0.0) > SMALL:
+        return Reading("float32", faults=("the function returns values other than 0 if x is 0",))
     positions = rng.permutation(at if call.is_free else at[:64])[:48]          # else a call has all positions before
     x = (rng.integers(-32, 32, (8, len(positions), head_dim)) / 8).astype(np.float32)       # exact in every dtype
     for vectors in (x, np.abs(x) / 8):
