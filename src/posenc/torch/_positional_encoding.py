@@ -168,6 +168,13 @@ class PositionalTable(TableModule):
         return ", ".join([str(self.d_model), *changes])
 
 
+class Dropout(nn.Dropout):
+    """Dropout that does not call PyTorch's operator, which takes microseconds, if it has no effect."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) if self.training and self.p else input
+
+
 class PositionalEncoding(PositionalTable):
     """A module that adds sinusoidal positional encodings to embeddings: ``dropout(x * x_scale + encodings)``.
 
@@ -249,7 +256,7 @@ class PositionalEncoding(PositionalTable):
             raise ValueError(f"dropout is {dropout}, expected a float from 0 to 1; pass a length as max_len=")
         checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.batch_first = batch_first
         self.x_scale = None if x_scale is None else tensors.real("x_scale", x_scale)
         self.learned_scale = None if learned_scale is None else tensors.real("learned_scale", learned_scale)
