@@ -30,7 +30,7 @@ share: speed relative to memset with the same memory and number of threads"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N (default: see posenc info)")
+    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N; default: posenc info")
 
 
 def bench(args: argparse.Namespace) -> None:
@@ -51,8 +51,9 @@ def bench(args: argparse.Namespace) -> None:
 def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
     """Fill memory with ones, because some processors write zeros faster than other values."""
     out = np.empty_like(out) if fresh else out
-    address, edges = out.ctypes.data, [out.nbytes * i // threads for i in range(threads + 1)]
-    list((pool.map if threads > 1 else map)(lambda a, b: ctypes.memset(address + a, 1, b - a), edges[:-1], edges[1:]))
+    edges = [out.ctypes.data + out.nbytes * i // threads for i in range(threads + 1)]
+    map_parts = pool.map if threads > 1 else map
+    list(map_parts(lambda begin, end: ctypes.memset(begin, 1, end - begin), edges[:-1], edges[1:]))
 
 
 def measure(pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -> dict[str, Any]:
@@ -61,7 +62,8 @@ def measure(pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -
     ``paused`` is the median time of posenc after a pause, during which threads stop spinning and processors
     become idle.
     """
-    encoding, fresh, call = posenc.Encoding(shape[-1]), memory == "fresh", "add_to" if len(shape) > 2 else "encode"
+    encoding, fresh = posenc.Encoding(shape[-1]), memory == "fresh"
+    call = "add_to" if len(shape) > 2 else "encode"
     threads, out = 1 if math.prod(shape) < SMALL else most_threads, np.ones(shape, np.float32)
     ours: Any = partial(encoding.add_to, out, threads=threads)
     if call == "encode":
@@ -80,7 +82,8 @@ def measure(pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -
 
 def in_words(document: dict[str, Any]) -> str:
     """Return the measurements as a table with notes."""
-    lines = [f"posenc {document['version']} with {document['instruction_set']}, NumPy {document['numpy']}", HEADINGS]
+    title = "posenc {version} with {instruction_set}, NumPy {numpy}".format(**document)
+    lines = [title, HEADINGS]
     for row in document["rows"]:
         seconds, ours = row["seconds"], row["seconds"]["posenc"]
         case = f"{row['call']:7}{' x '.join(map(str, row['shape'])):16}{row['memory']:7}{row['threads']:7}"

@@ -43,7 +43,7 @@ def generate(args: argparse.Namespace) -> None:
       posenc generate 1e5 64 -o pe.zarr
       posenc generate 1e4 64 -o - | gzip > pe.npy.gz
     """
-    positions, encoding = options.selected_positions(args, args.n), options.selected_encoding(args, args.d_model)
+    positions, encoding = options.selected_table(args, args.n, args.d_model)
     specification = table.checked_specification(positions, encoding, args.dtype)
     bar, begin = options.progress_bar(specification.nbytes), time.perf_counter()
     if args.output == PIPE:
@@ -57,8 +57,8 @@ def generate(args: argparse.Namespace) -> None:
             sys.stdout.buffer.flush()
         return
     with bar as progress:
-        size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key,
-                           threads=args.threads, progress=progress.update)
+        size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force,
+                           key=args.key, threads=args.threads, progress=progress.update)
     seconds, is_native = time.perf_counter() - begin, table.suffix_of(args.output) == ".safetensors"
     document = options.document_of(
         args.output, positions, encoding, dtype=args.dtype, bytes=size, seconds=seconds, threads=args.threads,
@@ -72,7 +72,7 @@ def add_verify_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "posenc verify FILE [options]"
     options.add_table(parser)
     options.add_range(parser, "default 0, or as FILE states", "default 1, or as FILE states")
-    parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows, spread over the file")
+    parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows of the file")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser, f"those stored in FILE; for .npy, {options.PAPER}")
 
@@ -89,30 +89,32 @@ def verify(args: argparse.Namespace) -> None:
     begin = time.perf_counter()
     with opened_table(args.file, key=args.key) as source:
         rows, d_model = source.shape
-        stated, described, _ = source.specification or (range(0), None, None)
-        positions, is_npy = options.selected_positions(args, rows, stated), table.format_of(args.file) == ".npy"
-        encoding = options.selected_encoding(args, d_model, described, required=not is_npy)
+        required = table.format_of(args.file) != ".npy"
+        positions, encoding = options.selected_table(args, rows, d_model, source.specification, required)
         count = rows if args.samples is None else min(rows, args.samples)
         with options.progress_bar(count * d_model * table.itemsize(source.dtype)) as progress:
-            mismatch = first_mismatch(source, encoding, positions, args.samples, args.threads, progress.update)
+            choice = args.samples, args.threads, progress.update
+            mismatch = first_mismatch(source, encoding, positions, *choice)
     document = options.document_of(
         args.file, positions, encoding, dtype=source.dtype, equal=mismatch is None, mismatch=mismatch,
-        rows_compared=count if mismatch is None else None, seconds=time.perf_counter() - begin, threads=args.threads,
+        rows_compared=count if mismatch is None else None, threads=args.threads,
+        seconds=time.perf_counter() - begin,
     )
     if mismatch is None or args.json:
         options.report(args, document, f"{args.file}: {count} of {rows} rows compared, every bit equal")
     if mismatch is not None:
-        raise mismatch_error(args.file, mismatch, "" if source.specification else "the options must describe it")
+        assumption = "" if source.specification else "the options must describe it"
+        raise mismatch_error(args.file, mismatch, assumption)
 
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "posenc plot -o FILE [options]"
     add = parser.add_argument
-    add("-o", "--output", required=True, metavar="FILE", help=f"the suffix sets the format: {', '.join(PICTURES)}")
+    add("-o", "--output", required=True, metavar="FILE", help=f"a name with {', '.join(PICTURES)}")
     add("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
     add("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     add("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
-    add("--dimensions", type=options.integers, metavar="I,J,K", help="columns to draw as waves (default: four)")
+    add("--dimensions", type=options.integers, metavar="I,J,K", help="columns of waves (default: four)")
     options.add_range(parser)
     add("--force", action="store_true", help="overwrite the file")
     options.add_convention(parser)
@@ -129,14 +131,15 @@ def plot(args: argparse.Namespace) -> None:
     from posenc import plot as pictures
 
     if table.suffix_of(args.output) not in PICTURES:
-        raise ValueError(f"--output is {args.output!r}, expected a name with the suffix {', '.join(PICTURES)}")
+        raise ValueError(f"--output is {args.output!r}, expected a name with {', '.join(PICTURES)}")
     if args.dimensions and args.kind != "waves":
         raise ValueError(f"--dimensions is given with --kind {args.kind}, expected --kind waves")
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
-    positions, encoding = options.selected_positions(args, args.positions), options.selected_encoding(args, args.d_model)
+    positions, encoding = options.selected_table(args, args.positions, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure
     data = io.BytesIO()
     figure.savefig(data, format=table.suffix_of(args.output)[1:], dpi=DPI)
     size = atomic.write(args.output, [data.getbuffer()], len(data.getbuffer()), args.force)
     document = options.document_of(args.output, positions, encoding, kind=args.kind, bytes=size)
-    options.report(args, document, f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {atomic.quantity(size)}")
+    shape = f"{args.positions} x {args.d_model}"
+    options.report(args, document, f"{args.output}: {args.kind} of {shape}, {atomic.quantity(size)}")

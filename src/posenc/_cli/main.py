@@ -40,12 +40,12 @@ def parser() -> argparse.ArgumentParser:
     return program
 
 
-def add_command(commands: Any, run: Callable[..., int | None], add_options: Callable[..., None] | None) -> None:
+def add_command(commands: Any, run: Callable[..., Any], add_options: Callable[..., None] | None) -> None:
     """Add the command with the name of the function `run`, whose docstring has the purpose and examples."""
     purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
     parser = commands.add_parser(
-        run.__name__, help=purpose, description=purpose, epilog=f"{examples}\n\n{DOCUMENTATION}", allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run.__name__, help=purpose, description=purpose, epilog=f"{examples}\n\n{DOCUMENTATION}",
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)
@@ -78,8 +78,10 @@ def info(args: argparse.Namespace) -> None:
       posenc info --json
     """
     runtime = posenc.show_runtime()
-    names = [name if usable else f"{name} (not supported here)" for name, usable in runtime["instruction_sets"].items()]
-    lines = runtime | {"instruction_sets": ", ".join(names), "openmp": runtime["openmp"] or "none: every call uses one thread"}
+    sets = runtime["instruction_sets"].items()
+    names = ", ".join(name if usable else f"{name} (not supported here)" for name, usable in sets)
+    openmp = runtime["openmp"] or "none: every call uses one thread"
+    lines = runtime | {"instruction_sets": names, "openmp": openmp}
     report(args, runtime, "\n".join(f"{name.replace('_', ' '):18}{value}" for name, value in lines.items()))
 
 
@@ -88,8 +90,9 @@ def exit_on_signals() -> None:
 
     Keep handlers of the host program.
     """
+    is_main = threading.current_thread() is threading.main_thread()
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
+        if is_main and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
@@ -110,7 +113,8 @@ def run(argv: Sequence[str] | None) -> int:
     except FileExistsError as error:
         return print_error(f"{error.filename} exists; --force overwrites it")
     except OSError as error:
-        return print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
+        path = f"{error.filename}: " if error.filename else ""
+        return print_error(f"{path}{error.strerror or error}")
     except (TypeError, ValueError, ImportError, MemoryError) as error:
         return print_error(error)
 

@@ -14,6 +14,7 @@ import posenc
 from posenc._arguments import checks
 from posenc._arguments.specification import changes_of
 from posenc._encoding.encoding import KEYWORDS
+from posenc._files.table import TableSpecification
 
 OK, FAILED = 0, 1
 PAPER = "those of 'Attention is all you need' (the paper)"
@@ -47,7 +48,7 @@ def periods(text: str) -> list[int | float | str]:
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"The defaults are {defaults}; n is half of the columns.")
-    group.add_argument("--preset", metavar="NAME", help="a name from posenc presets; other options override it")
+    group.add_argument("--preset", metavar="NAME", help="a name from posenc presets, for options not given")
     kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (reals, "A,B,C"),
                   checks.periods: (periods, "A,B,C")}
     for name, keyword in KEYWORDS.items():
@@ -55,24 +56,29 @@ def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> No
         values: Any = {"type": kind, "metavar": metavar}
         if isinstance(keyword.check, tuple):
             values = {"choices": keyword.check}
-        group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.description, **values)
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(option, default=argparse.SUPPRESS, help=keyword.description, **values)
 
 
-def selected_encoding(
-    args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None, required: bool = False
-) -> posenc.Encoding:
-    """Return the encoding that the options select.
+def selected_table(
+    args: argparse.Namespace, rows: int, d_model: int, stated: TableSpecification | None = None,
+    required: bool = False,
+) -> tuple[range, posenc.Encoding]:
+    """Return the positions of the rows, and the encoding that the options select.
 
-    Without --preset, the defaults are those of `described`, if given.
-
-    If `required`, raise a ValueError unless `described` or an option gives the convention.
+    Without --preset, the defaults of the keywords are those of `stated`, the specification in the file.  If
+    `required`, raise a ValueError unless the specification or an option gives the convention.
     """
     keywords = {name: value for name, value in vars(args).items() if name in KEYWORDS}
     if args.preset is not None:
-        return posenc.preset(args.preset, d_model, **keywords)
-    if required and not described and not keywords:
+        encoding = posenc.preset(args.preset, d_model, **keywords)
+    elif stated:
+        encoding = stated.encoding.replace(**keywords)
+    elif required and not keywords:
         raise ValueError(f"{args.file}: the metadata names no encoding, so name it, such as --preset vaswani")
-    return described.replace(d_model=d_model, **keywords) if described else posenc.Encoding(d_model, **keywords)
+    else:
+        encoding = posenc.Encoding(d_model, **keywords)
+    return selected_positions(args, rows, stated.positions if stated else range(0)), encoding
 
 
 def add_range(parser: argparse.ArgumentParser, start: str = "default 0", step: str = "default 1") -> None:
@@ -84,13 +90,13 @@ def add_range(parser: argparse.ArgumentParser, start: str = "default 0", step: s
     parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions ({step})")
 
 
-def selected_positions(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
+def selected_positions(args: argparse.Namespace, rows: int, stated: range = range(0)) -> range:
     """Return the positions of the rows.
 
-    The default start and step are those of `described`, the range read from the file.
+    The default start and step are those of `stated`, the range read from the file.
     """
-    start = described.start if args.start is None else args.start
-    step = described.step if args.step is None else args.step
+    start = stated.start if args.start is None else args.start
+    step = stated.step if args.step is None else args.step
     if not step:
         raise ValueError("--step is 0, expected a non-zero integer")
     return range(start, start + rows * step, step)
@@ -98,13 +104,14 @@ def selected_positions(args: argparse.Namespace, rows: int, described: range = r
 
 def add_table(parser: argparse.ArgumentParser) -> None:
     """Add FILE and --key, which select the table to read."""
-    parser.add_argument("file", metavar="FILE", help="table of float32, float64, float16, bfloat16 or uint16 (bfloat16 bits)")
-    parser.add_argument("--key", metavar="NAME", help="tensor in a .safetensors file (default: the only one, else pe)")
+    parser.add_argument("file", metavar="FILE", help="a table; uint16 holds the bits of bfloat16")
+    parser.add_argument("--key", metavar="NAME", help="tensor of a .safetensors file (default: the only one, or pe)")
 
 
 def document_of(path: str, positions: range, encoding: posenc.Encoding, **more: Any) -> dict[str, Any]:
     """Return the description of a table, for JSON."""
-    return {"path": path, "shape": [len(positions), encoding.d_model], "start": positions.start, "step": positions.step,
+    shape = [len(positions), encoding.d_model]
+    return {"path": path, "shape": shape, "start": positions.start, "step": positions.step,
             "convention": changes_of(encoding), **more}
 
 

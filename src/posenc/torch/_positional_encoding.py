@@ -171,7 +171,7 @@ class PositionalTable(TableModule):
 class Dropout(nn.Dropout):
     """Dropout that does not call PyTorch's operator, which takes microseconds, if it has no effect."""
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name in torch)
         return super().forward(input) if self.training and self.p else input
 
 
