@@ -299,8 +299,6 @@ def test_errors_of_posenc_name_the_functions_for_tensors_and_print_no_values(cal
         call(torch.full((3, 4), 0.125))
     assert "0.125" not in str(error.value)
     assert name == "base" or "posenc.torch.add_to, encode and rotate accept tensors" in str(error.value)
-    with pytest.raises(TypeError, match=r"keyword argument 'device'; posenc\.torch\.encode and posenc\.torch\.grid take it"):
-        posenc.encode(3, 4, device="cpu")
 
 
 # A call, its error, and a fragment of the message.  test_mistakes.py tries every argument with values that
