@@ -3,6 +3,8 @@
 
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
+    MAPPED_BYTES = 1 << 22              # arrays of at least this size start on a huge page, which NumPy asks for
+    HUGE_PAGE = 1 << 21
 
 cdef const char *BUFFER_FORMATS = "dfeH"       # format of the buffer of each dtype_t; bfloat16 has none, but its bits have
 cdef dict ELEMENTS = {}                 # {dtype argument: DType}
@@ -72,22 +74,23 @@ cdef DType element_of(object dtype, str subject, str expected):
 
 
 cdef object new_rows(tuple shape, double values, DType element, str name):
-    """Return an uninitialised array of `values` elements; a large one starts on a cache line.
+    """Return an uninitialised array of `values` elements; a large one starts on a cache line or on a huge page.
 
-    If the array is too large, the error states the argument `name`, which determines its size.
+    The system takes longer to provide the 512 pages in place of a huge page than the kernel to write them.  If the
+    array is too large, the error states the argument `name`, which determines its size.
     """
     cdef Py_buffer view
     cdef double size = values * size_of(element.code)
-    cdef ptrdiff_t past
+    cdef ptrdiff_t past, alignment = LINE if size < MAPPED_BYTES else HUGE_PAGE
     if element.code == BFLOAT16 and element.dtype == uint16:
         feature = "dtype bfloat16 without an array `out` of uint16"
         raise checks.not_installed(feature, ModuleNotFoundError(name="ml_dtypes"))
     try:
         if not ALIGNED_BYTES <= size < 2.0**62:
             return empty(shape, element.dtype)
-        memory = empty(<ptrdiff_t>size + LINE, uint8)
+        memory = empty(<ptrdiff_t>size + alignment, uint8)
         PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
-        past = -<uintptr_t>view.buf % LINE
+        past = -<uintptr_t>view.buf % alignment
         PyBuffer_Release(&view)
         return ndarray(shape, element.dtype, memory, past)
     except (MemoryError, ValueError) as error:

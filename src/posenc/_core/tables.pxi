@@ -36,9 +36,10 @@ cdef class Columns:
     cdef spec_t spec
     # number of rows that had a digit for each level, in the other dtypes and in float64
     cdef int64_t wanted[2][LEVELS]
-    cdef int fractions
-    cdef bytes radians
-    cdef frozenset key                  # the columns in the keys of kept tables; it also owns their memory
+    cdef int fractions                  # of digits_t
+    cdef bytes radians                  # or None, before the first use of digit tables
+    cdef tuple contents                 # the columns in the keys of kept tables; it also owns their memory
+    cdef frozenset key                  # the same, which keeps its hash, or None before the first use
     cdef object value
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
@@ -47,7 +48,7 @@ cdef class Columns:
         check_settings()
         memset(self.wanted, 0, sizeof(self.wanted))
         turns += bytes(pitched(d_model) * sizeof(uint32_t))
-        self.key = frozenset([(turns, sign, quarter, integer_limbs, order, scale, phase_bits)])     # keeps its hash
+        self.contents = turns, sign, quarter, integer_limbs, order, scale, phase_bits
         self.value = value
         memset(&self.spec, 0, sizeof(spec_t))
         self.spec.d_model = d_model
@@ -73,8 +74,6 @@ cdef class Columns:
         # without a rest, no position is computed from digits
         self.spec.offset_whole = <int64_t>rint(position_offset) if abs(position_offset) < 2.0**62 else 0
         self.spec.offset_rest = position_offset - self.spec.offset_whole if abs(position_offset) < 2.0**62 else float("nan")
-        self.radians = PyBytes_FromStringAndSize(NULL, self.spec.columns * sizeof(double))
-        self.fractions = radians_of_columns(&self.spec, <double *><char *>self.radians)
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.context = <void *>value
@@ -130,6 +129,13 @@ cdef struct tables_run_t:
     const offsets_t *offsets            # or NULL
     double *level
     int index, parts                    # of the level
+
+
+cdef frozenset key_of(Columns columns):
+    with cython.critical_section(columns):
+        if columns.key is None:
+            columns.key = frozenset([columns.contents])
+        return columns.key
 
 
 cdef list kept_tables(tuple key):
@@ -201,6 +207,10 @@ cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns
     # narrow rows are evaluated directly
     if job.integers == NULL and job.reals == NULL or digits != NULL and columns.spec.d_model <= MOST_NARROW:
         return ()
+    with cython.critical_section(columns):
+        if columns.radians is None:
+            columns.radians = PyBytes_FromStringAndSize(NULL, columns.spec.columns * sizeof(double))
+            columns.fractions = radians_of_columns(&columns.spec, <double *><char *>columns.radians)
     memset(with_digits, 0, sizeof(with_digits))
     fractions = columns.fractions if job.reals != NULL or columns.spec.offset_rest != 0 else 0
     if fractions >= WHOLE:
@@ -220,7 +230,7 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
     cdef const spec_t *spec = &columns.spec
     cdef ptrdiff_t first = first_column(job, spec, rows)
     cdef bint is_kept = step == 1 and spec.columns <= KEPT_COLUMNS
-    cdef tuple key = (columns.key, first) if is_kept else None
+    cdef tuple key = (key_of(columns), first) if is_kept else None
     cdef list tables = kept_tables(key) if is_kept else None
     cdef double size = <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double)
     cdef tables_run_t run
@@ -249,7 +259,7 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
     cdef bint is_float64 = job.dtype == FLOAT64
     cdef int lowest = WHOLE - fractions, level, most
     cdef double level_bytes = <double>spec.columns // TILE * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
-    cdef tuple key = (columns.key, "float64" if is_float64 else "float32")
+    cdef tuple key = (key_of(columns), "float64" if is_float64 else "float32")
     cdef tables_run_t run
     if not spec.has_fast_path or not (is_float64 or spec.has_fast_test) or is_float64 and fractions:
         return None
