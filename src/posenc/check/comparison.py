@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,6 +70,14 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
         return f"{self.rotary!r}; largest difference {self.difference:.2g}: {self.reason}"
 
 
+class Trial(NamedTuple):
+    """A rotation and an arithmetic that may explain the values, and the sentence as in `Candidate`."""
+
+    rotary: Rotary
+    sentence: str | None
+    how: Arithmetic
+
+
 def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None = None, computes_in: str = ""
 ) -> RotaryMatch:
@@ -77,15 +85,12 @@ def judged(
 
     Its reason contains only the remarks.
     """
-    axes, expected = (None, None) if expected is None else (expected.axes, expected.replace(axes=None))
-    total = len(reading.positions)
-    rows = np.arange(total) if reading.call else spread(total, FIRST, SPREAD)
-    positions, values = reading.positions[rows], reading.read(rows)
-    faults, finite = reading.faults, np.isfinite(values).all(axis=1)
-    if not values.size:
-        return RotaryMatch(None, math.inf, "there are no values", faults)
-    if not finite.any():
-        return RotaryMatch(None, math.inf, "", (*faults, "no value is finite"))
+    rows = np.arange(len(reading.positions))
+    rows = rows if reading.call else spread(len(rows), FIRST, SPREAD)
+    positions, values, faults = reading.positions[rows], reading.read(rows), reading.faults
+    finite = np.isfinite(values).all(axis=1)
+    if not values.size or not finite.any():
+        return RotaryMatch(None, math.inf, "", faults or ("no value is finite",))
     if not finite.all():
         faults += (f"some values are not finite, the first at position {positions[~finite].min():,}",)
     positions, values = positions[finite], values[finite]
@@ -98,39 +103,44 @@ def judged(
     if size < least:
         raise ValueError(f"head_dim is {size}, expected at least {least}, the number of columns that are rotated")
     results = []
-    for target, of_width in _targets(expected, values.shape[1], source):
-        result = Comparison(reading, positions, values, target, size).result(source, computes_in)
-        reason = "; ".join(filter(None, (result.reason, *reading.remarks)))
-        results.append(result._replace(faults=(*faults, *of_width, *result.faults), reason=reason))
+    for target, of_width in _targets(expected, least, source):
+        result = Comparison(reading, positions, values, target, size, source, computes_in).result()
+        results.append(result._replace(faults=(*faults, *of_width, *result.faults)))
     result = min(results, key=lambda result: (result.rotary is None, len(result.faults)))
-    rotary = None if axes is None or result.rotary is None else replaced_or_none(result.rotary, axes=axes)
-    if axes is None or rotary is None:
-        return result
+    if expected is not None and expected.axes is not None:
+        result = _on_axes(reading, result, expected.axes)
+    return result._replace(reason="; ".join(filter(None, (result.reason, *reading.remarks))))
+
+
+def _on_axes(reading: Reading, result: RotaryMatch, axes: tuple[int, ...]) -> RotaryMatch:
+    """Compare the pairs at positions that differ between axes; frequencies alone do not show the axes."""
+    rotary = None if result.rotary is None else replaced_or_none(result.rotary, axes=axes)
+    if rotary is None or reading.call is None or reading.head_dim is None or result.faults:
+        return result if rotary is None else result._replace(rotary=rotary)
     mixed = np.arange(16) * np.arange(1, 1 + max(axes) + 1)[:, None] % 61
-    call = None if reading.head_dim is None else reading.call       # frequencies do not show the axes
-    is_right = call is None or difference(call(mixed), exact(rotary, mixed)).max() <= match.ALIKE * abs(size_of(rotary))
-    axes_fault = () if is_right or result.faults else ("the pairs have the positions of other axes than expected",)
-    return result._replace(rotary=rotary, faults=(*result.faults, *axes_fault))
+    error = difference(reading.call(mixed), exact(rotary, mixed)).max()
+    is_right = error <= match.ALIKE * abs(size_of(rotary))
+    faults = () if is_right else ("the pairs have the positions of other axes than expected",)
+    return result._replace(rotary=rotary, faults=faults)
 
 
-def _targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
-    """Yield the expected rotation with `count` pairs, and the fault of this width.
+def _targets(
+    expected: Rotary | None, width: int, source: str
+) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
+    """Yield the expected rotation with `width` columns on one axis, and the fault of this width.
 
     The first one has the frequencies of this width, the second one the first pairs of the expected rotation.
     """
-    if expected is None or expected.rotary_dim == 2 * count:
-        yield expected, ()
+    if expected is None or expected.rotary_dim == width:
+        yield None if expected is None else expected.replace(axes=None), ()
         return
-    changes: dict[str, Any] = {"rotary_dim": 2 * count, "head_dim": max(expected.head_dim, 2 * count)}
+    changes: dict[str, Any] = {"axes": None, "rotary_dim": width, "head_dim": max(expected.head_dim, width)}
     widths = (replaced_or_none(expected, **changes, **more) for more in ({}, {"scaling": None}, {"frequencies": None}))
     if (rotary := next(filter(None, widths), None)) is not None:
-        yield rotary, (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
-    if count < (pair_count := expected.rotary_dim // 2):
-        rotary = expected.replace(**changes, frequencies=expected.frequencies[:count], scale=size_of(expected))
-        yield rotary, (mistakes.not_rotated(range(count, pair_count)),)
-
-
-Trial: TypeAlias = tuple[Candidate, Rotary, Arithmetic]
+        yield rotary, (f"{width} columns are rotated, {source} {expected.rotary_dim}",)
+    if width < expected.rotary_dim:
+        first = mistakes.explicit(expected.replace(**changes), expected.frequencies[: width // 2])
+        yield first, (mistakes.not_rotated(range(width // 2, expected.rotary_dim // 2)),)
 
 
 class Comparison:
@@ -140,76 +150,80 @@ class Comparison:
     0; or they are proportional to the frequencies, because the positions have an offset.
     """
 
-    def __init__(self, reading: Reading, positions: Array, values: Waves, target: Rotary | None, size: int):
-        self.reading, self.target, self.size = reading, target, size
+    def __init__(
+        self, reading: Reading, positions: Array, values: Waves, target: Rotary | None, size: int, source: str,
+        computes_in: str,
+    ):
+        self.reading, self.target, self.source, self.computes_in = reading, target, source, computes_in
+        self.blank = Rotary(size, rotary_dim=2 * values.shape[1])
         self.dtype = match.narrowest(values, reading.dtype)
         smallest = 2.0 ** max(DTYPES[self.dtype].smallest, DTYPES[reading.dtype].smallest)
         guess = None if target is None else target.frequencies      # pairs may turn by more than half a turn
         sign = 1 if guess is None or np.sum(guess) >= 0 else -1
         views = []
         # the last orientation multiplies by -1, which is right if the expected scale is negative
-        for index, (sentence, turn) in enumerate(ORIENTATIONS[: 4 if target is None or size_of(target) > 0 else 3]):
+        for sentence, turn in ORIENTATIONS[: 4 if target is None or size_of(target) > 0 else 3]:
             phases = phases_of(positions, turn(values), PRECISION[self.dtype], smallest, guess)
-            offset = _offset(phases, sign)
-            views.append((2 if offset is None else min(1, abs(offset)), index, sentence, turn, phases, offset or 0))
-        *_, sentence, self.turn, self.phases, self.shift = min(views, key=lambda view: view[:2])
+            views.append((_offset(phases, sign), sentence, turn, phases))
+        offset, sentence, self.turn, self.phases = min(
+            views, key=lambda view: 2 if view[0] is None else min(1, abs(view[0])))
+        self.shift = offset or 0
         self.positions, self.values = positions + self.shift, self.turn(values)
-        self.columns = self.phases.amplitude > 0
-        zero, first = np.flatnonzero(~self.columns), float(np.min(positions))
-        self.faults = (*filter(None, [
-            sentence, f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0" if len(zero) else "",
-            f"positions start at {number(first + self.shift)}, expected {number(first)}" if self.shift else ""]),)
+        self.faults = [sentence] if sentence else []
+        if self.shift:
+            first = float(np.min(positions))
+            self.faults.append(f"positions start at {number(first + self.shift)}, expected {number(first)}")
         self.scales = self._scales()
 
     def _scales(self) -> tuple[float, ...]:
         """Return the possible scales, simple ones first."""
-        precision, amplitude, columns = PRECISION[self.dtype], self.phases.amplitude, self.columns
-        scale = float(np.median(amplitude[columns]))
-        error = scale * 2.0 ** (1 - precision)
+        precision, phases = 2.0 ** -PRECISION[self.dtype], self.phases
+        scale = float(np.median(phases.amplitude[phases.amplitude > 0]))
         expected = (1.0,) if self.target is None else (abs(size_of(self.target)), 1.0)
         # the values of slow pairs are all rounded in the same direction
-        is_fast = columns & (np.abs(self.phases.frequency) * self.phases.reach > 4 * math.pi)
-        mean = np.abs(self.values[:, is_fast if is_fast.any() else columns])
-        fine = max(SIGMAS / math.sqrt(mean.size) * 2.0**-precision, 2.0**-50)
-        return (*(x for x in expected if abs(x - scale) <= error), short(scale, error / scale),
-                short(float(mean.mean()), fine), short(float(mean.mean()), fine / 8))
-
-    def _sized(self, candidates: Iterable[Candidate], kinds: Sequence[Arithmetic]) -> Iterator[Trial]:
-        """Yield candidates with their scale, then with each possible scale, in each arithmetic."""
-        for candidate in candidates:
-            rotary = candidate.rotary
-            for scale in dict.fromkeys((size_of(rotary), *self.scales)):
-                sized = rotary if scale == size_of(rotary) else rotary.replace(scale=scale / rotary.attention_scaling)
-                yield from ((candidate, sized, how) for how in kinds)
+        is_fast = np.abs(phases.frequency) * phases.reach > 4 * math.pi
+        sizes = np.abs(self.values[:, is_fast if is_fast.any() else slice(None)])
+        mean, error = float(sizes.mean()), max(SIGMAS / math.sqrt(sizes.size) * precision, 2.0**-50)
+        return (*(x for x in expected if abs(x - scale) <= 2 * precision * scale), short(scale, 2 * precision),
+                short(mean, error), short(mean, error / 8))
 
     def _trials(self) -> Iterator[Trial]:
         """Yield what may explain the values: in plain arithmetic, then in 16 bits, then without a formula.
 
         A fitted number may have too few digits, which looks like rounded angles; so these are first tried exactly.
         """
-        plain, narrow = match.plain(self.dtype), match.narrow(self.dtype)
-        fitted = []
-        for candidate in mistakes.candidates(self.phases, self.target, self.size):
-            fitted += [candidate] if candidate.is_fitted else []
-            yield from self._sized([candidate], plain[:1] if candidate.is_fitted else plain)
-        yield from self._sized(fitted, plain[1:])
-        yield from self._sized(mistakes.candidates(self.phases.loose(), self.target, self.size), narrow)
-        yield from self._sized([mistakes.explicit(self.phases, self.size)], plain)
+        plain, fitted = match.plain(self.dtype), []
+        for candidate in mistakes.candidates(self.phases, self.target, self.blank):
+            fitted += [candidate] if candidate.sentence is None else []
+            yield from self._sized(candidate, plain if candidate.sentence is not None else plain[:1])
+        for candidate in fitted:
+            yield from self._sized(candidate, plain[1:])
+        for candidate in mistakes.candidates(self.phases.loose(), self.target, self.blank):
+            yield from self._sized(candidate, match.narrow(self.dtype))
+        is_turning = np.abs(self.phases.frequency) > self.phases.error + 2.0**-50
+        rotary = self.blank.replace(frequencies=np.where(is_turning, self.phases.frequency, 0.0))
+        yield from self._sized(Candidate(rotary, None), plain)
 
-    def result(self, source: str, computes_in: str) -> RotaryMatch:
+    def _sized(self, candidate: Candidate, kinds: Sequence[Arithmetic]) -> Iterator[Trial]:
+        """Yield a candidate with its scale, then with each possible scale, in each arithmetic."""
+        rotary = candidate.rotary
+        for scale in dict.fromkeys((size_of(rotary), *self.scales)):
+            sized = rotary if scale == size_of(rotary) else rotary.replace(scale=scale / rotary.attention_scaling)
+            yield from (Trial(sized, candidate.sentence, how) for how in kinds)
+
+    def result(self) -> RotaryMatch:
         """Return the first trial that explains all values, else nearly all rows, else the most first rows."""
         most, best = FEWEST - 1, None
-        for candidate, rotary, how in self._trials():
-            curve = match.rotation_curve(rotary, self.positions, how)
-            if curve._replace(values=curve.values[:, self.columns], error=curve.error[:, self.columns]).explains(
-                    self.values[:, self.columns], how):
-                return self._described(candidate, rotary, how, True, source, computes_in)
-            if how.angles == "float32" and not how.is_narrow:
-                differing = curve.differs(self.values, how)[:, self.columns].any(axis=1)
-                rows = max(int(np.argmax(differing)), (differing.mean() < FEW) * int(np.sum(~differing)))
-                most, best = (rows, (candidate, rotary, how)) if rows > most else (most, best)
+        for trial in self._trials():
+            curve = match.rotation_curve(trial.rotary, self.positions, trial.how)
+            if curve.explains(self.values, trial.how):
+                return self._described(trial, True)
+            if trial.how.angles == "float32" and not trial.how.is_narrow:
+                differs = curve.differs(self.values, trial.how).any(axis=1)
+                rows = max(int(np.argmax(differs)), (differs.mean() < FEW) * int(np.sum(~differs)))
+                most, best = (rows, trial) if rows > most else (most, best)
         if best is not None:
-            return self._described(*best, False, source, computes_in)
+            return self._described(best, False)
         if self.target is None:
             return RotaryMatch(None, math.inf, "", (NO_ROTATION,))
         error = difference(self.values, exact(self.target, self.positions)).max(axis=0)
@@ -217,74 +231,68 @@ class Comparison:
         fault = f"{NO_ROTATION}; those of {pairs(wrong)} differ from the expected ones by up to {error.max():.2g}"
         return RotaryMatch(None, float(error.max()), "", (fault if len(wrong) else NO_ROTATION,))
 
-    def _described(
-        self, candidate: Candidate, rotary: Rotary, how: Arithmetic, is_whole: bool, source: str, computes_in: str
-    ) -> RotaryMatch:
-        """Return the result for an explanation, with all its faults and remarks."""
-        reading, target, faults = self.reading, self.target, candidate.faults
-        if faults is None:
-            faults = () if target is None else mistakes.differences(rotary, target, source)
+    def _described(self, trial: Trial, is_whole: bool) -> RotaryMatch:
+        """Return the result for an explanation of all values, or of some rows, with all faults and remarks."""
+        (rotary, sentence, how), reading, target, source = trial, self.reading, self.target, self.source
+        of_keywords = mistakes.differences(rotary, target, source) if target is not None and sentence is None else ()
         end, last_position = self._end(rotary, how, is_whole)
-        if not reading.call:
-            last_position = min(last_position, float(np.abs(reading.positions).max()))
         errors = self._errors(rotary, how, target or rotary, last_position)
         layout, of_layout = mistakes.of_layout(reading, target, source)
-        rotary = rotary.replace(layout=layout)
-        of_arithmetic = mistakes.of_arithmetic(how, exact(rotary, self.positions), reading.dtype, computes_in)
-        faults, remark = (*faults, *self.faults), f"{how.angles} angles" if how.angles else "rounding"
-        if how.angles == "float32" and not faults:
+        of_arithmetic = mistakes.of_arithmetic(how, exact(rotary, self.positions), reading.dtype, self.computes_in)
+        remark = f"{how.angles} angles" if how.angles else "rounding"
+        if how.angles == "float32" and not (sentence or of_keywords or self.faults):
             position, error = max(errors.items())
             remark = f"float32 angles: the estimated error is {error:.1g} at position {position:,}"
-        faults = (*of_layout, *faults, *mistakes.of_scale(rotary, target, source), *of_arithmetic, end)
+        faults = filter(None, (*of_layout, sentence, *of_keywords, *self.faults,
+                               *mistakes.of_scale(rotary, target, source), *of_arithmetic, end))
         largest = difference(self.turn(self.values), exact(rotary, self.positions - self.shift)).max()
-        return RotaryMatch(rotary, float(largest), "" if of_arithmetic else remark, tuple(filter(None, faults)), errors)
+        return RotaryMatch(rotary.replace(layout=layout), float(largest), "" if of_arithmetic else remark,
+                           tuple(faults), errors)
 
-    def _errors(self, rotary: Rotary, how: Arithmetic, reference: Rotary, last_position: float) -> dict[int, float]:
+    def _errors(self, rotary: Rotary, how: Arithmetic, reference: Rotary, last: int) -> dict[int, float]:
         """Return the largest differences from a reference near each of match.ERRORS_AT, up to a position."""
-        if how.angles == "float32" and not how.frequencies:
-            how = how._replace(frequencies="float32")
-        errors, last = {}, int(min(last_position, match.ERRORS_AT[-1]))
-        for position in (*(p for p in match.ERRORS_AT if p < last), last):
+        errors = {}
+        for position in sorted({min(position, last) for position in match.ERRORS_AT}):
             at = match.positions_near(position)
             values = self.turn(match.computed(rotary, at + self.shift, how))
             errors[position] = float(difference(values, exact(reference, at)).max(initial=0))
         return errors
 
-    def _end(self, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[str, float]:
+    def _end(self, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[str, int]:
         """Compare all rows with the rotation found in the sample, or in some of its rows unless `is_whole`.
 
         Return the fault of the rows that differ, and the last position before them.
         """
-        reading, total = self.reading, len(self.reading.positions)
-        if is_whole and (reading.call or how.is_narrow):
-            return "", math.inf
+        reading, at, call = self.reading, self.reading.positions, self.reading.call
+        end = match.ERRORS_AT[-1] if call else int(np.abs(at).max())
+        if is_whole and (call or how.is_narrow):
+            return "", end
         how = how._replace(angles="float32")                        # perhaps only other rows show float32 angles
 
         def differs(positions: Array, values: Waves) -> Mask:
             curve = match.rotation_curve(rotary, positions + self.shift, how)
-            is_wrong = curve.differs(self.turn(values), how) | ~np.isfinite(values)
-            return np.asarray(is_wrong[:, self.columns].any(axis=1))
+            return np.asarray((curve.differs(self.turn(values), how) | ~np.isfinite(values)).any(axis=1))
 
-        parts = chunks(total, len(rotary.frequencies))
-        differing = np.flatnonzero(np.concatenate([differs(reading.positions[rows], reading.read(rows)) for rows in parts]))
+        parts = [differs(at[rows], reading.read(rows)) for rows in chunks(len(at), len(rotary.frequencies))]
+        differing = np.flatnonzero(np.concatenate(parts))
         if not len(differing):
-            return "" if is_whole else "the values at some positions differ", math.inf
+            return "" if is_whole else "the values at some positions differ", end
         row = int(differing[0])
-        last, first = (int(abs(reading.positions[k])) for k in (max(row - 1, 0), row))
-        if len(differing) < total - row or row == 0 or total - row == 1:
+        last, first = int(abs(at[max(row - 1, 0)])), int(abs(at[row]))
+        if len(differing) < len(at) - row or row in (0, len(at) - 1):
             which = "1 row differs, at" if len(differing) == 1 else f"{len(differing)} rows differ, the first at"
             return f"{which} position {first:,}", last
-        rows_there = reading.read([row, row - 1, 0])
-        if call := reading.call:
-            unknown, at = range(last + 1, first), np.atleast_1d
-            first = last + 1 + bisect.bisect_left(unknown, True, key=lambda p: bool(differs(at(p), call(at(p)))[0]))
+        rows = reading.read([row, row - 1, 0])
+        if call:
+            def is_wrong(position: int) -> bool:
+                return bool(differs(np.array([position]), call(np.array([position])))[0])
+
+            first = last + 1 + bisect.bisect_left(range(last + 1, first), True, key=is_wrong)
             last = first - 1
-            rows_there = np.concatenate([call(at(position)) for position in (first, last, 0)])
-        if np.array_equal(rows_there[0], rows_there[2]):
-            return f"the table ends at {first:,} and repeats", last
-        if np.array_equal(rows_there[0], rows_there[1]):
-            return f"the table ends at {first:,} and its last row is repeated", last
-        return f"the values differ from position {first:,} on", last
+            rows = np.concatenate([call(np.array([position])) for position in (first, last, 0)])
+        words = " and repeats" if np.array_equal(rows[0], rows[2]) else ""
+        words = words or " and its last row is repeated" if np.array_equal(rows[0], rows[1]) else words
+        return f"the table ends at {first:,}{words}" if words else f"the values differ from position {first:,} on", last
 
 
 def _offset(phases: Phases, sign: int) -> int | None:

@@ -22,7 +22,7 @@ from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
 from posenc.check import match
-from posenc.check.evidence import FITTED_DIGITS, TURNS, WIDEST_RATIO, Line, line_through, phases_of, short
+from posenc.check.evidence import FITTED_DIGITS, TURNS, Line, phases_of, short
 from posenc.check.match import Arithmetic, Array, Curve, Reals
 from posenc.check.reading import array_of, chunks, numbers, positions_of, spread
 
@@ -30,7 +30,6 @@ LARGEST_START = 2**12       # of a table, as an absolute value
 WIDEST = 2**16              # columns of a table; wider ones take minutes
 SAMPLE = 2**20              # values in the first rows of a sample, 8 MiB as float64; 16 to 256 rows
 PLACED = 0.15               # distance from a row of the table, as a share of the scale
-KNOWN = 0.05                # error of the logarithm of a frequency: a larger one would bend the line of frequencies
 ENOUGH = 12                 # bits: a table must be explained better than by chance, one in 4,000
 TIE = 24                    # bits: results this close are all reported; one with longer parameters may be true
 PRESET_BITS, FIT_BITS, DIGIT_BITS = 5, 8, 3.4       # cost of one of about 40 presets, of a fit, and of a decimal digit
@@ -393,12 +392,8 @@ def _fits(rows: Rows) -> Iterator[Proposal]:
         # positions far apart show the fast frequencies only modulo a multiple: these are not on the line
         for first in dict.fromkeys((0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,)):
             sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
-            w = sign * phases.frequency
-            fitted = np.flatnonzero((w > 0) & (phases.error < KNOWN * w))
-            fitted = fitted[fitted >= first]
-            if not len(fitted):
+            if (line := phases.line(sign, slice(first, None))) is None:
                 continue
-            line = line_through(fitted, w[fitted], phases.error[fitted] / w[fitted])
             error = max(noise, 2.0 ** -match.PRECISION[rows.stored]) / math.sqrt(z.size)
             common = structure | {"order": "cos" if sign > 0 else "sin"}
             encodings = [Encoding(d_model, **each) for each in _namings(line, scale, error, half, d_model, common)]
@@ -410,7 +405,7 @@ def _namings(
     line: Line, size: float, size_error: float, count: int, d_model: int, structure: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield conventions whose frequencies agree with a line, with parameters of more and more digits."""
-    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
+    if max(line.intercept_error, line.slope_error) > 0.01:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
     for errors, least in FITTED_DIGITS:
@@ -420,8 +415,7 @@ def _namings(
             yield common
             continue
         for spacing, divisor in (("paper", half), ("endpoint", count - 1)):
-            if (base := line.base(divisor, errors, least)) is not None:
-                yield common | {"spacing": spacing, "base": base}
+            yield common | {"spacing": spacing, "base": line.base(divisor, errors, least)}
         if line.slope > 0:
             divisor = math.log(10000.0) / line.slope
             error = divisor * (errors * line.slope_error / abs(line.slope) + least)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from posenc.check.match import FLOAT32, LOOSE, SIGMAS, TIGHT, Array, Mask, Reals
 
 # common frequency scales, most without a short decimal form
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
+KNOWN = 0.05                # error of the logarithm of a frequency: a larger one would bend the line of frequencies
 WIDEST_RATIO = math.log(1e20)       # of two frequencies in a fit: beyond it, one does not turn, or the fit went wrong
 FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (1, 1e-15))    # numbers are rounded within so many standard errors, and this error
 
@@ -35,7 +36,7 @@ def short(x: float, error: float, favourites: Sequence[float] = (), lenience: fl
 
 
 class Line(NamedTuple):
-    """Frequency k is exp(intercept - slope * k) radians per row or position."""
+    """Frequency k is exp(intercept - slope * k), as a multiple of some unit."""
 
     intercept: float
     slope: float
@@ -46,23 +47,11 @@ class Line(NamedTuple):
         """Return frequency 0 with as few digits as so many standard errors allow."""
         return short(math.exp(self.intercept), errors * self.intercept_error + least, TURNS, 4)
 
-    def base(self, divisor: float, errors: float, least: float, usual: Sequence[float] = ()) -> float | None:
-        """Return the base for exponents k / divisor in the same way, or None if it would be extreme."""
-        if abs(self.slope * divisor) > WIDEST_RATIO:
-            return None
+    def base(self, divisor: float, errors: float, least: float, usual: Sequence[float] = ()) -> float:
+        """Return the base for exponents k / divisor in the same way, or the default one for a single frequency."""
+        if not self.slope_error:
+            return 10000.0
         return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual, 4)
-
-
-def line_through(numbers: Array, values: Reals, relative: Reals) -> Line:
-    """Fit the line to positive values with relative errors; a single value has the slope 0."""
-    error, y = np.maximum(relative, 2.0**-50), np.log(values)
-    if len(numbers) == 1:
-        return Line(float(y[0]), 0.0, float(error[0]), 0.0)
-    basis = np.stack([np.ones(len(numbers)), -numbers], 1) / error[:, None]
-    solution = np.linalg.lstsq(basis, y / error)[0]
-    scatter = max(1.0, np.sqrt(np.sum((basis @ solution - y / error) ** 2) / max(1, len(numbers) - 2)))
-    errors = scatter * np.sqrt(np.diag(np.linalg.pinv(basis.T @ basis)))
-    return Line(*solution.tolist(), *errors.tolist())
 
 
 class Phases(NamedTuple):
@@ -80,10 +69,23 @@ class Phases(NamedTuple):
         """Mask of the pairs whose frequencies are estimated; only these are compared."""
         return (self.amplitude > 0) & np.isfinite(self.error)
 
-    def share_near(self, frequencies: Reals) -> float:
-        """Return the share of known estimates that agree with `frequencies` within their errors."""
+    def are_near(self, frequencies: Reals) -> bool:
+        """Return whether all known estimates agree with `frequencies` within their errors."""
         is_near = np.abs(self.frequency - frequencies) <= SIGMAS * self.error + TIGHT * np.abs(frequencies)
-        return float(np.mean(is_near[self.is_known])) if self.is_known.any() else 0.0
+        return bool(self.is_known.any() and is_near[self.is_known].all())
+
+    def line(self, unit: Any = 1.0, pairs: slice = slice(None)) -> Line | None:
+        """Fit a line to the logarithms of the known frequencies, those in `pairs`, as multiples of `unit`."""
+        w, error = self.frequency / unit, np.maximum(self.error / np.abs(self.frequency), 2.0**-50)
+        k = np.flatnonzero(self.is_known & (w > 0) & (error < KNOWN))[pairs]
+        if len(k) < 2:
+            return Line(math.log(w[k[0]]), 0.0, float(error[k[0]]), 0.0) if len(k) else None
+        basis, y = np.stack([np.ones(len(k)), -k], 1) / error[k, None], np.log(w[k]) / error[k]
+        solution = np.linalg.lstsq(basis, y)[0]
+        scatter = max(1.0, np.sqrt(np.sum((basis @ solution - y) ** 2) / max(1, len(k) - 2)))
+        errors = scatter * np.sqrt(np.diag(np.linalg.pinv(basis.T @ basis)))
+        is_extreme = abs(solution[1]) * (len(w) - 1) > WIDEST_RATIO
+        return None if is_extreme else Line(*solution.tolist(), *errors.tolist())
 
     def loose(self) -> Phases:
         """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
