@@ -213,7 +213,8 @@ FAULTS = [
     ((SIN, COS), ["cos and sin are exchanged"]),
     (tuple(t * ATTENTION for t in scaled(YARN).tables(5000)), ["attention_scaling 1.277 is applied twice"], scaled(YARN)),
     (of_both(lambda t: 0 * t), ["all values are 0"]),
-    (of_both(lambda t: np.where(np.arange(32) == 5, 0, t)), ["no known rotation gives these values; those of pair 5 differ from the expected ones by up to 1"]),
+    (of_both(lambda t: np.where(np.arange(32) == 5, 0, t)), [
+        "no known rotation gives these values; those of pair 5 differ from the expected ones by up to 1"]),
     # positions
     (Rotary(64).tables(range(1, 301)), [BASE, "positions start at 1, expected 0"]),
     (of_both(lambda t: np.tile(t[:3000], (2, 1))), ["the table ends at 3,000 and repeats"]),
