@@ -162,7 +162,7 @@ def example(library):
     """Run the example for a library in docs/grids.md, and return the example's variables."""
     names = {"np": np, "posenc": posenc}
     section = GUIDE.split("\n## Points\n")[1]
-    pattern = rf"^This call is equivalent to `[^`]*` in {library}.*?```python\n(.*?)```"
+    pattern = rf"^This call is equivalent to\s`[^`]*` in {library}.*?```python\n(.*?)```"
     exec(re.search(pattern, section, re.MULTILINE | re.DOTALL)[1], names)
     return SimpleNamespace(**names)
 
