@@ -229,21 +229,15 @@ def test_every_function_is_tried():
             assert {f"{module}.{name}" for name in names} - tried <= {"torch.rotate_"}
 
 
-@pytest.mark.parametrize("call, keyword", [
-    ("encode(12, 64, theta=5)", "'base'"), ("encode(12, 64, inv_freq=[1])", "'frequencies'"),
-    ("grid((3, 4), 64, temperature=20)", "'base'"),
-    ("points(np.zeros((5, 2)), 8, omega=0.3)", "'frequencies'"),
-    ("preset('vaswani', 64, layuot='halves')", "'layout'"), ("add_to(x, padding=0)", "'padding_idx'"),
-    ("Encoding(64).replace(theta=5)", "'base'"), ("Rotary.preset('pixtral', 64, rope_theta=5)", "'base'"),
-    ("encode(12, 64, flip_sin_to_cos=True)", "'order'"), ("Encoding(8, theta=5)", "'base'"),
-    ("Rotary(8, rope_theta=5)", "'base'"), ("Rotary(8, rope_scaling={})", "'scaling'"),
-    ("add_to(x, xscale=2)", "'x_scale'"), ("encode(3, 8, thread=1)", "'threads'"),
+@pytest.mark.parametrize("call", [
+    "encode(12, 64, theta=5)", "grid((3, 4), 64, theta=20)", "Encoding(64).replace(theta=5)", "Rotary(8, theta=5)",
+    "preset('vaswani', 64, theta=5)", "add_to(x, theta=0)", "Rotary.preset('pixtral', 64, theta=5)",
 ])
-def test_other_names_of_keywords_lead_to_the_right_one(call, keyword):
-    with pytest.raises(TypeError, match=f"did you mean {keyword}"):
+def test_an_unknown_keyword_is_refused_with_the_valid_ones(call):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'theta', expected a parameter, or one of .*base, "):
         eval(f"posenc.{call}", scope_of(""))
 
 
 def test_add_to_takes_no_d_model():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'd_model'; the last axis of x"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'd_model'; the last axis of x"):
         posenc.add_to(np.ones((2, 8)), d_model=8)

@@ -97,7 +97,7 @@ def test_presets_are_encodings_of_their_convention(name):
     encoding = posenc.preset(name, 16)
     assert pickle.loads(pickle.dumps(encoding)) == encoding == posenc.Encoding(16, **PRESETS[name].convention(16))
     if name in ("mlx", "x-transformers"):       # their formulas divide by d_model
-        with pytest.raises(ValueError, match=f"{name} has d_model 0 .* expected no zero"):
+        with pytest.raises(ValueError, match=f"{name} has d_model 0 .* expected no zero divisor"):
             posenc.preset(name, 0)
     else:
         assert posenc.preset(name, 0).encode(3).shape == (3, 0)

@@ -115,7 +115,7 @@ def test_other_data_are_refused_and_never_overwritten(tmp_path, call, make, refu
 @pytest.mark.parametrize("path", ["s3://bucket/pe.zarr", "memory://pe.zarr", b"file:///a/pe.zarr"])
 def test_urls_are_refused(path):
     for call in (lambda: posenc.save(path, N, ENCODING), lambda: posenc.open(path), lambda: posenc.verify(path)):
-        with pytest.raises(ValueError, match=r"path is '\w+://.*not a URL, which posenc\.dask\.table"):
+        with pytest.raises(ValueError, match=r"path is '\w+://.*and no URL, which posenc\.dask\.table"):
             call()
 
 

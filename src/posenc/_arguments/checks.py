@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Rational
 from typing import Any
@@ -27,31 +26,16 @@ UNITS = {"W": 604_800 * SECOND, "D": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 
          **{unit: SECOND // 1000**i for i, unit in enumerate(("s", "ms", "us", "ns", "ps", "fs", "as"))}}
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 LONGEST_SHOWN = 100                     # characters
-SYNONYMS = {        # frequent names of keywords in other libraries
-    **dict.fromkeys(("theta", "rope_theta", "max_period", "max_timescale", "temperature"), "base"),
-    "inv_freq": "frequencies", "omega": "frequencies", "interleaved": "layout", "is_neox_style": "layout",
-    "offset": "position_offset", "start": "position_offset", "flip_sin_to_cos": "order",
-    "downscale_freq_shift": "shift", "pad_token_id": "padding_idx", "rope_scaling": "scaling",
-}
-# the parameters of functions that take keywords
-PARAMETERS = ("positions", "dtype", "threads", "out", "x_scale", "chunk_rows", "encoding", "coordinates",
-              "include_input", "batch_first", "dropout", "max_len", "max_sequence_length")
 
 # ---- numbers and names -------------------------------------------------------------------------------------
 
 
 def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
-    """Raise a TypeError for a keyword that is not accepted.
-
-    The message has a similar keyword, or all of them.
-    """
+    """Raise a TypeError for a keyword that is not accepted."""
     for name in names:
         if name not in valid_names:
-            similar = (SYNONYMS.get(name), *get_close_matches(name, (*valid_names, *PARAMETERS), 1))
-            match = next((x for x in similar if x in valid_names or x in PARAMETERS), name)
-            expected = f"expected a parameter, or one of {', '.join(valid_names)}"
-            hint = expected if match == name else f"did you mean {match!r}?"
-            raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
+            expected = f"a parameter, or one of {', '.join(valid_names)}"
+            raise TypeError(f"unexpected keyword argument {name!r}, expected {expected}")
 
 
 def both_given(first: str, second: str) -> ValueError:

@@ -1,9 +1,8 @@
 """The conventions of known model families, by name."""
 
-import difflib
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex
 
 from posenc._arguments import checks
@@ -217,34 +216,19 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)
     Encoding(320, odd='zero', shift=0.0, layout='halves', order='cos')
     """
-    parameters, convention = convention_of(name, checks.integer("d_model", d_model, 0), changes)
+    if name not in PRESETS:
+        raise ValueError(f"name is {checks.shown(name)}, expected one of posenc.presets()")
+    preset, d_model = PRESETS[name], checks.integer("d_model", d_model, 0)
+    checks.keywords(changes, (*preset.parameters, *KEYWORDS))
+    parameters = {
+        key: (checks.boolean if isinstance(default, bool) else checks.real)(key, changes.pop(key))
+        for key, default in preset.parameters.items() if key in changes
+    }
     try:
-        return Encoding(d_model, **convention)
+        with kernel.default_environment():
+            convention = preset.convention(d_model, **parameters)
+        return Encoding(d_model, **changed(convention, changes, KEYWORDS))
+    except ZeroDivisionError:
+        raise ValueError(f"{name} has d_model {d_model} and {parameters}, expected no zero divisor") from None
     except ValueError as error:
         raise ValueError(f"{name} has {parameters}: {error}" if parameters else str(error)) from None
-
-
-def convention_of(name: str, d_model: int, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of the source among `changes`, and the resulting keywords of `Encoding`."""
-    preset = _preset(name)
-    checks.keywords(changes, (*preset.parameters, *KEYWORDS))
-    with kernel.default_environment():
-        parameters = {
-            key: (checks.boolean if isinstance(default, bool) else checks.real)(key, changes[key])
-            for key, default in preset.parameters.items() if key in changes
-        }
-        try:
-            convention = preset.convention(d_model, **parameters)
-        except ZeroDivisionError:
-            raise ValueError(f"{name} has d_model {d_model} and {parameters}, expected no zero in a divisor") from None
-    return parameters, changed(convention, {key: value for key, value in changes.items() if key not in parameters}, KEYWORDS)
-
-
-def _preset(name: str) -> Preset:
-    if not isinstance(name, str):
-        raise checks.wrong_type("name", name, "a name from posenc.presets()")
-    if name not in PRESETS:
-        matches = difflib.get_close_matches(name.lower(), PRESETS, 1)
-        hint = f"; did you mean {matches[0]!r}?" if matches else ""
-        raise ValueError(f"name is {name!r}, expected one of posenc.presets(){hint}")
-    return PRESETS[name]

@@ -39,8 +39,8 @@ def name_of(path: Any) -> str:
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise checks.wrong_type("path", path, "a path such as 'pe.npy'")
     name = os.fsdecode(path)
-    if "\0" in name or "://" in name or not name:
-        raise ValueError(f"path is {name!r}, expected a path that is not empty and has no null character, and not a URL, "
+    if not name or "\0" in name or "://" in name:
+        raise ValueError(f"path is {name!r}, expected a name without a null character, and no URL, "
                          "which posenc.dask.table(...).to_zarr can write to")
     return name
 
