@@ -1,9 +1,10 @@
 """Models: the queries and keys of each attention are compared with the rotation in the configuration.
 
-`check_rotary` runs a model on one repeated token and takes the queries and keys of each attention.  Before
-their rotation, they are equal in all rows; from such a tensor, running.py finds the one that has them, the source.  From
-then on, the model runs with known vectors in the source, so the attention is a function of vectors and positions,
-and `matched` compares it as the function of a user.  Names and code of the model are not read.
+`check_rotary` runs a model on one repeated token, and takes the queries and keys where they enter an attention.
+Before their rotation, their rows are equal; running.py finds the first tensor that has them, their source.
+From then on, the model is run with known vectors in the source.  So an attention is a function of vectors and
+positions, an `Attention`, and `matched` compares it as it compares the function of a user.  No name in the model
+and no line of its code has an influence on the verdict.
 """
 
 from __future__ import annotations
@@ -29,12 +30,11 @@ from posenc.check.running import Model, Module, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
-ROWS = (67, 23, 11)         # rows of the first runs, as many as the model takes; no other axis should have such a length
+ROWS = (67, 23, 11)         # rows of a run, as many as the model takes; no other axis should have such a length
 CONSECUTIVE = 2048          # positions of a model that chooses them; its scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
 STATED = "the configuration has no rotation for this layer"
-OTHER = 0.37                # elements of the rows whose positions are not compared
-UNIT = 0.5                  # length of rescaled vectors: a power of two keeps their bits; 1 would hide a rounding
+UNIT = 0.5                  # length of rescaled vectors: powers of two keep bits, and 1 would hide a rounding
 BOTH = ("queries", "keys")
 
 
@@ -100,12 +100,12 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
     """
     if not isinstance(model, Module):
         raise TypeError(f"model is {model!r} of type {type(model).__name__}, expected a torch.nn.Module")
-    if config is not None and not isinstance(config, Rotary):
-        readable = _readable(config)
-        if readable is None:
-            raise TypeError(f"config is {config!r} of type {type(config).__name__}, "
+    if config is not None:
+        given, config = config, _readable(config)
+        if config is None:
+            raise TypeError(f"config is {given!r} of type {type(given).__name__}, "
                             "expected a configuration from transformers, its dict, or a posenc.Rotary")
-        config = look_up(readable, "text_config") or readable
+        config = look_up(config, "text_config") or config
     if positions is not None and (inputs is None or callable(inputs)):
         raise TypeError("positions is given without inputs, expected both")
     with running.undisturbed():
@@ -114,7 +114,8 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
         try:
             rows = _rows(copy, _attentions(copy, config))
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
-            reason = f"the model raises {type(error).__name__}: {error}; pass its arguments as inputs=, or {CHECK}"
+            raised = f"the model raises {type(error).__name__}: {error}"
+            reason = f"{raised}; pass its arguments as inputs=, or {CHECK}"
         if copy.on_meta:
             reason = f"{copy.on_meta[0]} is on the meta device; load the weights"
         return RotaryReport(rows or [unchecked_row("model", None, reason)])
@@ -124,7 +125,7 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
 
 
 def _readable(config: Any) -> Any:
-    """Return an argument for `Rotary.from_config`: a configuration, the attributes of an object, or None."""
+    """Return a rotation, a configuration, or the attributes of another object; None for anything else."""
     if isinstance(config, Mapping) or hasattr(config, "to_dict"):
         return config
     return None if isinstance(config, type) else getattr(config, "__dict__", None) or None
@@ -132,17 +133,14 @@ def _readable(config: Any) -> Any:
 
 def _listed(config: Any, name: str, length: int) -> Sequence[Any]:
     """Return a list in a configuration with an element for each attention, or else a list of None."""
-    values = () if isinstance(config, Rotary) or config is None else look_up(_readable(config), name) or ()
+    values = () if isinstance(config, Rotary) else look_up(config, name) or ()
     return values if len(values) == length else [None] * length
 
 
 def _expected(config: Any) -> tuple[dict[Any, Rotary], str]:
     """Return the rotation of each layer type in a configuration, or the reason why there is none."""
-    if config is None:
-        return {}, "no configuration was given; pass config="
-    if isinstance(config, Rotary):
-        return {None: config}, ""
-    config = _readable(config)
+    if config is None or isinstance(config, Rotary):
+        return ({None: config}, "") if config else ({}, "no configuration was given; pass config=")
     try:
         return {name: Rotary.from_config(config, name) for name in Rotary.layer_types(config)}, ""
     except (TypeError, ValueError) as error:
@@ -153,61 +151,60 @@ def _expected(config: Any) -> tuple[dict[Any, Rotary], str]:
 
 
 class Attention(Rotation):
-    """The queries and keys of an attention, as a function of the vectors before their rotation and of positions."""
+    """The queries and keys of an attention, as a function of the vectors before their rotation and of positions.
 
-    def __init__(self, model: Model, number: int, taken: Taken, config: Any):
+    `layer_type` is that of the configuration, and `flag` states whether the layer has a rotation, if the
+    configuration states this.  `others` are the attentions before this one.
+    """
+
+    def __init__(self, model: Model, number: int, taken: Taken, config: Any, layer_type: Any, flag: Any,
+                 others: Sequence[Attention]):
         self.model, self.number, self.vectors, self.config = model, number, taken.vectors, config
-        names = (model.names[id(module)] for module in reversed(taken.modules) if id(module) in model.names)
-        self.name = next(names, "") or "model"
-        (self.rows, self.width), self.keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
+        self.name, self.layer_type, self.is_stated = taken.name or "model", layer_type, flag is not None
+        (self.rows, self.width), keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
         self.dtype, self.length = str(self.vectors[0].dtype).removeprefix("torch."), longest(config)
-        # a cache may have a row of keys for each position
-        self.is_free = model.takes_positions and self.keys == self.rows
-        most = self.reach if self.is_free else CONSECUTIVE if self.keys == self.rows else self.keys
+        self.is_free = model.takes_positions and keys == self.rows      # a cache may have a row for each position
+        most = self.reach if self.is_free else CONSECUTIVE if keys == self.rows else keys
         self.reach = min(most, self.length or most)
-        self.choices = None if model.at is None else np.unique(model.at, axis=-1)       # rows may have equal positions
-        self.start = 0                                          # the first column that may be rotated
-        self.sources: dict[int, Source] = {}                    # of queries (0) and of keys (1)
-        self.divisors: list[float | None] = [None, None]        # see `rescaled`
+        self.choices = None if model.at is None else np.unique(model.at, axis=-1)   # rows may have equal positions
+        self.divisors: list[float | None] = [None, None]                # see `_rescaled`
 
-    def expect(self, layer_type: Any, flag: Any, expected: Mapping[Any, Rotary], reason: str) -> None:
-        """Set what the configuration states: the layer type, whether this layer has a rotation, and the rotations."""
-        self.layer_type, self.is_stated, self.reason = layer_type, flag is not None, STATED if flag == 0 else reason
+        expected, self.reason = ({}, STATED) if flag == 0 else _expected(config)
         self.rotaries = [expected[layer_type]] if layer_type in expected else [*expected.values()]
-        self.rotaries = [] if flag == 0 else self.rotaries
-        self.axes = max(map(axes_of, self.rotaries), default=1)
-
-    def locate(self, records: Sequence[Source], others: Sequence[Attention]) -> None:
-        """Find the sources of queries and keys, or the reason why there are none."""
-        changing = [running.moved(vectors) for vectors in self.vectors]
-        self.rotates = any(map(len, changing))
+        columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
+        self.rotates, self.start = len(columns) > 0, 0                  # the first column that may be rotated
+        self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
         if not self.rotates or self.reason:
             self.reason = self.reason or UNROTATED
             return
         head_dim, rotary_dim = self.rotaries[0].head_dim, self.rotaries[0].rotary_dim
-        if self.keys != self.rows and not callable(self.model.inputs):      # such a function may use a cache
-            self.reason = f"an attention has {self.keys} keys for {self.rows} queries; {CHECK}"
+        if keys != self.rows and not callable(model.inputs):            # such a function may use a cache
+            self.reason = f"an attention has {keys} keys for {self.rows} queries; {CHECK}"
         elif head_dim > self.width:
             self.reason = f"queries have {self.width} columns, {SOURCE} head_dim {head_dim}; {CHECK}"
-        elif min(np.concatenate(changing)) >= self.width - head_dim:
+        elif min(columns) >= self.width - head_dim:
             self.start = self.width - head_dim
-        for index, vectors in enumerate(self.vectors):
-            if index and any(_is_equal(self, other, 1) for other in others):
-                continue                                        # the keys of another layer
-            source = running.source_of(vectors[..., self.start :], records, head_dim, rotary_dim)
+        has_keys = not any(_is_equal(self.vectors[1], other.vectors[1]) for other in others)     # of another layer
+        for index, vectors in enumerate(self.vectors[: 1 + has_keys]) if not self.reason else ():
+            source = running.source_of(vectors[..., self.start :], taken.records, head_dim, rotary_dim)
             if source is None:
-                self.reason = self.reason or f"the {BOTH[index]} before the rotation were not found; {CHECK}"
-            else:
-                self.sources[index] = source
+                self.reason = f"the {BOTH[index]} before the rotation were not found; {CHECK}"
+                return
+            self.sources[index] = source
 
-    @property
     def kind(self) -> tuple[Any, ...]:
-        """What attentions that rotate alike have in common, but for the values."""
+        """Return what attentions that rotate alike have in common, but for the values."""
         return (id(self.config), self.layer_type, self.reason, self.rotates, self.start, *self.sources)
 
-    def items(self, x: Array) -> list[tuple[Source, Array]]:
-        """Return the sources with the vectors that a run puts there."""
-        return [(source, x) for source in self.sources.values()]
+    def random(self, rows: int) -> Array:
+        """Return random vectors before the rotation."""
+        return np.random.default_rng(2).normal(size=(rows, self.rotaries[0].head_dim)).astype(np.float32)
+
+    def run(self, x: Array, at: Array | None, **more: Any) -> tuple[tuple[Any, Any], Any]:
+        """Run the model with vectors in the sources; return queries and keys, and the result of the model."""
+        items = {self.number: [(source, x) for source in self.sources.values()]}
+        taken, result = self.model.run(len(x), at, items, **more)
+        return taken[self.number].vectors, result
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
         """Call the model once if its positions can be chosen, else for each of the arrays."""
@@ -218,16 +215,15 @@ class Attention(Rotation):
             at = np.arange(max(int(positions.max()) + 1, ROWS[-1])) if self.model.at is None else self.model.at
             is_at = (positions[..., :, None] == at[..., None, :]).reshape(-1, x.shape[1], at.shape[-1]).all(axis=0)
             chosen = np.argmax(is_at, axis=1)
-            parts = np.full((len(x), at.shape[-1], x.shape[-1]), OTHER, np.float32)
+            parts = np.ones((len(x), at.shape[-1], x.shape[-1]), np.float32)
             parts[:, chosen] = x
-        runs = [self._run(part, at)[:, chosen] for part in parts]
-        results = [np.stack(arrays).reshape(x.shape) for arrays in zip(*runs, strict=True)]
-        return [self._rescaled(y, x, divisor) for y, divisor in zip(results, self.divisors, strict=False)]
-
-    def _run(self, x: Array, at: Array) -> Array:
-        taken, _ = self.model.run(len(x), on_axes(at, self.axes), {self.number: self.items(x)}, self.number)
-        both, columns = taken[self.number].vectors, slice(self.start, self.start + x.shape[1])
-        return np.stack([running.array_of_tensor("x", both[index][0, : len(x), columns]) for index in self.sources])
+        columns, results = slice(self.start, self.start + x.shape[-1]), []
+        runs = [self.run(part, at, last=self.number)[0] for part in parts]
+        for index in self.sources:
+            tensors = (vectors[index][0, : at.shape[-1], columns] for vectors in runs)
+            y = np.stack([running.array_of_tensor("x", tensor)[chosen] for tensor in tensors]).reshape(x.shape)
+            results.append(self._rescaled(y, x, self.divisors[index]))
+        return results
 
     def _rescaled(self, y: Array, x: Array, divisor: float | None) -> Array:
         """Return vectors divided by a factor, or by that of each row if it is 0, times UNIT."""
@@ -244,19 +240,14 @@ class Attention(Rotation):
             return self.is_free and length <= 4 * CONSECUTIVE and bool(self.model.run(length, None, last=self.number))
         return False
 
-    def factors(self, head_dim: int) -> list[Reals]:
+    def factors(self, at: Array, head_dim: int) -> list[Reals]:
         """Return the lengths of vectors and of their doubles after the rotation, as shares of those before."""
-        far, near = np.unique(np.geomspace(1, self.reach, 24).astype(np.int64) - 1), np.arange(16)
-        for at in (far, near) if self.choices is None else (self.choices,):
-            x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], head_dim)).astype(np.float32) / 8
-            x = np.concatenate([x, 2 * x])
-            with contextlib.suppress(Exception):            # a table may end
-                shares = [(np.linalg.norm(y, axis=-1) / np.linalg.norm(x, axis=-1)).ravel() for y in self.values(x, at)]
-                if np.isfinite(shares).all():
-                    break
-        return shares
+        x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], head_dim)).astype(np.float32) / 8
+        x = np.concatenate([x, 2 * x])
+        shares = [np.linalg.norm(y, axis=-1) / np.linalg.norm(x, axis=-1) for y in self.values(x, at)]
+        return [part[np.isfinite(part)] for part in shares]
 
-    def faults_of_heads(self) -> tuple[str, ...]:
+    def faults_of_heads(self) -> list[str]:
         """Return a fault if the same vectors were rotated otherwise in a head than in the first one."""
         faults = []
         for index in self.sources:
@@ -264,75 +255,59 @@ class Attention(Rotation):
             k = next((k for k in range(1, len(heads)) if not running.close(heads, heads[k:])), 0)
             fault = f"{'keys: ' * index}the heads are not rotated alike: head {k} differs from head 0"
             faults += [fault] if k else []
-        return tuple(faults)
+        return faults
 
-    def with_cache(self) -> tuple[tuple[str, ...], str]:
-        """Compare calls that continue with a cache with a single call; return the faults and a label."""
-        model, number, x = self.model, self.number, _random(sum(CACHED), self.rotaries[0].head_dim)
+    def faults_of_cache(self) -> list[str] | None:
+        """Compare calls that continue with a cache with a single call; return None if there are no such calls."""
         cache: dict[str, Any] = {}
-        parts, wrong = [], []
-        stops = [0, *itertools.accumulate(CACHED)]
+        parts, wrong, slices, x = [], [], itertools.pairwise([0, *itertools.accumulate(CACHED)]), self.random(sum(CACHED))
         try:
-            whole = model.run(len(x), None, {number: self.items(x)}, number)[0][number].vectors
-            for start, stop in itertools.pairwise(stops) if model.cache else ():
-                items = {number: self.items(x[start:stop])}
-                taken, result = model.run(stop - start, None, items, use_cache=True, **cache)
-                cache = {model.cache: getattr(result, model.cache)}
-                parts.append(taken[number].vectors)
+            whole, _ = self.run(x, None, last=self.number)
+            for start, stop in slices if self.model.cache else ():
+                vectors, result = self.run(x[start:stop], None, use_cache=True, **cache)
+                cache = {self.model.cache: getattr(result, self.model.cache)}
+                parts.append((start, stop, vectors))
         except Exception:  # noqa: BLE001  (the model has no such cache)
-            return (), "queries and keys"
-        if not parts or parts[1][1].shape[1] == CACHED[1]:              # the model is not a decoder
-            return (), "queries and keys"
+            return None
+        if not parts or parts[1][2][1].shape[1] == CACHED[1]:           # the model is not a decoder
+            return None
         for index in self.sources:
-            for part, (start, stop) in zip(parts, itertools.pairwise(stops), strict=True):
-                wrong += [] if running.contains(part[index], whole[index][:, start:stop]) else [BOTH[index]]
-        fault = f"{' and '.join(dict.fromkeys(wrong))} of a call with a cache have other values than those of a call without"
-        return (fault,) if wrong else (), "queries and keys, also with a cache"
+            are_equal = (running.contains(vectors[index], whole[index][:, start:stop]) for start, stop, vectors in parts)
+            wrong += [] if all(are_equal) else [BOTH[index]]
+        others = "of a call with a cache have other values than those of a call without"
+        return [f"{' and '.join(wrong)} {others}"] if wrong else []
 
 
-def _random(rows: int, head_dim: int) -> Array:
-    return np.random.default_rng(2).normal(size=(rows, head_dim)).astype(np.float32)
-
-
-def _is_equal(a: Attention, b: Attention, index: int) -> bool:
-    x, y = a.vectors[index], b.vectors[index]
+def _is_equal(x: Any, y: Any) -> bool:
     return x.shape == y.shape and bool((x == y).all())
 
 
-def on_axes(positions: Array, axes: int) -> Array:
-    """Return positions of shape (n,) with the same positions on each axis, if there are several."""
-    return np.tile(positions, (axes, 1)) if axes > 1 and positions.ndim == 1 else positions
-
-
 def _attentions(model: Model, config: Any) -> list[Attention]:
-    """Run the model; return its attentions with the rotations that each may have."""
+    """Run the model; return its attentions."""
     if model.at is None and model.inputs is not None and not callable(model.inputs):
         taken, _ = model.run(0, last=0)
         model.at = np.arange(taken[0].vectors[0].shape[1] if taken else 0)
-    given = config if config is not None else getattr(model.module, "config", None)
-    axes = axes_of(next(iter(_expected(given)[0].values()), None))
+    given = config if config is not None else _readable(getattr(model.module, "config", None))
+    model.axes = axes_of(next(iter(_expected(given)[0].values()), None))
     for rows in ROWS if model.at is None else (model.at.shape[-1],):
         try:
-            taken, _ = model.run(rows, on_axes(np.arange(rows), axes))
+            taken, _ = model.run(rows, np.arange(rows))
             break
         except Exception:
             if rows == ROWS[-1] or model.at is not None:
                 raise
-    found: list[Attention] = []
+    found: list[tuple[int, Taken, Any]] = []
     for number_, part in enumerate(taken):
-        # those of diffusers do not describe the rotation
-        configs = [c for c in (getattr(module, "config", None) for module in part.modules)
-                   if c is not None and not type(c).__module__.startswith("diffusers.")]
-        attention = Attention(model, number_, part, configs[-1] if config is None and configs else config)
-        if not any(_is_equal(attention, other, 0) and _is_equal(attention, other, 1) for other in found):
-            found.append(attention)             # the second part of an attention has the same queries and keys
-    for attention in found:
-        same = [other for other in found if other.config is attention.config]
-        lists = (_listed(attention.config, name, len(same)) for name in ("layer_types", "no_rope_layers"))
-        layer_type, flag = (values[same.index(attention)] for values in lists)
-        attention.expect(layer_type, flag, *_expected(attention.config))
-        attention.locate(taken[attention.number].records, found[: found.index(attention)])
-    return found
+        configs = [_readable(each) for each in part.configs if config is None] or [config]
+        if not any(all(map(_is_equal, part.vectors, other.vectors)) for _, other, _ in found):
+            found.append((number_, part, configs[-1]))  # the second part of an attention has the same queries and keys
+    attentions: list[Attention] = []
+    for number_, part, its_config in found:
+        same = [k for k, _, other in found if other is its_config]
+        lists = (_listed(its_config, name, len(same)) for name in ("layer_types", "no_rope_layers"))
+        layer_type, flag = (values[same.index(number_)] for values in lists)
+        attentions.append(Attention(model, number_, part, its_config, layer_type, flag, attentions[:]))
+    return attentions
 
 
 # ---- rows --------------------------------------------------------------------------------------------------
@@ -340,8 +315,16 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
 
 def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     """Return a row for each group of attentions that rotate alike."""
-    if any(not attention.reason for attention in attentions):
-        _rotate_alike(model, [attention for attention in attentions if not attention.reason])
+    rows = ROWS[1] if model.at is None else model.at.shape[-1]
+    sources = {each.number: [(source, each.random(rows)) for source in each.sources.values()]
+               for each in attentions if not each.reason}
+    last = max((each.length or 2**17 for each in attentions), default=1)
+    for at in (np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1, np.arange(rows)) if sources else ():
+        with contextlib.suppress(Exception):            # a table may end
+            taken, _ = model.run(rows, at, sources)
+            for attention in attentions:
+                attention.vectors = taken[attention.number].vectors     # of the same random vectors
+            break
     groups: list[list[Attention]] = []
     for attention in attentions:
         alike = next((group for group in groups if _are_alike(attention, group[0])), None)
@@ -349,22 +332,9 @@ def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     return [_row(group[0], f" and {len(group) - 1} more" if group[1:] else "", attentions) for group in groups]
 
 
-def _rotate_alike(model: Model, attentions: Sequence[Attention]) -> None:
-    """Set the vectors of attentions to those of a run with the same random vectors at far positions."""
-    rows = ROWS[1] if model.at is None else model.at.shape[-1]
-    items = {each.number: each.items(_random(rows, each.rotaries[0].head_dim)) for each in attentions}
-    last, axes = max(each.length or 2**17 for each in attentions), max(each.axes for each in attentions)
-    for at in (np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1, np.arange(rows)):
-        with contextlib.suppress(Exception):            # a table may end
-            taken, _ = model.run(rows, on_axes(at, axes), items)
-            for attention in attentions:
-                attention.vectors = taken[attention.number].vectors
-            return
-
-
 def _are_alike(a: Attention, b: Attention) -> bool:
     """Return whether two attentions rotate alike, or have the same reason not to be compared."""
-    return a.kind == b.kind and (bool(a.reason) or all(
+    return a.kind() == b.kind() and (bool(a.reason) or all(
         running.close(a.vectors[index], b.vectors[index]) for index in a.sources))
 
 
@@ -374,8 +344,9 @@ def _row(attention: Attention, more: str, attentions: Sequence[Attention]) -> Ro
     if attention.reason:
         return _uncompared_row(name, attention, attentions)
     is_called_once = sum(other.name == attention.name for other in attentions) == 1
-    of_cache, label = attention.with_cache() if is_called_once else ((), "queries and keys")
-    faults, rows = (*attention.faults_of_heads(), *of_cache), []
+    of_cache = attention.faults_of_cache() if is_called_once else None
+    faults, rows = [*attention.faults_of_heads(), *(of_cache or ())], []
+    label = "queries and keys" if of_cache is None else "queries and keys, also with a cache"
     for rotary in attention.rotaries:
         try:
             result, remarks = _compared(attention, rotary)
@@ -415,20 +386,23 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
         error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, f.choices))
         fault = f"queries or keys differ from the expected ones by up to {error:.2g} of the largest element"
         return RotaryMatch(rotary, error, "", () if error <= ALIKE * size else (fault,)), []
-    result, _ = matched(f, rotary, source, f.choices, any_order=True, computes_in=f.dtype)
-    for index, factors in enumerate(f.factors(rotary.head_dim) if result.faults else ()):
+    result, readings = matched(f, rotary, source, f.choices, any_order=True, computes_in=f.dtype)
+    at = next((reading.positions for reading in readings if reading.positions.size), np.arange(16))
+    for index, factors in enumerate(f.factors(at, rotary.head_dim) if result.faults else ()):
+        if not factors.size:
+            continue
         factor, what = float(np.median(factors)), BOTH[index]
         if np.ptp(factors) > 0.02 * factor:
             f.divisors[index] = 0.0
             remarks.append(f"the lengths of {what} are not those before the rotation, and were not compared")
             continue
         # the softmax scale may be part of the queries, or half of it of queries and keys
-        for scale in (1.0, f.width**-0.5, f.width**-0.25, *([factor] if index == 0 and size == 1 else [])):
-            if any(math.isclose(factor, scale * c, rel_tol=0.01) for c in (size, 1.0, size**2, 1 / size)):
-                if scale != 1:
-                    f.divisors[index] = scale * size
-                    remarks.append(f"{what} are multiplied by {number(scale)}")
-                break
+        scales = (1.0, f.width**-0.5, f.width**-0.25, *([factor] if index == 0 and size == 1 else []))
+        scale = next((scale for scale in scales if any(
+            math.isclose(factor, scale * c, rel_tol=0.01) for c in (size, 1.0, size**2, 1 / size))), 1.0)
+        if scale != 1:
+            f.divisors[index] = scale * size
+            remarks.append(f"{what} are multiplied by {number(scale)}")
     if not remarks:
         return result, []
     f.divisors = [size if divisor is None else divisor for divisor in f.divisors]

@@ -20,9 +20,9 @@ from posenc.check.match import PRECISION, SIGMAS, Array, Reals, Waves, axes_of, 
 
 FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and evenly spaced ones
 REACH = 2**17               # positions of a function are below this number
-REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # positions, as far as the function's table goes
+REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))  # positions, as far as the table goes
 SMALL = 1e-9                # smaller elements of a rotation matrix are rounding errors of zeros
-ROUNDINGS = 16              # half ulps between a rotated vector and its prediction from rounded cosines and sines
+ROUNDINGS = 16              # half ulps between a rotated vector and its prediction from cosines and sines
 BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
 
 
@@ -46,7 +46,8 @@ def number(x: float) -> str:
 def spread(total: int, first: int, evenly: int) -> Array:
     """Return numbers below `total`: the first ones, those near powers of two, and evenly spaced ones."""
     powers = 2 ** np.arange(62)
-    rows = np.concatenate([np.arange(first), powers - 1, powers, powers + 1, np.linspace(0, total - 1, evenly).astype(int)])
+    evenly_spaced = np.linspace(0, total - 1, evenly).astype(int)
+    rows = np.concatenate([np.arange(first), powers - 1, powers, powers + 1, evenly_spaced])
     return np.unique(rows[(rows >= 0) & (rows < total)])
 
 
@@ -103,8 +104,8 @@ class Reading(NamedTuple):
 
 def is_pair(rotation: Any) -> bool:
     """Return whether a rotation is a pair of tables; a list of two lists of numbers is a single array."""
-    least = 1 if isinstance(rotation, tuple) else 2
-    return isinstance(rotation, (tuple, list)) and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
+    is_sequence, least = isinstance(rotation, (tuple, list)), 1 if isinstance(rotation, tuple) else 2
+    return is_sequence and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
 
 
 def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = None) -> Reading:
@@ -122,17 +123,20 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
             cos, sin = array.real, array.imag
         elif array.ndim == 1 and array.size:
             if positions is not None:
-                raise TypeError("positions is given with frequencies, expected tables or a function; omit positions")
+                expected_kinds = "expected tables or a function; omit positions"
+                raise TypeError(f"positions is given with frequencies, {expected_kinds}")
             return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
-        elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:        # torch.view_as_real of a complex table
+        elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:    # as of torch.view_as_real
             cos, sin = array[..., 0], array[..., 1]
         elif array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
             cos, sin = np.split(array, 2, -1)
         else:
-            raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
+            shapes = "(n, 2 * pairs) for cosines and sines, or (pairs,)"
+            raise ValueError(f"rotation has shape {array.shape}, expected {shapes}")
     cos, sin = _rows("cos", cos), _rows("sin", sin)
     half, repeated, same = cos.shape[1] // 2, None, functools.partial(np.array_equal, equal_nan=True)
-    forms: dict[Layout, Any] = {"halves": (np.s_[:, :half], np.s_[:, half:]), "interleaved": (np.s_[:, ::2], np.s_[:, 1::2])}
+    forms: dict[Layout, Any] = {
+        "halves": (np.s_[:, :half], np.s_[:, half:]), "interleaved": (np.s_[:, ::2], np.s_[:, 1::2])}
     is_once = cos.shape[1] % 2 or expected is not None and cos.shape[1] == expected.rotary_dim // 2
     for form, (one, two) in () if is_once else forms.items():
         # in some tables, the two sines of a pair have opposite signs
@@ -166,7 +170,8 @@ def _rows(name: str, table: Array) -> Array:
     """Return a table with the shape (n, columns); all other axes must have length 1."""
     table = table[None] if table.ndim == 1 else table           # a single position
     if table.ndim < 2 or sum(length != 1 for length in table.shape[:-1]) > 1:
-        raise ValueError(f"{name} has shape {table.shape}, expected (n, columns), with or without axes of length 1")
+        shapes = "(n, columns), with or without axes of length 1"
+        raise ValueError(f"{name} has shape {table.shape}, expected {shapes}")
     return table.reshape(max(table.shape[:-1], key=lambda length: length != 1), table.shape[-1])
 
 
@@ -206,17 +211,20 @@ class Called(Rotation):
                 return
             except Exception as error:  # noqa: BLE001  (any error may mean that the function expects tensors)
                 errors.append(f"{type(error).__name__}: {error}")
-        raise ValueError(f"rotation cannot be called with x of shape ({len(at)}, {head_dim}) and positions of shape "
-                         f"{at.shape}, as arrays or as tensors: {'; '.join(dict.fromkeys(errors))}")
+        shapes = f"x of shape ({len(at)}, {head_dim}) and positions of shape {at.shape}"
+        reasons = "; ".join(dict.fromkeys(errors))
+        raise ValueError(f"rotation cannot be called with {shapes}, as arrays or as tensors: {reasons}")
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
         vectors = x.reshape(-1, x.shape[-1]).copy()             # the function may rotate in place
-        at = np.tile(positions, len(x)) if positions.ndim == 2 or self.axes == 1 else np.tile(positions, (self.axes, len(x)))
-        result = self.function(vectors, at)
+        is_same = self.axes > positions.ndim == 1               # on all axes
+        result = self.function(vectors, np.tile(positions, (self.axes, len(x)) if is_same else len(x)))
         parts = result if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
         arrays = [array_of("the result of rotation", part)[0] for part in parts]
-        if wrong := [array.shape for array in arrays if array.shape != vectors.shape or array.dtype.kind == "c"]:
-            raise ValueError(f"the function returned an array of shape {wrong[0]}, expected rotated x of shape {vectors.shape}")
+        for array in arrays:
+            if array.shape != vectors.shape or array.dtype.kind == "c":
+                expected = f"expected rotated x of shape {vectors.shape}"
+                raise ValueError(f"the function returned an array of shape {array.shape}, {expected}")
         return [array.reshape(x.shape) for array in arrays]
 
 
@@ -230,8 +238,8 @@ def _variants(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def read_function(
-    function: Callable[..., Any] | Rotation, positions: Any, expected: Rotary | None, head_dim: int | None, any_order: bool,
-    most: int | None = None,
+    function: Callable[..., Any] | Rotation, positions: Any, expected: Rotary | None, head_dim: int | None,
+    any_order: bool, most: int | None = None,
 ) -> list[Reading]:
     """Read a function; return one reading, or those of queries and keys if the function returns both.
 
@@ -239,32 +247,34 @@ def read_function(
     """
     head_dim = head_dim if expected is None else expected.head_dim
     if head_dim is None:
-        raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
-    most = min(function.reach if isinstance(function, Rotation) else REACH, most or REACH)
+        needed = "expect or head_dim, the number of columns"
+        raise TypeError(f"rotation is a function, so identify_rotary needs {needed}")
+    own = function if isinstance(function, Rotation) else None
+    most = min(own.reach if own else REACH, most or REACH)
     choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     if positions is not None:
         choices = [positions_of(positions)]
-    call = function if isinstance(function, Rotation) else Called(function, axes_of(expected), choices[-1], head_dim)
-    ends = fault = ""
+    call = own or Called(function, axes_of(expected), choices[-1], head_dim)
+    ends: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     for at in choices:
         try:
             zeros = call.values(np.zeros((1, len(at), head_dim), np.float32), at)
             break
         except Exception as error:  # the function's table may end before these positions
             last = int(at.max())
-            ends = f"a call with positions up to {last:,} raises {type(error).__name__}: {error}"
+            ends = (f"a call with positions up to {last:,} raises {type(error).__name__}: {error}",)
             if at is choices[-1]:
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
-                raise ValueError(f"{ends}; {hint}") from error
+                raise ValueError(f"{ends[0]}; {hint}") from error
     if ends and call.length and last < call.length and not call.grows(last + 1):
-        ends, fault = "", f"{ends}; the configuration has max_position_embeddings {call.length:,}"
+        faults, ends = (f"{ends[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
     rotated = call(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (1, len(at), 1)), at)
     count = 2 if len(rotated) == 2 and not np.array_equal(rotated[0], rotated[1], equal_nan=True) else 1
-    readings = [_read_rotated(call, index, at, zeros[index][0], expected, any_order) for index in range(count)]
-    if count == 2 and readings[0].remarks != readings[1].remarks and not readings[0].faults + readings[1].faults:
+    readings = [_read_rotated(call, k, at, zeros[k][0], expected, any_order) for k in range(count)]
+    if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
         readings[1] = readings[1]._replace(faults=("the columns have another order than those of queries",))
-    return [each._replace(remarks=(*each.remarks, *filter(None, [ends])), faults=(*each.faults, *filter(None, [fault])))
-            for each in readings]
+    return [each._replace(remarks=(*each.remarks, *ends), faults=(*each.faults, *faults)) for each in readings]
 
 
 def _fault_of_positions(call: Rotation, index: int, positions: Array, head_dim: int) -> str:
@@ -313,7 +323,7 @@ def _read_rotated(
 ) -> Reading:
     """Read the rotation of queries (index 0) or of keys (index 1).  `zeros` are the values if x is 0.
 
-    Random vectors show the form of the rotation; then vectors of 1 and 0 give cosines and sines without an error.
+    Random vectors show the form of the rotation; then vectors of 1 and 0 give exact cosines and sines.
     """
     rng, head_dim, faults = np.random.default_rng(0), zeros.shape[1], []
     usable = at[np.isfinite(zeros).all(axis=1)]
@@ -321,8 +331,8 @@ def _read_rotated(
         return Reading("float32", faults=(fault,))
     if np.abs(zeros[np.isfinite(zeros)]).max(initial=0.0) > SMALL:
         return Reading("float32", faults=("the function returns values other than 0 if x is 0",))
-    positions = rng.permutation(at if call.is_free else at[:64])[:48]          # else a call has all positions before
-    x = (rng.integers(-32, 32, (8, len(positions), head_dim)) / 8).astype(np.float32)       # exact in every dtype
+    positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
+    x = (rng.integers(-32, 32, (8, len(positions), head_dim)) / 8).astype(np.float32)   # exact in every dtype
     for vectors in (x, np.abs(x) / 8):
         result, dtype = array_of("the result", call(vectors, positions)[index])
         y = float64_of(result, dtype)
@@ -341,7 +351,7 @@ def _read_rotated(
     order: list[str] = []
     if not np.array_equal(form.given, form.returned):
         places = f"columns {numbers(form.given[0])} become columns {numbers(form.returned[0])}"
-        order = [f"the result has its columns in another order: {places}; only products of queries and keys are the same"]
+        order = [f"the result has its columns in another order: {places}; products of queries and keys are the same"]
 
     def values(positions: Array) -> Waves:
         x = np.zeros((1, positions.shape[-1], head_dim), np.float32)
@@ -350,8 +360,9 @@ def _read_rotated(
         return np.asarray(rows[:, form.returned[:, 0]] + 1j * rows[:, form.returned[:, 1]])
 
     sampled = values(at)
-    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=form.layout, head_dim=head_dim,
-                   faults=(*faults, *([] if any_order else order)), remarks=tuple(order if any_order else []))
+    faults, remarks = (faults, order) if any_order else (faults + order, [])
+    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=form.layout,
+                   head_dim=head_dim, faults=tuple(faults), remarks=tuple(remarks))
 
 
 def _form_of(x: Reals, y: Reals, error: float, expected: Rotary | None) -> Form | None:
@@ -363,7 +374,8 @@ def _form_of(x: Reals, y: Reals, error: float, expected: Rotary | None) -> Form 
     width = 2 * (changed[-1] // 2 + 1) if len(changed) else head_dim
     layouts: tuple[Layout, Layout] = ("halves", "interleaved")
     layouts = layouts if expected is None or expected.layout == "halves" else layouts[::-1]
-    for dim in dict.fromkeys((width, head_dim) if expected is None else (expected.rotary_dim, width, head_dim)):
+    of_expected = () if expected is None else (expected.rotary_dim,)
+    for dim in dict.fromkeys((*of_expected, width, head_dim)):
         columns = _columns(dim)
         factors = np.sum(x[..., dim:] * y[..., dim:], axis=(0, 1)) / np.sum(x[..., dim:] ** 2, axis=(0, 1))
         others = np.abs(y[..., dim:] - factors * x[..., dim:]).max(initial=0)
@@ -386,23 +398,27 @@ def _faults_of_form(form: Form, unit: float) -> list[str]:
     """Return the faults of matrices that are not those of a rotation, and of columns that are not rotated."""
     dim, matrices, faults = form.given.size, form.matrices, []
     cosines, sines = matrices[..., [0, 1], [0, 1]], matrices[..., [1, 0], [0, 1]] * (1, -1)
-    zero, scaled = (dim + np.flatnonzero(is_other) for is_other in (form.factors == 0, ~np.isin(form.factors, (0, 1))))
-    faults += [f"columns {numbers(zero)} are set to 0"] if len(zero) else []
-    faults += [f"columns {numbers(scaled)} are multiplied by a factor but not rotated"] if len(scaled) else []
-    size = np.abs(matrices).max(initial=0)
-    unequal, same_sign = (np.flatnonzero(np.median(np.abs(part[..., 0] - part[..., 1]), axis=0) > match.ALIKE * size)
-                          for part in (cosines, sines))
+    for is_other, words in ((form.factors == 0, "set to 0"),
+                            (~np.isin(form.factors, (0, 1)), "multiplied by a factor but not rotated")):
+        columns = dim + np.flatnonzero(is_other)
+        faults += [f"columns {numbers(columns)} are {words}"] if len(columns) else []
+    size, differences = np.abs(matrices).max(initial=0), [part[..., 1] - part[..., 0] for part in (cosines, sines)]
+    unequal, same_sign = (
+        np.flatnonzero(np.median(np.abs(part), axis=0) > match.ALIKE * size) for part in differences)
     of_columns = np.zeros((len(matrices), dim))
     of_columns[:, form.given] = cosines
     for name, columns in _columns(dim).items():
         one, two = of_columns[:, columns].swapaxes(0, 2)
         if len(unequal) and name != form.layout and np.allclose(one, two, atol=match.ALIKE * size):
             return [*faults, f"the cosines have the layout {name}, but the columns are paired as {form.layout}"]
-    for wrong, words in ((unequal, "different cosines in a pair"), (same_sign, "sines in a pair that are not opposite")):
+    for wrong, words in (
+            (unequal, "different cosines in a pair"), (same_sign, "sines in a pair that are not opposite")):
         if len(wrong):
             return [*faults, f"columns {numbers(form.given[wrong, 0])} have {words}"]
-    differing = max(np.abs(part[..., 0] - part[..., 1]).max(initial=0) for part in (cosines, sines))
-    bias = max(abs(np.sum(part[..., 0] * (part[..., 1] - part[..., 0]))) for part in (cosines, sines)) / np.sum(cosines**2)
-    if differing > 2 * ROUNDINGS * unit * size or bias > SIGMAS * unit / math.sqrt(max(1, cosines.size)) + BIAS:
-        faults.append(f"the result is not a rotation of x: it differs by up to {differing / size:.2g} of the length of a pair")
+    largest = max(np.abs(part).max(initial=0) for part in differences)
+    bias = max(abs(np.sum(parts[..., 0] * part)) for parts, part in zip((cosines, sines), differences, strict=True))
+    is_biased = bias > np.sum(cosines**2) * (SIGMAS * unit / math.sqrt(max(1, cosines.size)) + BIAS)
+    if largest > 2 * ROUNDINGS * unit * size or is_biased:
+        share = f"{largest / size:.2g} of the length of a pair"
+        faults.append(f"the result is not a rotation of x: it differs by up to {share}")
     return faults

@@ -23,11 +23,9 @@ GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the expone
          "a call with positions", "a call with a single", "queries", "some values are not finite",
          "the heads", "the values depend", "the result has", "the result is", "x with", "no value is finite",
          "no known rotation")
-
-
 PAGE = 'on the page "Check your rotary embedding"'
-NAMES = re.compile(
-    r"(?:\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache|(?:cos|sin)(?:_cached|_cache|_table|_emb)?|freqs_(?:cos|sin)")
+NAMES = re.compile(r"(\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache"
+                   r"|(cos|sin)(_cached|_cache|_table|_emb)?|freqs_(cos|sin)")
 
 
 class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
@@ -90,7 +88,7 @@ def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -
 
 def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
     """Return the row of a rotation that was not checked."""
-    return RotaryRow(name, None, expected, "not checked", (reason,), MappingProxyType(dict.fromkeys(ERRORS_AT)), "", "")
+    return RotaryRow(name, None, expected, "not checked", (reason,), MappingProxyType(dict.fromkeys(ERRORS_AT)))
 
 
 def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
@@ -100,8 +98,8 @@ def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
 
 def guide(faults: Sequence[str]) -> str:
     """Return the guide's line for the first fault it covers."""
-    line = next((f"{line} ..." for fault in faults for line in GUIDE if fault.startswith(line)), "What to do about a fault")
-    return f'see "{line}" {PAGE}' if faults else ""
+    lines = (f"{line} ..." for fault in faults for line in GUIDE if fault.startswith(line))
+    return f'see "{next(lines, "What to do about a fault")}" {PAGE}'
 
 
 def is_rotary(name: str) -> bool:
@@ -173,15 +171,16 @@ class RotaryReport(tuple[RotaryRow, ...]):
     def __str__(self) -> str:
         kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
         summary = f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"
-        heads = ["module", "verdict", *(f"{'estimated error at ' if p == ERRORS_AT[0] else ''}{p:,}" for p in ERRORS_AT)]
-        cells = [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())] for row in self]
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        lines_of_cells = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in (heads, *cells)]
-        lines = [summary, lines_of_cells[0]]
-        for row, line in zip(self, lines_of_cells[1:], strict=True):
-            kind = "fault" if row.verdict == "wrong" else "reason"
-            details = [("found", row.found), ("expected", row.expected), *((kind, fault) for fault in row.faults),
-                       ("remedy", row.remedy)]
+        first, *others = (f"{position:,}" for position in ERRORS_AT)
+        table = [["module", "verdict", f"estimated error at {first}", *others]]
+        table += [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())]
+                  for row in self]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        head, *texts = ("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table)
+        lines = [summary, head]
+        for row, line in zip(self, texts, strict=True):
+            faults = [("fault" if row.verdict == "wrong" else "reason", fault) for fault in row.faults]
+            details = [("found", row.found), ("expected", row.expected), *faults, ("remedy", row.remedy)]
             lines += [line, *(f"    {name:<9} {value}" for name, value in details if value)]
         return "\n".join(lines)
 

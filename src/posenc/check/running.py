@@ -176,10 +176,15 @@ def _cosines(windows: Tensor, heads: Tensor) -> Tensor:
 
 
 class Taken(NamedTuple):
-    """Queries and keys of shape (heads, rows, columns) in an attention, the running modules, and possible sources."""
+    """Queries and keys of shape (heads, rows, columns) in an attention.
+
+    `name` is that of the innermost module that runs, `configs` are the configurations of all that run, and `records`
+    possible sources.
+    """
 
     vectors: tuple[Tensor, Tensor]
-    modules: tuple[Module, ...]
+    name: str
+    configs: list[Any]
     records: Sequence[Source]
 
 
@@ -190,9 +195,9 @@ class Run(TorchFunctionMode):
     with equal rows are recorded.  The run ends with the attention `last`.
     """
 
-    def __init__(self, rows: int, weights: Mapping[int, int], sources: Mapping[int, Any], last: int | None):
+    def __init__(self, model: Model, rows: int, sources: Mapping[int, Any], last: int | None):
         super().__init__()
-        self.rows, self.weights, self.sources, self.last = rows, weights, sources, last
+        self.model, self.rows, self.sources, self.last = model, rows, sources, last
         self.taken: list[Taken] = []
         self.modules: list[Module] = []
         self._start_attention()
@@ -224,7 +229,7 @@ class Run(TorchFunctionMode):
             # a column may be added to the scores; a router of experts has others
             if shape[-2] == self.rows and shape[-1] - self.product[1].shape[-2] in (0, 1):
                 self._take(*self.product)
-        if function is functional.linear and len(args) > 1 and id(args[1]) in self.weights:
+        if function is functional.linear and len(args) > 1 and id(args[1]) in self.model.weights:
             result = self._projected(*args[:2])
         else:
             result = function(*args, **kwargs)
@@ -236,7 +241,7 @@ class Run(TorchFunctionMode):
         return result
 
     def _projected(self, x: Tensor, weight: Tensor) -> Tensor:
-        random = torch.Generator().manual_seed(self.weights[id(weight)])
+        random = torch.Generator().manual_seed(self.model.weights[id(weight)])
         # the length should not be that of a normalized vector
         row = 3 * torch.randn(weight.shape[0], generator=random).to(x.device, x.dtype)
         return row.expand(*x.shape[:-1], -1).clone()
@@ -260,7 +265,11 @@ class Run(TorchFunctionMode):
 
     def _take(self, queries: Tensor, keys: Tensor) -> None:
         queries, keys = (x.detach().reshape(-1, *x.shape[-2:]) for x in (queries, keys))
-        self.taken.append(Taken((queries, keys), tuple(self.modules), self.records))
+        names = [self.model.names[id(module)] for module in self.modules if id(module) in self.model.names]
+        # the configurations of diffusers do not describe the rotation
+        configs = [config for module in self.modules if (config := getattr(module, "config", None)) is not None
+                   and not type(config).__module__.startswith("diffusers.")]
+        self.taken.append(Taken((queries, keys), (names or [""])[-1], configs, self.records))
         if len(self.taken) - 1 == self.last:
             raise Done
         self._start_attention()
@@ -293,7 +302,7 @@ class Model:
     """A copy of a model with the same weights, its arguments, and the positions of their rows if these are given."""
 
     def __init__(self, model: Module, inputs: Any, at: Array | None):
-        self.inputs, self.at = inputs, at
+        self.inputs, self.at, self.axes = inputs, at, 1
         try:
             self.module = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
         except Exception:  # noqa: BLE001  (locks, generators and tensors of a graph cannot be copied)
@@ -318,10 +327,12 @@ class Model:
         return next(i for i in range(1, 99) if all(i != value and i not in np.ravel(value) for value in special))
 
     def arguments(self, rows: int, positions: Array | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        if positions is not None and self.axes > positions.ndim == 1:     # all axes have the same positions
+            positions = np.tile(positions, (self.axes, 1))
         at = None if positions is None else torch.from_numpy(positions.copy()).to(self.device)
         if self.inputs is None:
             tokens = [torch.full((1, rows), self.token(), device=self.device)]
-            return tokens, {} if at is None else {"position_ids": at[..., None, :] if at.ndim == 1 else at[:, None]}
+            return tokens, {} if at is None else {"position_ids": at[..., None, :]}
         given = self.inputs(at) if callable(self.inputs) else self.inputs
         return ((), given) if isinstance(given, Mapping) else (given if isinstance(given, tuple) else (given,), {})
 
@@ -332,6 +343,6 @@ class Model:
                    for number, items in sources.items()}
         args, kwargs = self.arguments(rows, positions if self.takes_positions else None)
         result = None
-        with Run(rows, self.weights, tensors, last) as run:
+        with Run(self, rows, tensors, last) as run:
             result = self.module(*args, **{**kwargs, **self.more, **more})
         return run.taken, result
