@@ -1,10 +1,10 @@
 """Models: the queries and keys of each attention are compared with the rotation in the configuration.
 
-`check_rotary` runs a model on one repeated token, and takes the queries and keys where they enter an attention.
-Before their rotation, their rows are equal; running.py finds the first tensor that has them, their source.
-From then on, the model is run with known vectors in the source.  So an attention is a function of vectors and
-positions, an `Attention`, and `matched` compares it as it compares the function of a user.  No name in the model
-and no line of its code has an influence on the verdict.
+`check_rotary` runs a model on one repeated token, and takes the queries and keys where they enter an
+attention.  Before their rotation, their rows are equal; running.py finds the first tensor that has them,
+their source.  From then on, the model is run with known vectors in the source.  So an attention is a function
+of vectors and positions, an `Attention`, and `matched` compares it as it compares the function of a user.
+The verdict depends neither on names in the model nor on its code.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from posenc.check.running import Model, Module, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
-ROWS = (67, 23, 11)         # rows of a run, as many as the model takes; no other axis should have such a length
-CONSECUTIVE = 2048          # positions of a model that chooses them; its scores may have as many rows and columns
+ROWS = (67, 23, 11)         # rows of a run, as many as the model takes; no other axis should have this length
+CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
 STATED = "the configuration has no rotation for this layer"
 UNIT = 0.5                  # length of rescaled vectors: powers of two keep bits, and 1 would hide a rounding
 BOTH = ("queries", "keys")
 
 
-def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, positions: Any = None) -> RotaryReport:
-    """Run a model with known vectors in place of its queries and keys, and compare their rotation with the configuration.
+def check_rotary(
+    model: Module, config: Any = None, *, inputs: Any = None, positions: Any = None
+) -> RotaryReport:
+    """Run a model with known vectors as queries and keys, and compare their rotation with the configuration.
 
     Parameters
     ----------
@@ -55,8 +57,8 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
         The default is a single token, repeated, as the first argument, and ``position_ids`` if the model has
         this parameter.
     positions : array_like, optional
-        The positions of the rows if `inputs` is not callable, by default ``range(n)``.  With several axes, the shape is
-        (axes, n).
+        The positions of the rows if `inputs` is not callable, by default ``range(n)``.  With several axes,
+        the shape is (axes, n).
 
     Returns
     -------
@@ -77,9 +79,9 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
 
     Notes
     -----
-    Queries and keys are taken where they enter the attention: ``scaled_dot_product_attention``, an attention function of
-    transformers, or a product that is followed by a softmax.  The first tensor that has them before their rotation is
-    replaced by vectors such as unit vectors.  Products with weights are not computed.
+    Queries and keys are taken where they enter the attention: ``scaled_dot_product_attention``, an attention
+    function of transformers, or a product that is followed by a softmax.  The first tensor that has them
+    before their rotation is replaced by vectors such as unit vectors.  Products with weights are not computed.
 
     Examples
     --------
@@ -88,13 +90,15 @@ def check_rotary(model: Module, config: Any = None, *, inputs: Any = None, posit
     >>> class Attention(torch.nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
-    ...         self.qk, self.rotary_emb = torch.nn.Linear(8, 128), posenc.torch.RotaryEmbedding(posenc.Rotary(64))
+    ...         self.qk = torch.nn.Linear(8, 128)
+    ...         self.rotary_emb = posenc.torch.RotaryEmbedding(posenc.Rotary(64))
     ...     def forward(self, input_ids, position_ids):
     ...         q, k = self.qk(torch.ones(*input_ids.shape, 8)).chunk(2, -1)
     ...         cos, sin = self.rotary_emb(q, position_ids)
     ...         q, k = (x * cos + torch.cat([-x[..., 32:], x[..., :32]], -1) * sin for x in (q, k))
     ...         return scaled_dot_product_attention(q[:, None], k[:, None], k[:, None])
-    >>> report = posenc.check.check_rotary(Attention(), {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
+    >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
+    >>> report = posenc.check.check_rotary(Attention(), config)
     >>> report.ok, report[0].faults
     (False, ('base is 10000, the configuration has 500000',))
     """
@@ -151,7 +155,7 @@ def _expected(config: Any) -> tuple[dict[Any, Rotary], str]:
 
 
 class Attention(Rotation):
-    """The queries and keys of an attention, as a function of the vectors before their rotation and of positions.
+    """The queries and keys of an attention, as a function of vectors before their rotation and of positions.
 
     `layer_type` is that of the configuration, and `flag` states whether the layer has a rotation, if the
     configuration states this.  `others` are the attentions before this one.
@@ -163,10 +167,10 @@ class Attention(Rotation):
         self.name, self.layer_type, self.is_stated = taken.name or "model", layer_type, flag is not None
         (self.rows, self.width), keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
         self.dtype, self.length = str(self.vectors[0].dtype).removeprefix("torch."), longest(config)
-        self.is_free = model.takes_positions and keys == self.rows      # a cache may have a row for each position
+        self.is_free = model.takes_positions and keys == self.rows      # a cache may have other rows
         most = self.reach if self.is_free else CONSECUTIVE if keys == self.rows else keys
         self.reach = min(most, self.length or most)
-        self.choices = None if model.at is None else np.unique(model.at, axis=-1)   # rows may have equal positions
+        self.choices = None if model.at is None else np.unique(model.at, axis=-1)
         self.divisors: list[float | None] = [None, None]                # see `_rescaled`
 
         expected, self.reason = ({}, STATED) if flag == 0 else _expected(config)
@@ -184,8 +188,8 @@ class Attention(Rotation):
             self.reason = f"queries have {self.width} columns, {SOURCE} head_dim {head_dim}; {CHECK}"
         elif min(columns) >= self.width - head_dim:
             self.start = self.width - head_dim
-        has_keys = not any(_is_equal(self.vectors[1], other.vectors[1]) for other in others)     # of another layer
-        for index, vectors in enumerate(self.vectors[: 1 + has_keys]) if not self.reason else ():
+        has_own_keys = not any(_is_equal(self.vectors[1], other.vectors[1]) for other in others)
+        for index, vectors in enumerate(self.vectors[: 1 + has_own_keys]) if not self.reason else ():
             source = running.source_of(vectors[..., self.start :], taken.records, head_dim, rotary_dim)
             if source is None:
                 self.reason = f"the {BOTH[index]} before the rotation were not found; {CHECK}"
@@ -212,17 +216,17 @@ class Attention(Rotation):
         if self.is_free:
             parts, at = x.reshape(1, -1, x.shape[-1]), np.tile(positions, len(x))
         else:
-            at = np.arange(max(int(positions.max()) + 1, ROWS[-1])) if self.model.at is None else self.model.at
-            is_at = (positions[..., :, None] == at[..., None, :]).reshape(-1, x.shape[1], at.shape[-1]).all(axis=0)
-            chosen = np.argmax(is_at, axis=1)
+            at = np.arange(max(positions.max() + 1, ROWS[-1])) if self.model.at is None else self.model.at
+            is_at = np.atleast_3d((positions[..., :, None] == at[..., None, :]).T).all(axis=2)
+            chosen = np.argmax(is_at, axis=0)
             parts = np.ones((len(x), at.shape[-1], x.shape[-1]), np.float32)
             parts[:, chosen] = x
         columns, results = slice(self.start, self.start + x.shape[-1]), []
         runs = [self.run(part, at, last=self.number)[0] for part in parts]
         for index in self.sources:
             tensors = (vectors[index][0, : at.shape[-1], columns] for vectors in runs)
-            y = np.stack([running.array_of_tensor("x", tensor)[chosen] for tensor in tensors]).reshape(x.shape)
-            results.append(self._rescaled(y, x, self.divisors[index]))
+            y = np.stack([running.array_of_tensor("x", tensor)[chosen] for tensor in tensors])
+            results.append(self._rescaled(y.reshape(x.shape), x, self.divisors[index]))
         return results
 
     def _rescaled(self, y: Array, x: Array, divisor: float | None) -> Array:
@@ -237,11 +241,12 @@ class Attention(Rotation):
     def grows(self, length: int) -> bool:
         """Return whether a call with so many consecutive positions succeeds, as with a table that grows."""
         with contextlib.suppress(Exception):
-            return self.is_free and length <= 4 * CONSECUTIVE and bool(self.model.run(length, None, last=self.number))
+            if self.is_free and length <= 4 * CONSECUTIVE:
+                return bool(self.model.run(length, None, last=self.number))
         return False
 
     def factors(self, at: Array, head_dim: int) -> list[Reals]:
-        """Return the lengths of vectors and of their doubles after the rotation, as shares of those before."""
+        """Return the lengths of vectors and their doubles after the rotation, as shares of those before."""
         x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], head_dim)).astype(np.float32) / 8
         x = np.concatenate([x, 2 * x])
         shares = [np.linalg.norm(y, axis=-1) / np.linalg.norm(x, axis=-1) for y in self.values(x, at)]
@@ -258,12 +263,13 @@ class Attention(Rotation):
         return faults
 
     def faults_of_cache(self) -> list[str] | None:
-        """Compare calls that continue with a cache with a single call; return None if there are no such calls."""
+        """Compare calls that continue with a cache with a single call; return None if there are no such."""
         cache: dict[str, Any] = {}
-        parts, wrong, slices, x = [], [], itertools.pairwise([0, *itertools.accumulate(CACHED)]), self.random(sum(CACHED))
+        parts, x = [], self.random(sum(CACHED))
+        stops = [0, *itertools.accumulate(CACHED)]
         try:
             whole, _ = self.run(x, None, last=self.number)
-            for start, stop in slices if self.model.cache else ():
+            for start, stop in itertools.pairwise(stops) if self.model.cache else ():
                 vectors, result = self.run(x[start:stop], None, use_cache=True, **cache)
                 cache = {self.model.cache: getattr(result, self.model.cache)}
                 parts.append((start, stop, vectors))
@@ -271,9 +277,8 @@ class Attention(Rotation):
             return None
         if not parts or parts[1][2][1].shape[1] == CACHED[1]:           # the model is not a decoder
             return None
-        for index in self.sources:
-            are_equal = (running.contains(vectors[index], whole[index][:, start:stop]) for start, stop, vectors in parts)
-            wrong += [] if all(are_equal) else [BOTH[index]]
+        wrong = [BOTH[index] for index in self.sources if not all(
+            running.contains(vectors[index], whole[index][:, start:stop]) for start, stop, vectors in parts)]
         others = "of a call with a cache have other values than those of a call without"
         return [f"{' and '.join(wrong)} {others}"] if wrong else []
 
@@ -299,8 +304,9 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
     found: list[tuple[int, Taken, Any]] = []
     for number_, part in enumerate(taken):
         configs = [_readable(each) for each in part.configs if config is None] or [config]
+        # the second part of an attention has the same queries and keys
         if not any(all(map(_is_equal, part.vectors, other.vectors)) for _, other, _ in found):
-            found.append((number_, part, configs[-1]))  # the second part of an attention has the same queries and keys
+            found.append((number_, part, configs[-1]))
     attentions: list[Attention] = []
     for number_, part, its_config in found:
         same = [k for k, _, other in found if other is its_config]
@@ -329,7 +335,7 @@ def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     for attention in attentions:
         alike = next((group for group in groups if _are_alike(attention, group[0])), None)
         groups.append([attention]) if alike is None else alike.append(attention)
-    return [_row(group[0], f" and {len(group) - 1} more" if group[1:] else "", attentions) for group in groups]
+    return [_row(group[0], len(group) - 1, attentions) for group in groups]
 
 
 def _are_alike(a: Attention, b: Attention) -> bool:
@@ -338,9 +344,9 @@ def _are_alike(a: Attention, b: Attention) -> bool:
         running.close(a.vectors[index], b.vectors[index]) for index in a.sources))
 
 
-def _row(attention: Attention, more: str, attentions: Sequence[Attention]) -> RotaryRow:
+def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> RotaryRow:
     """Compare an attention with the expected rotations; return the row with the best agreement."""
-    name = attention.name + more
+    name = attention.name + (f" and {others} more" if others else "")
     if attention.reason:
         return _uncompared_row(name, attention, attentions)
     is_called_once = sum(other.name == attention.name for other in attentions) == 1
@@ -380,7 +386,7 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
     size, source, remarks = abs(size_of(rotary)), "expected" if f.config is rotary else SOURCE, []
     f.divisors = [None, None]
-    if f.choices is not None and f.choices.ndim == 2:           # the axes have different positions, which are given
+    if f.choices is not None and f.choices.ndim == 2:           # given positions on several axes
         x = np.random.default_rng(3).normal(size=(1, f.choices.shape[-1], rotary.head_dim)).astype(np.float32)
         expected = rotary.rotate(x.copy(), f.choices)
         error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, f.choices))
@@ -410,6 +416,5 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
     other, _ = matched(f, target, source, f.choices, any_order=True, computes_in=f.dtype)
     if other.faults and (0.0 in f.divisors or len(other.faults) >= len(result.faults)):
         return result, []
-    if other.rotary is not None:
-        other = other._replace(rotary=other.rotary.replace(scale=other.rotary.scale * rotary.scale / target.scale))
-    return other, remarks
+    found = other.rotary and other.rotary.replace(scale=other.rotary.scale * rotary.scale / target.scale)
+    return other._replace(rotary=found), remarks

@@ -1,4 +1,4 @@
-"""Run a model with vectors of our own in place of its queries and keys, and take them where they enter the attention.
+"""Run a model with known vectors as its queries and keys, and take these where they enter the attention.
 
 Only this file uses PyTorch.  A `Run` sees every function that the model calls.  Projections return fixed
 random vectors, equal in all rows, instead of products.  So a tensor whose rows are equal has vectors before
@@ -41,7 +41,7 @@ class Done(BaseException):
 
 
 def array_of_tensor(name: str, tensor: Tensor) -> Array:
-    """Return a tensor as an array, with the bits of bfloat16 as uint16; a tensor of 8 bits becomes float32."""
+    """Return a tensor as an array: the bits of bfloat16 as uint16, and numbers of 8 bits as float32."""
     if tensor.is_meta:
         raise ValueError(f"{name} is on the meta device, expected a tensor with values")
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
@@ -139,8 +139,8 @@ def source_of(vectors: Tensor, records: Sequence[Source], width: int, rotated: i
     """Return the first record that has the first row of some vectors before their rotation, or None.
 
     The vectors have `width` columns, the first `rotated` of which are rotated.  At position 0, the rotation
-    changes no vector, except for a factor and the order of columns.  At any position, it changes no length of a
-    pair.  A record with another factor than the last one precedes a normalization.
+    changes no vector, except for a factor and the order of columns.  At any position, it changes no length of
+    a pair.  A record with another factor than the last one precedes a normalization.
     """
     heads, last = vectors[:, 0, :rotated].double().cpu(), None
     finite, found = heads.isfinite().all(0), None
@@ -163,10 +163,11 @@ def source_of(vectors: Tensor, records: Sequence[Source], width: int, rotated: i
 
 
 def _cosines(windows: Tensor, heads: Tensor) -> Tensor:
-    """Return the cosines of the angles between windows and heads, or between their lengths of pairs in each layout."""
+    """Return cosines of the angles between windows and heads, or between lengths of pairs in any layout."""
     half, forms = heads.shape[1] // 2, [(windows, heads)]
     if half > 3 and heads.shape[1] == 2 * half:
-        lengths = [[torch.hypot(x[:, :half], x[:, half:]), torch.hypot(x[:, ::2], x[:, 1::2])] for x in (windows, heads)]
+        lengths = [[torch.hypot(x[:, :half], x[:, half:]), torch.hypot(x[:, ::2], x[:, 1::2])]
+                   for x in (windows, heads)]
         forms += [(a, b) for a in lengths[0] for b in lengths[1]]
     unit = functools.partial(functional.normalize, dim=1)
     return torch.stack([(unit(a) @ unit(b).mT).abs() for a, b in forms]).amax(0)
@@ -178,8 +179,8 @@ def _cosines(windows: Tensor, heads: Tensor) -> Tensor:
 class Taken(NamedTuple):
     """Queries and keys of shape (heads, rows, columns) in an attention.
 
-    `name` is that of the innermost module that runs, `configs` are the configurations of all that run, and `records`
-    possible sources.
+    `name` is that of the innermost module that runs, `configs` are the configurations of all that run, and
+    `records` are possible sources.
     """
 
     vectors: tuple[Tensor, Tensor]
@@ -191,8 +192,8 @@ class Taken(NamedTuple):
 class Run(TorchFunctionMode):
     """A call of a model with some number of rows.
 
-    `sources` has, for the number of an attention, sources and the vectors to put there; without sources, tensors
-    with equal rows are recorded.  The run ends with the attention `last`.
+    `sources` has, for the number of an attention, sources and the vectors to put there; without sources,
+    tensors with equal rows are recorded.  The run ends with the attention `last`.
     """
 
     def __init__(self, model: Model, rows: int, sources: Mapping[int, Any], last: int | None):
@@ -248,9 +249,9 @@ class Run(TorchFunctionMode):
 
     def _see(self, function: Any, tensor: Any) -> None:
         """Record a tensor with equal rows, or put vectors into it if it is the source of some."""
-        if type(tensor) not in (Tensor, nn.Parameter) or not tensor.is_floating_point() or self.rows not in tensor.shape:
+        if type(tensor) not in (Tensor, nn.Parameter) or torch._C._functorch.is_batchedtensor(tensor):
             return
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if not tensor.is_floating_point() or self.rows not in tensor.shape:
             return
         axis = tensor.shape.index(self.rows)
         if not self.sources and tensor.numel() > self.rows:
@@ -265,11 +266,12 @@ class Run(TorchFunctionMode):
 
     def _take(self, queries: Tensor, keys: Tensor) -> None:
         queries, keys = (x.detach().reshape(-1, *x.shape[-2:]) for x in (queries, keys))
-        names = [self.model.names[id(module)] for module in self.modules if id(module) in self.model.names]
-        # the configurations of diffusers do not describe the rotation
-        configs = [config for module in self.modules if (config := getattr(module, "config", None)) is not None
-                   and not type(config).__module__.startswith("diffusers.")]
-        self.taken.append(Taken((queries, keys), (names or [""])[-1], configs, self.records))
+        names = [self.model.names.get(id(module), "") for module in self.modules]
+        configs = [module.config for module in self.modules if getattr(module, "config", None) is not None]
+        # those of diffusers do not describe the rotation
+        configs = [config for config in configs if not type(config).__module__.startswith("diffusers.")]
+        name = next(filter(None, reversed(names)), "")
+        self.taken.append(Taken((queries, keys), name, configs, self.records))
         if len(self.taken) - 1 == self.last:
             raise Done
         self._start_attention()
@@ -290,8 +292,8 @@ def _factors(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     parts = []
     for letter in output[-2:]:
         name, x = next(pair for pair in zip(names, operands, strict=True) if letter in pair[0])
-        order = [*(each for each in name if each not in (letter, *common)), letter, *common]
-        parts.append(x.permute([name.index(each) for each in order]))
+        others = [each for each in name if each not in (letter, *common)]
+        parts.append(torch.einsum(f"{name}->{''.join([*others, letter, *common])}", x))
     return parts[0], parts[1]
 
 
@@ -299,7 +301,7 @@ def _factors(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
 
 
 class Model:
-    """A copy of a model with the same weights, its arguments, and the positions of their rows if these are given."""
+    """A copy of a model with the same weights, its arguments, and the positions of their rows if given."""
 
     def __init__(self, model: Module, inputs: Any, at: Array | None):
         self.inputs, self.at, self.axes = inputs, at, 1
@@ -308,7 +310,7 @@ class Model:
         except Exception:  # noqa: BLE001  (locks, generators and tensors of a graph cannot be copied)
             self.module = model
         if "flash" in str(getattr(getattr(self.module, "config", None), "_attn_implementation", "")):
-            cast(Any, self.module).set_attn_implementation("eager")        # fused kernels are not functions of PyTorch
+            cast(Any, self.module).set_attn_implementation("eager")     # fused kernels are not PyTorch's
         self.names = {id(module): name for name, module in self.module.named_modules()}
         self.weights = {id(p): number for number, p in enumerate(self.module.parameters())}
         tensors = dict((*self.module.named_parameters(), *self.module.named_buffers()))
@@ -317,14 +319,14 @@ class Model:
         parameters = inspect.signature(self.module.forward).parameters
         self.takes_positions = callable(inputs) or inputs is None and "position_ids" in parameters
         names = [name for name in ("past_key_values", "cache") if {name, "use_cache"} <= parameters.keys()]
-        self.cache = names[0] if names and inputs is None else ""           # the parameter for a cache of keys and values
+        self.cache = names[0] if names and inputs is None else ""       # the parameter for a cache
         self.more = {"use_cache": False} if "use_cache" in parameters and inputs is None else {}
 
     def token(self) -> int:
         """Return the number of a token that has no special meaning."""
         config = vars(getattr(self.module, "config", None) or self)
         special = [value for name, value in config.items() if name.endswith(("token_id", "token_index"))]
-        return next(i for i in range(1, 99) if all(i != value and i not in np.ravel(value) for value in special))
+        return next(i for i in range(1, 99) if not any(i in np.ravel(value) for value in special))
 
     def arguments(self, rows: int, positions: Array | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
         if positions is not None and self.axes > positions.ndim == 1:     # all axes have the same positions
@@ -334,10 +336,14 @@ class Model:
             tokens = [torch.full((1, rows), self.token(), device=self.device)]
             return tokens, {} if at is None else {"position_ids": at[..., None, :]}
         given = self.inputs(at) if callable(self.inputs) else self.inputs
-        return ((), given) if isinstance(given, Mapping) else (given if isinstance(given, tuple) else (given,), {})
+        if isinstance(given, Mapping):
+            return (), given
+        return given if isinstance(given, tuple) else (given,), {}
 
-    def run(self, rows: int, positions: Array | None = None, sources: Mapping[int, Any] = {}, last: int | None = None,
-            **more: Any) -> tuple[list[Taken], Any]:
+    def run(
+        self, rows: int, positions: Array | None = None, sources: Mapping[int, Any] = {},
+        last: int | None = None, **more: Any
+    ) -> tuple[list[Taken], Any]:
         """Call the model; return the queries and keys of each attention, and the result."""
         tensors = {number: [(source, torch.from_numpy(x.copy())) for source, x in items]
                    for number, items in sources.items()}
