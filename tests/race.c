@@ -99,7 +99,8 @@ static spec_t make_spec(void) {
                     .order = SIN_FIRST,
                     .scale = 1,
                     .has_fast_path = 1,
-                    .fast_test = 1};
+                    .phase_bits = NO_PHASE_BITS,
+                    .has_fast_test = 1};
 }
 
 /* ---- cases --------------------------------------------------------------------------------------------- */

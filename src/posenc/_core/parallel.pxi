@@ -60,7 +60,8 @@ cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
 cdef int run_pieces(block_t block, run_t *run, int team) except -1 nogil:
     """Run blocks in pieces.  In between, evaluate undecided values and check signals, whose handlers may raise or fork."""
     cdef piece_t piece
-    cdef ptrdiff_t first = 0
+    cdef ptrdiff_t first = 0, undecided
+    cdef int i
     piece.block = block
     piece.run = run
     piece.blocks = run.plan.blocks
@@ -74,37 +75,35 @@ cdef int run_pieces(block_t block, run_t *run, int team) except -1 nogil:
             # calling thread would wait for a thread that starts late.
             with parallel(num_threads=team):
                 take_blocks(&piece, openmp_thread_number())
-        resolve_undecided(run)
         first = next_block(&piece.next)         # the first block that no thread has run
+        undecided = 0
+        for i in range(run.plan.threads):
+            undecided += run.tallies[i].count + run.tallies[i].is_full
+        if undecided or first < piece.blocks:
+            with gil:
+                evaluate_undecided(run)
+                PyErr_CheckSignals()            # does nothing outside the main thread; no other test for it is reliable
         if first >= piece.blocks:
             return 0
-        # does nothing outside the main thread; no other test for the main thread is reliable
-        with gil:
-            PyErr_CheckSignals()
         if team > 1 and openmp_is_forked():     # by a signal handler; this is the child
             team = 1
 
 
 # ---- values that the kernels leave undecided -------------------------------------------------------------------------------
 
-cdef int resolve_undecided(run_t *run) except -1 nogil:
-    """Evaluate and write the values that the blocks of a piece have left undecided."""
-    cdef int i
-    for i in range(run.plan.threads):
-        if run.tallies[i].count or run.tallies[i].is_full:
-            with gil:
-                evaluate_in_python(run.kernel, &run.tallies[i])
-    return 0
+cdef int evaluate_undecided(run_t *run) except -1:
+    """Evaluate and write the values that the blocks of a piece have left undecided.
 
-
-cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
-    """Evaluate values outside of a parallel region, because a signal handler may run here, and fork."""
+    This is outside of the parallel region, because a signal handler may run here, and fork.
+    """
+    cdef tally_t *tally
     cdef undecided_t *u
     cdef ptrdiff_t i
-    cdef int limb
-    if tally.is_full:
-        raise MemoryError(f"Unable to allocate {2 * tally.count * sizeof(undecided_t)} bytes for undecided values")
-    with default_environment():         # of floating-point arithmetic
+    cdef int thread, limb
+    for thread in range(run.plan.threads):
+        tally = &run.tallies[thread]
+        if tally.is_full:
+            raise MemoryError(f"Unable to allocate {2 * tally.count * sizeof(undecided_t)} bytes for undecided values")
         for i in range(tally.count):
             u = &tally.undecided[i]
             number = 0
@@ -113,8 +112,10 @@ cdef int evaluate_in_python(const kernel_t *kernel, tally_t *tally) except -1:
             if u.position.negative:
                 number = -number
             pair = (u.factors[0], u.factors[1]) if u.is_combined else None
-            kernel.write(&u.job, (<object>u.context)(number, 32 * u.position.exponent, u.column, <int>u.job.dtype, pair))
-    tally.count = 0
+            with default_environment():         # of floating-point arithmetic
+                value = (<object>u.context)(number, 32 * u.position.exponent, u.column, <int>u.job.dtype, pair)
+                run.kernel.write(&u.job, value)
+        tally.count = 0
     return 0
 
 
@@ -189,7 +190,7 @@ def counters():
 
 def allowed_threads():
     """Return the largest number of threads that a call uses by default."""
-    return 1 if is_serial() else min(default_threads.allowed(openmp_threads()), MAX_THREADS)
+    return allowed_for(0, INFINITY, 1)
 
 
 cdef bint is_serial() noexcept nogil:
@@ -205,4 +206,4 @@ cdef int allowed_for(int requested, double values, ptrdiff_t per_thread) except 
     """
     if requested == 1 or requested == 0 and values < 2 * per_thread or is_serial():
         return 1
-    return requested or <int>min(values / per_thread, <double>allowed_threads())
+    return requested or <int>min(values / per_thread, <double>default_threads.allowed(openmp_threads()), <double>MAX_THREADS)

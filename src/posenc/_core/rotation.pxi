@@ -272,7 +272,7 @@ cdef list set_axes(rotation_call_t *call, Rotation rotation, const positions_t *
         if not 2.0**-64 <= abs(columns.spec.scale) <= 2.0**64:
             r.has_fast_path = False
         if evaluated:
-            tables.append(arrange(job, NULL, rows, columns, ROWS_FOR_TABLE, call.threads))
+            tables.append(arrange(job, NULL, rows, columns, call.threads))
             if job.offsets == NULL and job.reals == NULL:
                 r.direct_scale = abs(columns.spec.scale)
     return tables

@@ -46,11 +46,9 @@ cdef class Columns:
                   int order, double scale, double position_offset, object padding_idx, bint padding_is_nan, object phase_bits,
                   object value):
         check_settings()
-        memset(self.wanted, 0, sizeof(self.wanted))
         turns += bytes(pitched(d_model) * sizeof(uint32_t))
         self.contents = turns, sign, quarter, integer_limbs, order, scale, phase_bits
         self.value = value
-        memset(&self.spec, 0, sizeof(spec_t))
         self.spec.d_model = d_model
         self.spec.columns = (d_model + TILE - 1) // TILE * TILE
         self.spec.pitch = pitched(d_model)
@@ -176,15 +174,14 @@ cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *t
 
 # ---- the tables of a job -----------------------------------------------------------------------------------------------------
 
-cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads):
+cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, int threads):
     """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
 
     Evenly spaced rows have an offset table.  In other arrays, integers have a span (its table is not computed
     here), and an offset table if there are runs; the remaining rows have digit tables, which `digits` will
     describe.  It is NULL for a rotation, which has only an offset table.  Without a table, rows are evaluated
-    directly.  If an offset table is not kept, `least_rows` is the fewest rows for which it is built.  No lock
-    is held while a table is built, because a child process that is forked at this time would inherit the lock
-    in its locked state.  Two threads may therefore build the same table.
+    directly.  No lock is held while a table is built, because a child process that is forked at this time
+    would inherit the lock in its locked state.  Two threads may therefore build the same table.
     """
     cdef uint64_t step
     cdef ptrdiff_t with_digits[LEVELS]
@@ -203,7 +200,7 @@ cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns
             step = even_step(job, rows)
     # the limit keeps step times the longest offset inside the int64 range
     if 0 < step < <uint64_t>1 << 50:
-        return (offsets_of(job, rows, columns, step, least_rows, threads),)
+        return (offsets_of(job, rows, columns, step, threads),)
     # narrow rows are evaluated directly
     if job.integers == NULL and job.reals == NULL or digits != NULL and columns.spec.d_model <= MOST_NARROW:
         return ()
@@ -220,12 +217,12 @@ cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns
             choose_span(&columns.spec, job, rows)
         in_runs = count_digits(&columns.spec, job, rows, fractions, with_digits)
     if digits == NULL:                  # evaluates rows directly unless most are in runs
-        return (offsets_of(job, rows, columns, 1, least_rows, threads) if 2 * in_runs >= rows - 1 else None,)
-    return (offsets_of(job, rows, columns, 1, least_rows, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
+        return (offsets_of(job, rows, columns, 1, threads) if 2 * in_runs >= rows - 1 else None,)
+    return (offsets_of(job, rows, columns, 1, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
             digits_of(job, digits, columns, fractions, with_digits, threads))
 
 
-cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, ptrdiff_t least_rows, int threads):
+cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, int threads):
     """Set the offset table of a job, and return its memory; None if there are too few rows to build one."""
     cdef const spec_t *spec = &columns.spec
     cdef ptrdiff_t first = first_column(job, spec, rows)
@@ -236,7 +233,9 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
     cdef tables_run_t run
     cdef offsets_t *offsets
     if tables is None:
-        if rows < (ROWS_FOR_KEPT_TABLE if is_kept else least_rows):
+        # a rotation, which has no `out`, evaluates rows directly in double
+        if rows < (ROWS_FOR_KEPT_TABLE if is_kept else
+                   ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 and job.out != NULL else ROWS_FOR_TABLE):
             return None
         tables = [allocate(LINE + size, f"the offset table of d_model {spec.d_model}")]
         offsets = <offsets_t *>on_cache_line(tables[0])
@@ -393,47 +392,42 @@ cdef int execute_table(table_call_t *call, Columns columns) except -1:
     cdef extent_t axes
     cdef job_t *job = &call.job
     cdef output_t output = job.output
-    cdef ptrdiff_t which, first, length
-    cdef int last_axis
+    cdef ptrdiff_t which, first, length = 1, stride = 0
     if out.len == 0:
         return 0
     call.spec = &columns.spec
-    job.batch = 1
-    job.batch_stride = 0
     merge_axes(&axes, layout_of(out, out.ndim - 1 - call.is_table))
-    last_axis = axes.axes - 1
-    length = axes.shape[last_axis]
+    if axes.axes:
+        length = axes.shape[axes.axes - 1]
+        stride = axes.out_strides[axes.axes - 1]
     if call.is_table:
-        job.batch = length
-        job.batch_stride = axes.out_strides[last_axis]
-        call.all_rows = out.shape[out.ndim - 2]
-        job.row_stride = out.strides[out.ndim - 2]
+        job.batch, job.batch_stride = length, stride
+        call.all_rows, job.row_stride = out.shape[out.ndim - 2], out.strides[out.ndim - 2]
     else:
-        call.all_rows = length
-        job.row_stride = axes.out_strides[last_axis]
+        job.batch, job.batch_stride = 1, 0
+        call.all_rows, job.row_stride = length, stride
     for which in range(elements_of(&axes) // length):
         first = which * length
         job.out = <char *>out.buf + offset_at(&axes, first).out
         job.output = output
         set_positions(job, p, 0 if call.is_table else first)
-        execute_job(call, columns, call.threads)
+        execute_job(call, columns)
     return 0
 
 
-cdef int execute_job(table_call_t *call, Columns columns, int threads) except -1:
+cdef int execute_job(table_call_t *call, Columns columns) except -1:
     """Plan a job and run it in blocks of rows and of batch entries."""
     cdef job_t *job = &call.job
-    cdef ptrdiff_t least_rows = ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE
-    cdef tuple tables = arrange(job, &call.digits, call.all_rows, columns, least_rows, threads)
-    cdef bytes span = new_span(call, columns, threads) if job.span_rows else None
+    cdef tuple tables = arrange(job, &call.digits, call.all_rows, columns, call.threads)
+    cdef bytes span = new_span(call, columns) if job.span_rows else None
     call.run.plan = plan_table(job, call.spec, call.all_rows, allowed_for(
-        threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))
+        call.threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))
     call.run.bytes = job.memory
     run_call(table_block, &call.run, "panels of rows")
     return 0
 
 
-cdef bytes new_span(table_call_t *call, Columns columns, int threads):
+cdef bytes new_span(table_call_t *call, Columns columns):
     """Compute the span table of a job, and return its memory."""
     cdef job_t *job = &call.job
     cdef table_call_t span = call[0]
@@ -447,7 +441,7 @@ cdef bytes new_span(table_call_t *call, Columns columns, int threads):
     span.job.integers = NULL
     span.job.start = <uint64_t>job.span_start
     span.job.step = 1
-    execute_job(&span, columns, threads)
+    execute_job(&span, columns)
     job.span = span.job.out
     return memory
 

@@ -91,12 +91,6 @@ static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdi
     return shifts ? (ptrdiff_t)(-(uintptr_t)job->out % LINE) / itemsize : 0;
 }
 
-/* Returns the bytes of a panel of so many rows: with a start inside a cache line and the spare columns of the
- * last row. */
-static inline size_t panel_bytes(ptrdiff_t pitch, ptrdiff_t rows, ptrdiff_t itemsize) {
-    return (size_t)(divided_up(pitch * rows + LINE + TILE * itemsize, LINE) * LINE);
-}
-
 /* Chooses the output mode of a job with an offset table, and the panel with which whole cache lines are
  * written, or long parts of each batch entry are read. */
 static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
@@ -113,7 +107,8 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
         job->output = STREAM;
         if (job->offsets && !job->offsets->first && !has_lines) job->panel_rows = FINE;
     }
-    if (job->panel_rows) job->panel = panel_bytes(pitch, job->panel_rows, itemsize);
+    /* with a start inside a cache line and the spare columns of the last row */
+    if (job->panel_rows) job->panel = (size_t)(divided_up(pitch * job->panel_rows + LINE + TILE * itemsize, LINE) * LINE);
 }
 
 /* Returns whether most rows of a job whose tables are set are computed from them. */
@@ -167,21 +162,16 @@ static inline ptrdiff_t rotation_per_thread(const rotation_t *r) {
     return r->has_fast_path ? ROTATED_PER_THREAD : DIRECT_PER_THREAD;
 }
 
-/* Returns the number of threads of a rotation or of its factors.  Waking a thread takes longer than a small
- * rotation, and the call must wait for it.  So the values limit the number of threads even if the caller
- * gives a number. */
-static inline int rotation_threads(const rotation_t *r, int most_threads, ptrdiff_t values, ptrdiff_t parts) {
-    const ptrdiff_t per_thread = rotation_per_thread(r);
-    const ptrdiff_t most = r->has_fast_path ? least(parts, values / per_thread) : parts;
-    return (int)largest(1, least(most_threads, most));
-}
-
 /* Plans a rotation, or, with one head, the factors of a rotation. */
 static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int most_threads) {
     const ptrdiff_t columns = 2 * r->pairs + r->rest, in_block = r->has_fast_path ? ROTATED_IN_BLOCK : DIRECT_IN_BLOCK / 2;
     const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
     plan_t plan = {.rows = least(rows, largest(MIN_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))))};
-    plan.threads = rotation_threads(r, most_threads, rows * (heads + evaluated) * columns, divided_up(rows * heads, FINE));
+    /* Waking a thread takes longer than a small rotation, and the call must wait for it.  So the values limit
+     * the number of threads even if the caller gives a number. */
+    const ptrdiff_t values = r->has_fast_path ? rows * (heads + evaluated) * columns : PTRDIFF_MAX;
+    const ptrdiff_t parts = least(divided_up(rows * heads, FINE), values / rotation_per_thread(r));
+    plan.threads = minimum(most_threads, largest(1, parts));
     plan.entries = least(heads, largest(1, in_block / (plan.rows * columns)));
     if (plan.threads > 1) {
         while (plan.rows > MIN_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
