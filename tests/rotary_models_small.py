@@ -352,6 +352,7 @@ WRONG = [
     case("keys: pairs 0 to 15 are not rotated", rotate_keys=unchanged),
     case("pairs 0 to 15 are not rotated", rotate=unchanged, rotate_keys=halves),
     case("pairs 0 to 15 are not rotated", rotate=unchanged),
+    case("and the configuration does not state that these have no rotation", LOCAL, rotate=unchanged),
     case("and the configuration does not state that these have no rotation", layers=({}, {"rotate": unchanged})),
     case("queries and keys are rotated, the configuration has no rotation for this layer", NOPE,
          layers=({"rotate": unchanged}, {})),

@@ -158,13 +158,15 @@ class Attention(Rotation):
     """The queries and keys of an attention, as a function of vectors before their rotation and of positions.
 
     `layer_type` is that of the configuration, and `flag` states whether the layer has a rotation, if the
-    configuration states this.  `others` are the attentions before this one.
+    configuration states this.  `others` are the attentions before this one, and `calls` is the number of calls
+    of its module in a run.
     """
 
     def __init__(self, model: Model, number: int, taken: Taken, config: Any, layer_type: Any, flag: Any,
-                 others: Sequence[Attention]):
+                 others: Sequence[Attention], calls: int):
         self.model, self.number, self.vectors, self.config = model, number, taken.vectors, config
         self.name, self.layer_type, self.is_stated = taken.name or "model", layer_type, flag is not None
+        self.has_cache = calls == 1 and model.cache != ""       # else calls might exchange their keys
         (self.rows, self.width), keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
         self.dtype, self.length = str(self.vectors[0].dtype).removeprefix("torch."), longest(config)
         self.is_free = model.takes_positions and keys == self.rows      # a cache may have other rows
@@ -178,6 +180,8 @@ class Attention(Rotation):
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates, self.start = len(columns) > 0, 0                  # the first column that may be rotated
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
+        if self.rows == 1 and not self.reason:
+            self.rotates, self.reason = True, f"an attention has a single query; {CHECK}"
         if not self.rotates or self.reason:
             self.reason = self.reason or UNROTATED
             return
@@ -269,7 +273,7 @@ class Attention(Rotation):
         stops = [0, *itertools.accumulate(CACHED)]
         try:
             whole, _ = self.run(x, None, last=self.number)
-            for start, stop in itertools.pairwise(stops) if self.model.cache else ():
+            for start, stop in itertools.pairwise(stops) if self.has_cache else ():
                 vectors, result = self.run(x[start:stop], None, use_cache=True, **cache)
                 cache = {self.model.cache: getattr(result, self.model.cache)}
                 parts.append((start, stop, vectors))
@@ -312,7 +316,8 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
         same = [k for k, _, other in found if other is its_config]
         lists = (_listed(its_config, name, len(same)) for name in ("layer_types", "no_rope_layers"))
         layer_type, flag = (values[same.index(number_)] for values in lists)
-        attentions.append(Attention(model, number_, part, its_config, layer_type, flag, attentions[:]))
+        calls = sum(other.name == part.name for other in taken)
+        attentions.append(Attention(model, number_, part, its_config, layer_type, flag, attentions[:], calls))
     return attentions
 
 
@@ -349,8 +354,7 @@ def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> 
     name = attention.name + (f" and {others} more" if others else "")
     if attention.reason:
         return _uncompared_row(name, attention, attentions)
-    is_called_once = sum(other.name == attention.name for other in attentions) == 1
-    of_cache = attention.faults_of_cache() if is_called_once else None
+    of_cache = attention.faults_of_cache()
     faults, rows = [*attention.faults_of_heads(), *(of_cache or ())], []
     label = "queries and keys" if of_cache is None else "queries and keys, also with a cache"
     for rotary in attention.rotaries:
@@ -373,7 +377,7 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
         fault = f"queries and keys are rotated, {STATED}" if reason == STATED else ""
     elif rotary is None or is_other:                    # only the other types of layers have a rotation
         return unchecked_row(name, rotary, reason)._replace(verdict="no rotation")
-    elif not is_any or attention.is_stated:
+    elif attention.is_stated or not is_any and attention.layer_type is None:
         fault = not_rotated(range(rotary.rotary_dim // 2))
     else:
         reason = f"{reason}, and the configuration does not state that these have no rotation"
