@@ -281,7 +281,7 @@ def test_attributes_of_the_embedding():
 def test_embedding_warns_of_positions_that_need_a_length(scaling, name):
     config = {"model_type": "llama", "head_dim": 16, "rope_theta": 1e4, "rope_scaling": scaling, name: 64}
     RotaryEmbedding(config)(X, torch.tensor([[63]]))
-    with pytest.warns(UserWarning, match="64 or more, .* length is None; pass length= to RotaryEmbedding"):
+    with pytest.warns(UserWarning, match="64 or more, .* length is None; pass it to RotaryEmbedding"):
         RotaryEmbedding(config)(X, torch.tensor([[64]]))
     RotaryEmbedding(config, length=65)(X, torch.tensor([[64]]))
 
@@ -321,7 +321,7 @@ def test_tables_grow_on_another_device(monkeypatch):
                         module(x, positions))
     with torch._subclasses.fake_tensor.FakeTensorMode():
         arguments = torch.zeros(1, device="cuda"), torch.zeros(1, 5, dtype=torch.int64, device="cuda")
-        with pytest.raises(RuntimeError, match="max_len is None, expected a length, because a graph on cuda"):
+        with pytest.raises(RuntimeError, match="max_len is None, expected a length for the table of a graph on cuda"):
             RotaryEmbedding(PLAIN)(*arguments)
 
 
@@ -434,7 +434,7 @@ def test_positions_beyond_the_tables():
     with pytest.raises(ValueError, match="max_len is 0, expected at least 1"):
         RotaryEmbedding(CONFIG, max_len=0)
     dynamic = CONFIG | {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}
-    with pytest.warns(UserWarning, match="64 or more, but the frequencies are those for at most 64 "):
+    with pytest.warns(UserWarning, match="64 or more, but the frequencies are for at most 64 "):
         RotaryEmbedding(dynamic, max_len=65)(X, ROWS[:0])
 
 

@@ -79,7 +79,7 @@ def table(
         checked_positions(encoding, np.empty(0, positions.dtype))
         shape = positions.shape
         if np.isnan(shape).any():
-            raise ValueError(f"positions has shape {shape}, expected known sizes; call compute_chunk_sizes() first")
+            raise ValueError(f"positions has shape {shape}, expected known sizes; call compute_chunk_sizes()")
         chunks = positions.chunks if chunks == "auto" else chunks
     else:
         column = compute(positions, traverse=False)[0]              # of a Dask dataframe
@@ -95,9 +95,11 @@ def table(
     except (ZeroDivisionError, TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"chunks is {chunks!r}, expected at least 1 position in each chunk: {error}") from None
-    encode = partial(posenc.encode, d_model=encoding.d_model, dtype=meta.dtype, threads=1, **changes_of(encoding))
+    keywords = {"d_model": encoding.d_model, "dtype": meta.dtype, "threads": 1, **changes_of(encoding)}
+    encode = partial(posenc.encode, **keywords)
     name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), sizes)}"
-    described = {"name": name, "chunks": (*sizes, (encoding.d_model,)), "meta": np.empty((0,) * (len(shape) + 1), meta.dtype)}
+    empty = np.empty((0,) * (len(shape) + 1), meta.dtype)
+    described = {"name": name, "chunks": (*sizes, (encoding.d_model,)), "meta": empty}
     if isinstance(positions, range):
         return da.map_blocks(_encode_part, positions, encode, **described)
     return da.map_blocks(encode, da.asarray(positions).rechunk(sizes), new_axis=len(shape), **described)

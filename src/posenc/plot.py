@@ -171,7 +171,7 @@ def waves(
         raise checks.wrong_type("dimensions", dimensions, "an iterable of integers")
     columns = [checks.integer("dimensions", dimension, 0) for dimension in dimensions]
     if max(columns, default=-1) >= d_model:
-        raise ValueError(f"dimensions has {max(columns)}, expected less than the number of columns, {d_model}")
+        raise ValueError(f"dimensions has {max(columns)}, expected less than {d_model}, the number of columns")
     ax = _axes(encoding, ax)
     scale = None
     if len(columns) > NAMED:

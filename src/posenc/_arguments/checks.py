@@ -140,7 +140,7 @@ def boolean(name: str, value: Any) -> bool:
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each element of a one-dimensional array or list."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
-    array = widened(as_array(name, list(value) if is_list else value))      # np.asarray takes no list of OmegaConf
+    array = widened(as_array(name, list(value) if is_list else value))      # NumPy takes no list of OmegaConf
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
     yield from ((f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
@@ -299,8 +299,8 @@ def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: st
         beyond = array[np.isfinite(array) & (abs(array) > most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
-        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected at most {most}, because larger integers "
-                         f"may have been rounded; {name}{conversion} states that they are exact")
+        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected at most {most}, because larger "
+                         f"integers may have been rounded; {name}{conversion} states that they are exact")
 
 
 def check_domain(

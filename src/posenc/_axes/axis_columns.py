@@ -15,6 +15,7 @@ from posenc._core import kernel
 
 BLOCK_BYTES = 1 << 22        # size of the cells that are written at a time, so that Python can handle signals
 Slices: TypeAlias = tuple[tuple[slice, slice], ...]
+Positions: TypeAlias = Sequence[NDArray[Any]]       # of each cell, on each axis
 
 
 class AxisColumns(NamedTuple):
@@ -27,8 +28,8 @@ class AxisColumns(NamedTuple):
 
 
 def encode_axes(
-    columns: Sequence[AxisColumns], zeros: slice, positions: Sequence[NDArray[Any]], d_model: int, dtype: Any, out: Any,
-    threads: Any, name: str,
+    columns: Sequence[AxisColumns], positions: Positions, d_model: int, dtype: Any, out: Any, threads: Any,
+    name: str,
 ) -> NDArray[Any]:
     """Return a table, where ``positions[k]`` has the position of each cell on axis k.
 
@@ -37,15 +38,14 @@ def encode_axes(
     dtype, threads = arrays.output_dtype(dtype, out)[0], checks.threads(threads)
     table = kernel.output_array(out, (*positions[0].shape, d_model), dtype, name)
     # they may share memory with out
-    fill(table, columns, zeros, [on_axis.copy() for on_axis in positions], dtype, threads)
+    fill(table, columns, [on_axis.copy() for on_axis in positions], dtype, threads)
     return table
 
 
 def fill(
-    table: NDArray[Any], columns: Sequence[AxisColumns], zeros: slice, positions: Sequence[NDArray[Any]], dtype: str,
-    threads: int | None,
+    table: NDArray[Any], columns: Sequence[AxisColumns], positions: Positions, dtype: str, threads: int | None
 ) -> None:
-    """Write all columns of a table of shape (..., columns); those in the slice `zeros` are 0.
+    """Write all columns of a table of shape (..., columns).
 
     ``positions[k]`` has the position of each cell on axis k.
     """
@@ -58,33 +58,34 @@ def fill(
             encode(positions[axis][*block, ...], dtype=dtype, out=out, threads=threads)
             for target, source in () if is_block else slices:
                 cells[..., target] = out[..., source]
-        cells[..., zeros] = 0
 
 
 def fill_grid(
-    table: NDArray[Any], columns: Sequence[AxisColumns], zeros: slice, positions: Sequence[NDArray[Any]], dtype: str,
-    threads: int | None,
+    table: NDArray[Any], columns: Sequence[AxisColumns], positions: Positions, dtype: str, threads: int | None
 ) -> None:
-    """Write a table of shape (*sizes, columns), where ``positions[k]`` has the ``sizes[k]`` positions on axis k.
+    """Write a table of shape (*sizes, columns), where ``positions[k]`` has ``sizes[k]`` positions on axis k.
 
     The rows of each axis are encoded once, with 0 in the columns of other axes.  A cell is the bitwise OR of
     a row of each axis, because this is faster than a broadcast of some columns.
     """
     # the rows of this axis would take as much memory as the table
     if math.prod(table.shape[:-1]) in map(len, positions):
-        fill(table, columns, zeros, np.meshgrid(*positions, indexing="ij", copy=False), dtype, threads)
+        fill(table, columns, np.meshgrid(*positions, indexing="ij", copy=False), dtype, threads)
         return
     bits, axis_tables = np.dtype(f"u{table.itemsize}"), []
     for axis, on_axis in enumerate(positions):
         axis_table = np.zeros((len(on_axis), table.shape[-1]), table.dtype)
-        fill(axis_table, [column for column in columns if column.axis == axis], slice(0), positions, dtype, threads)
+        fill(axis_table, [column for column in columns if column.axis == axis], positions, dtype, threads)
         shape = [len(on_axis) if k == axis else 1 for k in range(len(positions))]
         axis_tables.append(axis_table.view(bits).reshape(*shape, table.shape[-1]))
     axis_tables.sort(key=operator.attrgetter("size"))
     for block in _block_indices(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
-        rows = [rows_of_axis[tuple([slice(None) if n == 1 else k for k, n in zip(block, rows_of_axis.shape, strict=False)])]
-                for rows_of_axis in axis_tables]
-        np.bitwise_or(functools.reduce(np.bitwise_or, rows[:-1] or [bits.type(0)]), rows[-1], out=table[block].view(bits))
+        whole = slice(None)
+        indices = [tuple([whole if n == 1 else k for k, n in zip(block, of_axis.shape, strict=False)])
+                   for of_axis in axis_tables]
+        *others, longest = [of_axis[index] for of_axis, index in zip(axis_tables, indices, strict=True)]
+        combined = functools.reduce(np.bitwise_or, others or [bits.type(0)])
+        np.bitwise_or(combined, longest, out=table[block].view(bits))
 
 
 def _block_indices(sizes: tuple[int, ...], row_bytes: int) -> Iterator[tuple[Any, ...]]:
@@ -124,7 +125,7 @@ def slices_of_axes(widths: tuple[int, ...], nesting: tuple[str, ...], first: int
 
 
 def slices_of(columns: Sequence[int]) -> Slices:
-    """Return slices of a table that contain these columns, each with the slice of their indices in `columns`."""
+    """Return slices of a table with these columns, each with the slice of their indices in `columns`."""
     # sines, then cosines
     runs, runs_by_function = _runs(columns, 0, 1), _runs(columns, 0, 2) + _runs(columns, 1, 2)
     return tuple(runs if len(runs) <= len(runs_by_function) else runs_by_function)
@@ -142,7 +143,11 @@ def _runs(columns: Sequence[int], begin: int, stride: int) -> list[tuple[slice, 
     return runs
 
 
-def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], threads: int | None) -> NDArray[Any]:
+def write_zeros(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], threads: int | None) -> Any:
+    out[...] = 0
+
+
+def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], threads: int | None) -> Any:
     """Write positions of int64 or float64, each rounded once, to the single column of `out`."""
     if positions.dtype.kind == "i" and dtype != "float64":
         # float64 may not hold integers of 2**53 or more; one bit in place of the last 11 leaves them on the
@@ -158,4 +163,3 @@ def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], t
             out.view(np.uint16)[..., 0] = rounded.astype(np.float32).view(np.uint32) >> 16
         else:
             out[..., 0] = reals
-    return out

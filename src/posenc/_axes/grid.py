@@ -128,11 +128,12 @@ def grid(
         channel_first = checks.boolean("channel_first", channel_first)
         extents = _extents(shape)
         sizes = tuple(extent if isinstance(extent, int) else len(extent) for extent in extents)
-        d_model, offsets, columns, zeros = lay_out(
+        d_model, offsets, columns = lay_out(
             len(extents), d_model, axes, widths, group, layout, odd, include_input, convention
         )
         rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
-        out = kernel.output_array(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, "shape")
+        shape_of_table = (d_model, *rows) if channel_first else (*rows, d_model)
+        out = kernel.output_array(out, shape_of_table, dtype_name, "shape")
         positions, starts = [], per_axis("start", start, len(extents))
         for k, (extent, first, offset) in enumerate(zip(extents, starts, offsets, strict=True)):
             # another axis may be very long
@@ -142,7 +143,7 @@ def grid(
         if extra_tokens:
             table[:extra_tokens] = 0
             table = table[extra_tokens:].reshape(*sizes, d_model)
-        axis_columns.fill_grid(table, columns, zeros, positions, dtype_name, threads)
+        axis_columns.fill_grid(table, columns, positions, dtype_name, threads)
         return out
 
 
@@ -202,15 +203,15 @@ def points(
     with kernel.default_environment():
         array = checks.positions_of(coordinates, name="coordinates")
         if isinstance(array, range) or array.ndim == 0 or array.shape[-1] == 0:
-            raise ValueError(f"coordinates has shape {np.shape(coordinates)}, expected (..., axes) with at least one axis")
-        d_model, offsets, columns, zeros = lay_out(
+            raise ValueError(f"coordinates has shape {np.shape(coordinates)}, expected (..., axes)")
+        d_model, offsets, columns = lay_out(
             array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
         )
         for k, offset in enumerate(offsets):
             if offset:
                 checks.positions_of(array[..., k : k + 1], offset, f"coordinates[..., {k}]")
         positions = [array[..., k] for k in range(array.shape[-1])]
-        return axis_columns.encode_axes(columns, zeros, positions, d_model, dtype, out, threads, "coordinates")
+        return axis_columns.encode_axes(columns, positions, d_model, dtype, out, threads, "coordinates")
 
 
 # ---- the options of grid and points ------------------------------------------------------------------------
@@ -219,11 +220,10 @@ def points(
 def lay_out(
     ndim: int, d_model: Any, axes: Integers, widths: Integers, group: str, layout: str | None, odd: str,
     include_input: str | None, convention: Mapping[str, Any],
-) -> tuple[int, list[float], list[AxisColumns], slice]:
+) -> tuple[int, list[float], list[AxisColumns]]:
     """Check the options of `grid` or `points`.
 
-    Return d_model, the position_offset of each axis, the columns of all axes, and the slice of all other
-    columns.
+    Return d_model, the position_offset of each axis, and all columns.
     """
     checks.keywords(convention, KEYWORDS)
     for name, value, kind in (("group", group, Group), ("odd", odd, Odd), ("layout", layout, Layout),
@@ -234,10 +234,11 @@ def lay_out(
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
     inputs = ndim if include_input else 0
-    if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
-        for name, value in {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}.items():
-            if value is not None:
-                raise TypeError(f"an Encoding and {name} are both given, expected only one of them")
+    sizes = d_model if isinstance(d_model, (list, tuple)) else [d_model]
+    if any(isinstance(size, Encoding) for size in sizes):
+        given = {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}
+        if names := [name for name, value in given.items() if value is not None]:
+            raise TypeError(f"an Encoding and {names[0]} are both given, expected only one of them")
         encodings = _encodings(d_model, ndim)
         nesting, inner_layout = axis_columns.nesting_of(group, encodings[0].layout)
         encodings = [encoding.replace(layout=inner_layout) for encoding in encodings]
@@ -245,7 +246,7 @@ def lay_out(
     else:
         d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
         if d_model > WIDEST * ndim:
-            raise ValueError(f"d_model is {checks.shown(d_model)}, expected at most {WIDEST} columns for each axis")
+            raise ValueError(f"d_model is {checks.shown(d_model)}, expected at most {WIDEST} for each axis")
         nesting, inner_layout = axis_columns.nesting_of(group, layout or "interleaved")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
         encodings = [
@@ -257,15 +258,21 @@ def lay_out(
     first = inputs if include_input == "first" else 0
     stop = d_model - inputs + first
     slices = axis_columns.slices_of_axes(tuple(encodings[k].d_model for k in order), nesting, first, stop)
-    columns = [AxisColumns(k, encodings[k].encode, encodings[k].d_model, slices[rank]) for rank, k in enumerate(order)]
+    columns = [
+        AxisColumns(k, encodings[k].encode, encodings[k].d_model, of_axis)
+        for k, of_axis in zip(order, slices, strict=True)
+    ]
     if include_input:
         begin = 0 if include_input == "first" else stop
         columns += [
             AxisColumns(k, axis_columns.round_positions, 1, axis_columns.slices_of([begin + rank]))
             for rank, k in enumerate(order)
         ]
-    end = min(stop, first + sum(encoding.d_model for encoding in encodings))
-    return d_model, [encoding.position_offset for encoding in encodings], columns, slice(end, stop)
+    end = first + sum(encoding.d_model for encoding in encodings)
+    if end < stop:
+        slices_of_zeros = axis_columns.slices_of(range(end, stop))
+        columns.append(AxisColumns(0, axis_columns.write_zeros, stop - end, slices_of_zeros))
+    return d_model, [encoding.position_offset for encoding in encodings], columns
 
 
 def _encodings(d_model: Any, ndim: int) -> list[Encoding]:
@@ -275,7 +282,7 @@ def _encodings(d_model: Any, ndim: int) -> list[Encoding]:
         if not isinstance(encoding, Encoding):
             raise checks.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
         if encoding.d_model % 2 or encoding.layout != encodings[0].layout:
-            raise ValueError(f"d_model has {encoding!r}, expected an even number of columns and one layout for all axes")
+            raise ValueError(f"d_model has {encoding!r}, expected an even number of columns and one layout")
     return encodings
 
 
@@ -286,7 +293,7 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
         pairs, remainder = divmod(available, 2 * ndim)
         if remainder and odd == "error":
             multiple = f"{f'{inputs} more than ' if inputs else ''}a multiple of {2 * ndim}"
-            raise ValueError(f"d_model is {d_model}, expected {multiple}, or widths, odd='zero' or odd='truncate'")
+            raise ValueError(f"d_model is {d_model}, expected {multiple}, or odd='zero' or odd='truncate'")
         return [2 * (pairs + (remainder > 0 and odd == "truncate"))] * ndim
     numbers = _integers("widths", widths, ndim)
     if any(width % 2 for width in numbers):
@@ -307,7 +314,7 @@ def is_sequence(value: Any) -> bool:
 
 
 def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """Return a value for each axis: the elements of a sequence, or a scalar or list of frequencies for all."""
+    """Return a value for each axis: those of a sequence, or a single number or list of frequencies."""
     if not is_sequence(value) or name in ("frequencies", "periods") and not any(map(np.ndim, value)):
         return [value] * ndim
     if len(value) != ndim:
@@ -325,11 +332,12 @@ def _extents(shape: Any) -> list[int | NDArray[Any]]:
     extents: list[Any] = []
     for k, extent in enumerate(shape) if is_sequence(shape) else [(None, shape)]:
         name = "shape" if k is None else f"shape[{k}]"
-        if k is not None and (isinstance(extent, (list, tuple, range)) or hasattr(extent, "__array__") and np.ndim(extent)):
+        is_array = hasattr(extent, "__array__") and np.ndim(extent)
+        if k is not None and (is_array or isinstance(extent, (list, tuple, range))):
             # a copy, as it may share memory with out
             extents.append(np.array(checks.positions_of(extent, name=name)))
             if extents[k].ndim != 1:
-                raise ValueError(f"{name} has coordinates of shape {extents[k].shape}, expected one dimension")
+                raise ValueError(f"{name} has shape {extents[k].shape}, expected one dimension")
         else:
             extents.append(checks.position(name, checks.integer(name, extent, 0)))
     if not extents:
@@ -342,15 +350,15 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
 
     Check that they are in the domain, with and without the offset.
     """
-    number = checks.integer("start", start, checks.LOWEST) if checks.is_index(start) else checks.real("start", start)
+    number = checks.position("start", start) if checks.is_index(start) else checks.real("start", start)
     if isinstance(coordinates, str):
         checks.choice("coordinates", coordinates, COORDINATES)
     elif np.shape(coordinates) != (2,):
         raise TypeError(f"coordinates is {coordinates!r}, expected one of {COORDINATES} or (low, high)")
     if not isinstance(extent, int):
         if number or np.any(coordinates != "index"):
-            raise ValueError(f"start is {number} and coordinates is {coordinates!r}, expected 0 and 'index', because shape has "
-                             "the coordinates of an axis")
+            raise ValueError(f"start is {number} and coordinates is {coordinates!r}, expected 0 and 'index', because "
+                             "shape has the coordinates of an axis")
         return checks.positions_of(extent, offset, name)
     name = f"{name} with start and coordinates"
     if coordinates == "index" and number == int(number):
@@ -371,6 +379,7 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
     denominator = math.lcm(first.denominator, step.denominator)
     numerator, increment = int(first * denominator), int(step * denominator)
     # Python rounds the quotient of two integers correctly
-    reals = np.fromiter(((numerator + k * increment) / denominator for k in range(extent)), np.float64, extent)
+    quotients = ((numerator + k * increment) / denominator for k in range(extent))
+    reals = np.fromiter(quotients, np.float64, extent)
     checks.check_domain(reals[[0, -1]].tolist() if extent else (), offset, name)    # rounding may give 2**63
     return reals

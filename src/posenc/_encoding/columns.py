@@ -45,7 +45,7 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
-        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, to avoid a zero divisor")
+        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, to avoid a divisor of 0")
     return count, divisor
 
 
@@ -84,7 +84,7 @@ def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns
 
 
 def float64_frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
-    """Return the frequencies in radians per position or, for durations, per second, without position_scale."""
+    """Return the frequencies in radians per position or second, without `position_scale`."""
     if c["frequencies"] is not None:
         return np.array(c["frequencies"], np.float64)
     if c["periods"] is not None:
@@ -121,8 +121,8 @@ def columns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> kernel.Col
 
 
 def kernel_columns(
-    compute_turns: ComputeTurns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], order: int, scale: float,
-    position_offset: float = 0.0, padding_idx: int | None = None, padding_is_nan: bool = False,
+    compute_turns: ComputeTurns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], order: int,
+    scale: float, position_offset: float = 0.0, padding_idx: int | None = None, padding_is_nan: bool = False,
 ) -> kernel.Columns:
     """Return columns for the kernel: each is the cosine or sine of a frequency that `compute_turns` returns.
 

@@ -17,8 +17,8 @@ from posenc._core import kernel
 from posenc._encoding import columns
 
 SPACED = ("base", "spacing", "shift", "frequency_scale")  # the keywords that frequencies and periods replace
-# The size of a chunk by default.  On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are
-# half as fast (measured for 2 GB).
+# The size of a chunk by default.  On ext4, writes of 16 MiB are as fast as writes of 4 MiB, and writes of
+# 1 MiB are half as fast (measured for 2 GB).
 CHUNK_BYTES = 1 << 22
 
 
@@ -176,7 +176,7 @@ class Encoding(Specification):
         "column: column j has the frequency base**(-j/columns), a common error in code",
     )
     frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
-        None, checks.frequencies, "in radians per position; replaces base, spacing, shift and frequency scale",
+        None, checks.frequencies, "in radians per position; replaces base, spacing, shift, frequency scale",
         excludes=(*SPACED, "periods"), attribute=lambda encoding: encoding._frequencies,
     )
     periods: Keyword[ArrayLike | Sequence[timedelta] | None, tuple[int | float | str, ...] | None] = Keyword(
@@ -207,7 +207,7 @@ class Encoding(Specification):
         return columns.has_durations(self._values)
 
     def _located(self, positions: Any) -> tuple[kernel.Columns, Any]:
-        """Return the columns for datetimes or durations, and these as integers."""
+        """Return the columns for the unit of datetimes or durations, and these as integers."""
         times = checks.times_of("positions", positions)
         return _columns_in(self, checks.attoseconds_of(times.dtype)), times.view(np.int64)
 
@@ -299,7 +299,7 @@ def chunks_of(
     if out is not None:
         kernel.output_array(out, None, name, "out")
         if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
-            raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}) and at least 1 row")
+            raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}), chunk_rows > 0")
         if chunk_rows not in (None, len(out)):
             raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
         chunk_rows = len(out)

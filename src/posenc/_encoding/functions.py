@@ -31,7 +31,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
                             f"use replace({name}=...)")
         return d_model
     if isinstance(d_model, str):
-        raise checks.wrong_type("d_model", d_model, "an integer or an Encoding such as posenc.preset(name, 64)")
+        raise checks.wrong_type("d_model", d_model, "an integer or an Encoding such as preset(name, 64)")
     is_cached = d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED
     if is_cached and all(map(_is_cacheable, convention.values())):
         return (_cached_wide if d_model is not None and d_model > WIDE else _cached)(d_model, **convention)
@@ -128,8 +128,8 @@ def encode(
 
 
 def add_to(
-    x: ArrayT, positions: Positions | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
-    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    x: ArrayT, positions: Positions | None = None, *, encoding: Encoding | None = None,
+    x_scale: SupportsFloat = 1.0, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
 ) -> ArrayT:
     """Add encodings to embeddings in place, ``x * x_scale + encode(...)``, without building the table.
 

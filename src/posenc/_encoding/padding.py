@@ -176,12 +176,12 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     if (lengths < 0).any():
         raise ValueError(f"lengths has {lengths[lengths < 0][0]}, expected at least 0")
     if len(lengths) > 2 and lengths[0] == 0 < lengths[-1] and (lengths[1:] >= lengths[:-1]).all():
-        raise ValueError(f"lengths begins with 0, never decreases and ends with {lengths[-1]}, like cumulative lengths; pass "
-                         "numpy.diff(lengths), or, if they are lengths, leave out the empty sequences at the beginning")
+        raise ValueError(f"lengths begins with 0, never decreases and ends with {lengths[-1]}, like cumulative "
+                         "lengths; pass numpy.diff(lengths), or leave out empty sequences at the beginning")
     start = _starts(start, lengths.shape, lengths)
     total = sum(lengths.tolist())
     if total >= 2**60:
-        raise ValueError(f"lengths add up to {total}, expected less than 2**60, because an int64 array cannot hold more")
+        raise ValueError(f"lengths add up to {total}, expected less than 2**60")
     positions = np.arange(total, dtype=np.int64)
     # exact, because overflows cancel
     positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))
@@ -221,7 +221,7 @@ def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> N
         raise ValueError(f"start has shape {array.shape}, expected one that broadcasts to {shape}") from None
     beyond = starts > checks.BEYOND - 1 - np.maximum(n - 1, 0)
     if beyond.any():
-        raise ValueError(f"start has {starts[beyond][0]}, expected a smaller number, because all positions must be below 2**63")
+        raise ValueError(f"start has {starts[beyond][0]}, expected positions below 2**63")
     return starts
 
 

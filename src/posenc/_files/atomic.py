@@ -45,7 +45,8 @@ def check_file(path: str, overwrite: bool) -> None:
 def check_space(path: str, size: int) -> None:
     total, _, free = shutil.disk_usage(os.path.dirname(path))
     if size > free and total:        # some network file systems report a total of 0
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {quantity(size)} needed, {quantity(free)} free", path)
+        text = f"{os.strerror(errno.ENOSPC)}: {quantity(size)} needed, {quantity(free)} free"
+        raise OSError(errno.ENOSPC, text, path)
 
 
 def quantity(size: float) -> str:
@@ -72,7 +73,7 @@ def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) 
         with TemporaryDirectory(".tmp", f".{name[:50]}.", parent, ignore_cleanup_errors=True) as folder:
             new_path = os.path.join(folder, "new")
             with open(new_path, "xb") as file:
-                with suppress(AttributeError, OSError):         # macOS and Windows lack it; it makes writing faster
+                with suppress(AttributeError, OSError):         # not on macOS and Windows; it speeds up writing
                     os.posix_fallocate(file.fileno(), 0, size)
                 for block in blocks:
                     file.write(block)
@@ -93,7 +94,8 @@ def _rename_without_overwriting(path: str, target: str) -> None:
         os.link(path, target)    # unlike a rename, a link never overwrites a file that was created meanwhile
     except FileExistsError:
         raise exists_error(target) from None
-    except (OSError, AttributeError):   # no hard links: a file created between the check and the rename is lost
+    # no hard links: a file that is created between the check and the rename is lost
+    except (OSError, AttributeError):
         check_file(target, False)
         os.rename(path, target)
 

@@ -58,13 +58,15 @@ class File(NamedTuple):  # numpydoc ignore=PR01
 
     def __repr__(self) -> str:
         values = f"<{type(self.values).__name__} of shape {self.values.shape} and dtype {self.values.dtype}>"
-        return f"File(values={values}, encoding={self.encoding!r}, positions={self.positions!r}, dtype={self.dtype!r})"
+        _, encoding, positions, dtype = self
+        return f"File(values={values}, encoding={encoding!r}, positions={positions!r}, dtype={dtype!r})"
 
 
 def save(
-    path: Path, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32", overwrite: bool = False,
-    key: str | None = None, chunk_rows: SupportsIndex | None = None, shard_rows: SupportsIndex | None = None,
-    threads: SupportsIndex | None = None, progress: Callable[[int], object] | None = None,
+    path: Path, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32",
+    overwrite: bool = False, key: str | None = None, chunk_rows: SupportsIndex | None = None,
+    shard_rows: SupportsIndex | None = None, threads: SupportsIndex | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write encodings to a file in constant memory; .npy and .safetensors files are written atomically.
 
@@ -136,7 +138,7 @@ def save(
     name = table.name_of(path)
     suffix = table.format_of(name, key=key, chunk_rows=chunk_rows, shard_rows=shard_rows)
     if table.suffix_of(name) != suffix:
-        raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(table.SUFFIX_OPTIONS)}")
+        raise ValueError(f"path is {path!r}, expected a suffix {', '.join(table.SUFFIX_OPTIONS)}")
     specification, progress = table.checked_specification(positions, encoding, dtype), table.callback(progress)
     threads, overwrite = checks.threads(threads), checks.boolean("overwrite", overwrite)
     if suffix == ".zarr":
@@ -144,7 +146,8 @@ def save(
 
         chunks = zarr_store.chunks_of(specification, chunk_rows, shard_rows)
         return zarr_store.write(name, specification, *chunks, threads, overwrite, progress)
-    header = table.npy_header(specification) if suffix == ".npy" else table.safetensors_header(specification, key)
+    is_npy = suffix == ".npy"
+    header = table.npy_header(specification) if is_npy else table.safetensors_header(specification, key)
     content: Iterable[Any] = itertools.chain([header], table.rows_to_write(specification, threads, progress))
     return atomic.write(name, content, len(header) + specification.nbytes, overwrite)
 
@@ -216,13 +219,13 @@ def opened_table(path: str, *, key: str | None = None) -> AbstractContextManager
         from posenc._files import zarr_store
 
         return zarr_store.open_table_store(path)
-    read_header = table.read_npy_header if suffix == ".npy" else partial(table.read_safetensors_header, key=key)
-    return table.open_table_file(path, read_header)
+    read_safetensors = partial(table.read_safetensors_header, key=key)
+    return table.open_table_file(path, table.read_npy_header if suffix == ".npy" else read_safetensors)
 
 
 def verify(
-    path: Path, positions: SupportsIndex | range | None = None, encoding: Encoding | None = None, *, key: str | None = None,
-    samples: SupportsIndex | None = None, threads: SupportsIndex | None = None,
+    path: Path, positions: SupportsIndex | range | None = None, encoding: Encoding | None = None, *,
+    key: str | None = None, samples: SupportsIndex | None = None, threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
     """Recompute a file and compare every bit.
@@ -290,21 +293,21 @@ def verify(
     if encoding is not None:
         check_encoding(encoding)
     positions = None if positions is None else checks.range_of(positions)
-    samples = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
+    samples = None if samples is None else checks.integer("samples", samples, 1, "an integer or None")
     threads, progress = checks.threads(threads), table.callback(progress)
     with opened_table(name, key=key) as source:
         rows, d_model = source.shape
         positions_in_file, encoding_in_file, _ = source.specification or (range(rows), None, None)
         positions = positions_in_file if positions is None else positions
         if len(positions) != rows:
-            raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
+            raise ValueError(f"positions has length {len(positions)}, expected {rows}, the rows of {name}")
         is_default = encoding is None and encoding_in_file is None
         if is_default and table.format_of(name) != ".npy":
             raise ValueError(f"{name}: the metadata names no encoding, "
                              f"so pass encoding, such as posenc.Encoding({d_model})")
         encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
-            raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the number of columns of {name}")
+            raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the columns of {name}")
         mismatch = first_mismatch(source, encoding, positions, samples, threads, progress)
     if mismatch is None:
         return rows if samples is None else min(rows, samples)
@@ -346,11 +349,11 @@ def first_mismatch(
 def number(bits: Any, dtype: str) -> float | str:
     """Return the value of bits, as a string if it is not finite, because JSON has no such number."""
     value = values_of(bits, dtype)
-    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would have more digits
+    # str() gives the shortest decimal that is unique in the value's dtype; float(value) has more digits
     return float(str(value)) if math.isfinite(value) else str(value)
 
 
 def mismatch_error(path: str, mismatch: dict[str, Any], assumption: str) -> ValueError:
-    place = "position {position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
+    text = "{position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
     hint = f"; the file stores no encoding, so {assumption}" if assumption else ""
-    return ValueError(f"{path}: {place.format(**mismatch)}{hint}")
+    return ValueError(f"{path}: position {text.format(**mismatch)}{hint}")

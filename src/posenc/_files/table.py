@@ -26,7 +26,7 @@ from posenc._files.atomic import naming
 # for each column.
 WIDEST_EMPTY = 2**16
 # suffix: the options that only this format has
-SUFFIX_OPTIONS: dict[str, tuple[str, ...]] = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "shard_rows")}
+SUFFIX_OPTIONS = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "shard_rows")}
 # the names of dtypes in .safetensors files
 SAFETENSORS = {row.safetensors: name for name, row in arrays.DTYPES.items()}
 ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file
@@ -134,7 +134,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of the values' dtype, given the dtype in a file; uint16 holds the bits of bfloat16."""
     name = "bfloat16" if dtype.name == "uint16" else dtype.name
     if name not in arrays.DTYPES:
-        raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
+        raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (bits of bfloat16)")
     return name
 
 
@@ -146,7 +146,7 @@ def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
         raise ValueError(f"shape {shape}, expected (positions, columns)")
     columns = WIDEST if shape[0] else WIDEST_EMPTY
     if shape[0] >= checks.BEYOND or shape[1] > columns:
-        raise ValueError(f"shape {shape}, expected at most {checks.BEYOND - 1} positions and {columns} columns")
+        raise ValueError(f"shape {shape}, expected fewer than 2**63 positions and at most {columns} columns")
     return shape
 
 
@@ -161,7 +161,8 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
     The array is page-aligned, because the kernels store whole cache lines and the system copies whole pages.
     """
     memory = mmap.mmap(-1, max(1, rows * d_model * itemsize(dtype)))
-    return np.frombuffer(memory, np.dtype(arrays.DTYPES[dtype].stored).newbyteorder("="), rows * d_model).reshape(rows, d_model)
+    element = np.dtype(arrays.DTYPES[dtype].stored).newbyteorder("=")
+    return np.frombuffer(memory, element, rows * d_model).reshape(rows, d_model)
 
 
 # ---- writing -----------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def callback(progress: Any) -> Callable[[int], object]:
 
 
 def rows_to_write(
-    specification: TableSpecification, threads: int | None, progress: Callable[[int], object], rows: int | None = None
+    specification: TableSpecification, threads: int | None, progress: Callable[[int], object], rows: int = 0
 ) -> Iterator[Any]:
     """Yield arrays of rows in the byte order of files, each of which overwrites the previous one.
 
@@ -311,7 +312,7 @@ def safetensors_header(specification: TableSpecification, key: str | None) -> by
     key = "pe" if key is None else key
     # from invalid UTF-8 on the command line
     if key == "__metadata__" or key.encode(errors="ignore").decode() != key:
-        raise ValueError(f"key is {key!r}, expected valid Unicode text, and not '__metadata__', which the format reserves")
+        raise ValueError(f"key is {key!r}, expected Unicode text other than '__metadata__', a reserved name")
     code = arrays.DTYPES[specification.dtype].safetensors
     tensors = {
         "__metadata__": {"posenc": json.dumps(specification.document())},
@@ -346,7 +347,8 @@ def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> 
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
-        raise ValueError(f"no tensor {key!r}, expected key to be one of: {', '.join(map(repr, sorted(tensors))) or 'none'}")
+        names = ", ".join(map(repr, sorted(tensors))) or "none"
+        raise ValueError(f"no tensor {key!r}, expected key to be one of: {names}")
     code = tensors[key]["dtype"]
     if code not in SAFETENSORS:
         raise ValueError(f"dtype {code}, expected {', '.join(SAFETENSORS)}")

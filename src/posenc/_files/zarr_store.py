@@ -47,8 +47,8 @@ def chunks_of(specification: TableSpecification, chunk_rows: Any, shard_rows: An
 
 
 def write(
-    path: str, specification: TableSpecification, chunk: int, shard: int | None, threads: int | None, overwrite: bool,
-    progress: Callable[[int], object],
+    path: str, specification: TableSpecification, chunk: int, shard: int | None, threads: int | None,
+    overwrite: bool, progress: Callable[[int], object],
 ) -> int:
     """Write an array in place, its specification last; return the size of its values."""
     columns, dtype, size = max(1, specification.encoding.d_model), specification.dtype, specification.nbytes
@@ -82,7 +82,8 @@ def check_folder(folder: str, overwrite: bool) -> None:
         if not overwrite:
             raise atomic.exists_error(folder)
         if other_names := set(os.listdir(folder)) - {"zarr.json", "c"}:
-            raise OSError(errno.EINVAL, f"Not only a Zarr array: the folder also has {min(other_names)}", folder)
+            message = f"Not only a Zarr array: the folder also has {min(other_names)}"
+            raise OSError(errno.EINVAL, message, folder)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------
@@ -96,7 +97,8 @@ def open_array(path: str) -> zarr.Array[Any]:
         return array
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "No Zarr array", path) from None
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:        # of zarr, for its metadata
+    # errors of zarr for invalid metadata
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a Zarr array: {str(error)[:200]}") from error
 
 

@@ -31,7 +31,7 @@ def blocks(sections: Sequence[int]) -> tuple[int, ...]:
 
 
 def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 in place of an axis that has all its pairs."""
+    """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 for an axis that has all its pairs."""
     if len(sections) != 3:
         raise ValueError(f"mrope_section has length {len(sections)}, expected 3 for mrope_interleaved")
     axes = [0] * sum(sections)
@@ -83,7 +83,8 @@ def columns_of_axes(
     columns = []
     for axis, of_axis in enumerate(pairs_by_axis(pairs, axes)):
         frequency, cosine = np.tile(of_axis, 2), np.arange(2 * len(of_axis)) < len(of_axis)
-        encode = functools.partial(kernel.encode, kernel_columns(turns, frequency, cosine, order=0, scale=scale))
+        columns_of_axis = kernel_columns(turns, frequency, cosine, order=0, scale=scale)
+        encode = functools.partial(kernel.encode, columns_of_axis)
         slices = slices_of(np.append(of_axis, pairs + of_axis).tolist())
         columns.append(AxisColumns(axis, encode, 2 * len(of_axis), slices))
     return columns

@@ -30,11 +30,11 @@ INTERLEAVES = ("rope_interleave", "rope_interleaved", "rotary_interleaved", "rot
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 # the part of a configuration with the language model
 PARTS = ("text_config", "llm_config", "language_config")
-# older keys for the bases of types of layers
+# older keys for the base of each layer type
 LAYER_BASES = {"sliding_attention": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
                "full_attention": ("global_rope_theta", "rope_theta"), "compress": ("compress_rope_theta",)}
 ABOUT_ROTATIONS = re.compile(r"rope(?!r)|rotary|yarn|ntk|theta|xpos|alibi")
-# keys that do not change a rotation, and those that do not with these values
+# keys that never change a rotation, and keys that do not change it with one of these values
 WITHOUT_EFFECT = {"no_rope_layers", "no_rope_layer_interval", "rotary_value", "indexer_rope_interleave",
                   "original_rope", "ignore_keys_at_rope_validation"}
 HARMLESS: dict[str, tuple[Any, ...]] = {
@@ -82,7 +82,7 @@ def _type_of(config: Any, default: str | None = None) -> tuple[str | None, dict[
 
 
 class Keys:
-    """The configuration of a language model, or of the part with it, and the properties of its model type.
+    """The configuration of a language model, from a part if there are parts, and the properties of its type.
 
     `check_all_used` refuses a configuration with a key for rotations that was not looked up.
     """
@@ -96,7 +96,7 @@ class Keys:
                 raise _has(f"{ignored[0]} beside the part with the language model; add it there")
             self.config = part
             self.name, self.properties = _type_of(part, self.properties.get("part", (None, None))[1])
-        if "part" in self.properties:        # the keys of the part stand in the configuration itself
+        if "part" in self.properties:           # the configuration itself has the keys of the part
             self.name = self.properties["part"][1]
             self.properties = model_types().get(str(self.name), {})
 
@@ -122,14 +122,14 @@ class Keys:
             if self.name is None and has_parameters and not self.get("hidden_size", "head_dim"):
                 raise _has("only parameters of a rotation; pass them to Rotary(head_dim, scaling=...)")
             reason = self.properties.get("unmeasured", "whose layout posenc does not know")
-            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', as the "
-                       "code of the model pairs columns, and axes= if the configuration has mrope_section")
+            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', as "
+                       "the code of the model pairs columns, and axes= if the configuration has mrope_section")
 
     def check_all_used(self) -> None:
         """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""
         for key in self._rotary_keys():
             if key not in self.used:
-                reason = f"which posenc does not read for model_type {self.name!r}; call Rotary with base= and scaling="
+                reason = f"which posenc does not read for model_type {self.name!r}; call Rotary with base="
                 if key in HARMLESS:
                     reason = f"expected {HARMLESS[key][0]!r}"
                 raise _has(f"{key} {checks.shown(look_up(self.config, key))}, {reason}")
@@ -223,7 +223,8 @@ def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) 
         width = get("hidden_size", "n_embd", "d_model")
         heads = get("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
         if head_dim is None or width is None or heads is None:
-            raise _lacks("head_dim" if head_dim is None else "head_dim, or hidden_size and num_attention_heads")
+            alternative = "" if head_dim is None else ", or hidden_size and num_attention_heads"
+            raise _lacks(f"head_dim{alternative}")
         width = checks.integer("hidden_size", width, 1)
         heads = checks.integer("num_attention_heads", heads, 1)
         if width % heads:
@@ -233,7 +234,7 @@ def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) 
 
 
 def _set_lengths(scaling: dict[str, Any], keys: Keys, length: int | None) -> None:
-    """Set the lengths that the scaling type needs and that stand outside of the rope parameters."""
+    """Set the lengths that the scaling type needs but that are not among the rope parameters."""
     rope_type, trained_length = type_of_scaling(scaling), keys.get(*LENGTHS)
     if rope_type in ("llama3", "yarn", "longrope"):
         is_nested = _is_nested(_stated_parameters(keys))
@@ -281,7 +282,7 @@ def _parameters(keys: Keys, layer_type: str | None, length: int | None) -> dict[
 def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | None, dict[str, Any]]:
     """Return the rope parameters of each layer type that has a rotation.
 
-    The only key is None if all layers are alike.
+    If all layers are alike, the only key is None.
     """
     parameters = dict(_stated_parameters(keys))
     # as in transformers, these parameters override the keys for the base of a layer type
@@ -360,6 +361,6 @@ def _of_layer(config: Any, layer_type: str | None) -> Any:
         types = config.get("layer_types") or ()
         first, *others = [by_index.get(i, {}) for i, name in enumerate(types) if name == layer_type] or [{}]
         if any(changes != first for changes in others):
-            raise ValueError(f"layer_type is {layer_type!r}, but per_layer_config differs between these layers")
+            raise ValueError(f"layer_type is {layer_type!r}, but these layers differ in per_layer_config")
         values |= first
     return {**config, **values}

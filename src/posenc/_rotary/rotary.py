@@ -347,7 +347,7 @@ class Rotary(Specification):
             array = checks.positions_of(positions)
             if isinstance(array, range) or array.shape[:1] != (len(columns),):
                 raise checks.axes_error(array, len(columns))
-            table = encode_axes(columns, slice(0), list(array), self.rotary_dim, dtype, out, threads, "positions")
+            table = encode_axes(columns, list(array), self.rotary_dim, dtype, out, threads, "positions")
         pairs = table.shape[-1] // 2
         return table[..., :pairs], table[..., pairs:]
 

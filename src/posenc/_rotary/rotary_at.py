@@ -207,6 +207,6 @@ def _basic_index(part: Any) -> int | slice | EllipsisType | None:
     if part is None or isinstance(part, (slice, EllipsisType)):
         return part
     if isinstance(part, (bool, np.bool_, np.ndarray)) or not hasattr(part, "__index__"):
-        raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None, because a "
-                         f"selection of {checks.shown(part)} would copy cosines and sines")
+        raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None, because "
+                         f"a selection of {checks.shown(part)} would copy cosines and sines")
     return operator.index(part)

@@ -36,7 +36,7 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
     """Return `Frequencies` with these float64 values."""
     array = np.array(values, np.float64)
     if not np.isfinite(array).all():
-        raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected a finite one")
+        raise ValueError(f"scaling gives frequency {array[~np.isfinite(array)][0]}, expected a finite one")
     return Frequencies(partial(core.explicit_turns, values, 1.0), array, attention_factor)
 
 
@@ -60,8 +60,7 @@ def _exact(
     return Frequencies(partial(core.spaced_turns, count, powers, (scale,)), values, 1.0)
 
 
-# The keyword-only parameters of the function of a type are the keys of its dict; those without a default are
-# required.
+# The keyword-only parameters of a type's function are its keys; keys without a default are required.
 
 
 def _linear(dim: int, base: float, scale: float, *, factor: float) -> Frequencies:
@@ -168,7 +167,7 @@ def _longrope(
     """LongRoPE (arXiv 2402.13753): divide each frequency by its factor for short or for long sequences."""
     for key, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
         if len(factors) != dim // 2:
-            raise ValueError(f"scaling[{key!r}] has length {len(factors)}, expected {dim // 2}, a factor for each pair")
+            raise ValueError(f"scaling[{key!r}] has length {len(factors)}, expected {dim // 2}, one for each pair")
     if (short_mscale is None) != (long_mscale is None):
         raise _lacks("short_mscale" if short_mscale is None else "long_mscale", "longrope")
     is_long = length > original_max_position_embeddings
@@ -188,13 +187,14 @@ def _longrope(
 ORIGINAL = "original_max_position_embeddings"
 TYPES: dict[str, Callable[..., Frequencies]] = {
     "default": _exact, "linear": _linear, "dynamic": _dynamic,
-    "ntk_alpha": _ntk_alpha, "yarn": _yarn, "longrope": _longrope, "llama3": _llama3, "proportional": _proportional,
+    "proportional": _proportional, "ntk_alpha": _ntk_alpha, "yarn": _yarn, "longrope": _longrope,
+    "llama3": _llama3,
 }
 # keys of configurations that do not affect a rotation; llama_4_scaling_beta scales the attention
 IGNORED = {"ntk_alpha": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
            "yarn": ("finetuned", "llama_4_scaling_beta")}
-# keys that every type accepts, which `Rotary` converts to its keywords base, rotary_dim and axes, unless the function of
-# the type takes them, as with proportional
+# keys of all types, which `Rotary` converts to its keywords base, rotary_dim and axes, unless they are
+# parameters of the type's function, as with proportional
 SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 DEFAULT = {"rope_type": "default"}
 FORMER_NAMES = {"su": "longrope", "mrope": "default"}
@@ -206,7 +206,8 @@ def _positive_numbers(name: str, value: Any) -> tuple[float, ...]:
 
 def _length(name: str, value: Any, *, lowest: int = 1) -> int:
     """Return a number of positions as an integer; configurations also state it as a float."""
-    return checks.integer(name, int(value) if isinstance(value, float) and value.is_integer() else value, lowest)
+    is_integral = isinstance(value, float) and value.is_integer()
+    return checks.integer(name, int(value) if is_integral else value, lowest)
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {          # of all other keys: checks.positive

@@ -29,8 +29,9 @@ from posenc.torch import _tensor_arguments as tensors
 
 
 def encode(
-    positions: Positions | Tensor, d_model: SupportsIndex | Encoding | None = None, *, dtype: torch.dtype | None = None,
-    out: Tensor | None = None, device: torch.device | str | int | None = None, **convention: Unpack[Convention],
+    positions: Positions | Tensor, d_model: SupportsIndex | Encoding | None = None, *,
+    dtype: torch.dtype | None = None, out: Tensor | None = None, device: torch.device | str | int | None = None,
+    **convention: Unpack[Convention],
 ) -> Tensor:
     """Return sinusoidal positional encodings as a tensor, with the same bits as `posenc.encode`.
 
@@ -140,7 +141,7 @@ def add_to(
     """
     if tensors.is_jagged(x):
         if x.requires_grad:
-            raise RuntimeError("x is nested and requires grad, but would be overwritten; use PositionalEncoding")
+            raise RuntimeError("x is nested and requires grad, and would be overwritten; use PositionalEncoding")
         positions = tensors.jagged_positions(x, positions)
         rows = None if out is None else tensors.jagged_rows_like(x, out)
         add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=rows, **convention)
@@ -174,7 +175,7 @@ def add_to(
 
 
 def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
-    """Compute the positions of padded sequences, as `posenc.positions_from_mask`, on the device of the mask.
+    """Compute the positions of padded sequences, as `posenc.positions_from_mask`, on the mask's device.
 
     Parameters
     ----------
@@ -211,7 +212,7 @@ def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
 
 
 def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tensor:
-    """Compute positions of packed sequences, as `posenc.positions_from_lengths`, on the device of the lengths.
+    """Compute positions of packed sequences, as `posenc.positions_from_lengths`, on the lengths' device.
 
     Parameters
     ----------
@@ -404,8 +405,8 @@ def encodings_of_rows(start: int, n: int, encoding: Any, dtype: torch.dtype, dev
 def _by_operator(positions: Tensor, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     # it would record lengths as constants
     if isinstance(encoding, Encoding) and not torch.compiler.is_compiling() and tensors.is_tracing():
-        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export with dynamo=False) cannot contain encodings "
-                           "of any length; pass max_len= to PositionalEncoding, or use torch.export")
+        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export with dynamo=False) cannot contain "
+                           "encodings of any length; pass max_len= to PositionalEncoding, or use torch.export")
     result: Tensor = torch.ops.posenc.encode(positions, tensors.text_of(encoding), dtype, device)
     return result
 
@@ -433,8 +434,8 @@ def warn_of_length(rotary: Rotary, positions: Any) -> None:
     limit = positions_without_length(rotary.scaling)
     if limit is not None and np.max(positions, initial=-1) >= limit:
         warnings.warn(          # by default, Python shows each text only once
-            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, "
-            "because length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
+            f"positions has values of {limit} or more, but the frequencies are for at most {limit} positions, "
+            "because length is None; pass it to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
 
 
 # ---- operators ---------------------------------------------------------------------------------------------

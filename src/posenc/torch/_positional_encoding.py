@@ -123,12 +123,14 @@ class PositionalTable(TableModule):
         """
         if x is not None:
             tensors.check_x(x, self.d_model)
-            return self._encodings(x.shape[-2], start, positions, x.dtype, x.device).clone()
+            return self._encodings(x.shape[-2], start, positions, x).clone()
         if self._length is None:
             raise ValueError(f"x and {self._length_name} are None, expected a tensor or a length")
-        return self._encodings(self._length, start, positions, self._like.dtype, self._like.device).clone()
+        return self._encodings(self._length, start, positions, self._like).clone()
 
-    def _encodings(self, n: int, start: int, positions: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def _encodings(self, n: int, start: int, positions: Any, like: Tensor) -> Tensor:
+        """Return n rows, or those of the positions, in the dtype and on the device of `like`."""
+        dtype, device = like.dtype, like.device
         if positions is not None:
             positions = tensors.tensor_of_positions(positions, device)
             if start != 0:
@@ -164,7 +166,7 @@ class PositionalTable(TableModule):
     def extra_repr(self) -> str:
         options = {name: getattr(self, name) for name in self._options}
         arguments = {self._length_name: self._length, **options, **changes_of(self.encoding)}
-        changes = [f"{name}={value!r}" for name, value in arguments.items() if repr(value) not in ("None", "True")]
+        changes = [f"{name}={value!r}" for name, value in arguments.items() if repr(value) not in {"None", "True"}]
         return ", ".join([str(self.d_model), *changes])
 
 
@@ -246,9 +248,9 @@ class PositionalEncoding(PositionalTable):
     _options = ("batch_first", "x_scale", "learned_scale")
 
     def __init__(
-        self, d_model: SupportsIndex | Encoding, dropout: float = 0.0, *, max_len: SupportsIndex | None = None,
-        batch_first: bool = True, x_scale: SupportsFloat | None = None, learned_scale: SupportsFloat | None = None,
-        **convention: Unpack[Convention],
+        self, d_model: SupportsIndex | Encoding, dropout: float = 0.0, *,
+        max_len: SupportsIndex | None = None, batch_first: bool = True, x_scale: SupportsFloat | None = None,
+        learned_scale: SupportsFloat | None = None, **convention: Unpack[Convention],
     ) -> None:
         is_length = checks.is_index(dropout)
         dropout = tensors.real("dropout", dropout)
@@ -344,7 +346,7 @@ class PositionalEncoding(PositionalTable):
             positions = tensors.tensor_of_positions(positions, x.device)
             in_column = sequence_first and positions.ndim < 2
             checks.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
-        encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x.dtype, x.device)
+        encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x)
         if sequence_first and encodings.ndim < 3:       # n positions along the first axis
             encodings = encodings.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
         if self.x_scale is None:
@@ -355,8 +357,8 @@ class PositionalEncoding(PositionalTable):
         product = x * self._scales[x.dtype]
         return self.dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
 
-    def _encodings(self, n: int, start: int, positions: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-        encodings = super()._encodings(n, start, positions, dtype, device)
+    def _encodings(self, n: int, start: int, positions: Any, like: Tensor) -> Tensor:
+        encodings = super()._encodings(n, start, positions, like)
         return encodings if self.alpha is None else self.alpha * encodings
 
     def _mismatch(self, name: str, stored: Any, key: Any) -> str:
@@ -411,11 +413,13 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
 
     def __init__(
         self, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *,
-        chunk_rows: SupportsIndex | None = None, dtype: torch.dtype = torch.float32, **convention: Unpack[Convention],
+        chunk_rows: SupportsIndex | None = None, dtype: torch.dtype = torch.float32,
+        **convention: Unpack[Convention],
     ) -> None:
         tensors.check_dtype("dtype is", dtype)
         self.encoding = without_durations(encoding_of(d_model, convention), "ChunkDataset")
-        self.positions = checks.range_of(tensors.constant("positions", positions), self.encoding.position_offset)
+        positions = tensors.constant("positions", positions)
+        self.positions = checks.range_of(positions, self.encoding.position_offset)
         self.dtype = dtype
         default = rows_of_chunk(self.encoding.d_model, dtype.itemsize)
         self.chunk_rows = default if chunk_rows is None else tensors.integer("chunk_rows", chunk_rows, 1)

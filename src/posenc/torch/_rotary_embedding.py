@@ -82,7 +82,7 @@ class RotaryEmbedding(TableModule):
         form, hidden_size = "twice", None
         if isinstance(config, Rotary):
             if length is not None:
-                raise ValueError(f"length is {length!r}, expected None with a Rotary; set length in its scaling")
+                raise ValueError(f"length is {length!r}, expected None with a Rotary; set it in its scaling")
             rotations: dict[str | None, Rotary] = {None: config}
         else:
             form, hidden_size = module_form(config)
@@ -178,13 +178,14 @@ class RotaryEmbedding(TableModule):
             raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
         # hidden states of another width show that the model has another configuration
         if x.ndim == 3 and (width := self._hidden_size) not in (None, x.shape[-1]):
-            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {width}), the hidden_size of config")
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {width}), config.hidden_size")
         jagged: Any = x if position_ids is None else position_ids
         is_jagged = tensors.is_jagged(jagged)
         if is_jagged:
             rows = tensors.jagged_positions(x, None) if jagged is x else tensors.jagged_rows(jagged, "position_ids")
             position_ids = rows[None]
-        values = self._values(x, tensors.tensor_of_positions(position_ids, x.device, "position_ids"), layer_type)
+        positions = tensors.tensor_of_positions(position_ids, x.device, "position_ids")
+        values = self._values(x, positions, layer_type)
         tables = self._in_form(*values.chunk(2, -1))
         if is_jagged:
             tables = [torch.nested.nested_tensor_from_jagged(table[0], jagged.offsets()) for table in tables]
@@ -207,7 +208,7 @@ class RotaryEmbedding(TableModule):
         if self._length is not None:
             self._check_positions(positions, self._length)
         elif not (x.device.type in ("cpu", "meta") or positions.is_floating_point()) and tensors.is_recording():
-            raise RuntimeError(f"max_len is None, expected a length, because a graph on {x.device} has a table")
+            raise RuntimeError(f"max_len is None, expected a length for the table of a graph on {x.device}")
         rows = self._rows_at(positions, dtype, x.device, layer_type)
         if rows is None:
             return encodings_at(positions, rotary, dtype, x.device)
@@ -219,7 +220,7 @@ class RotaryEmbedding(TableModule):
     def _check_positions(self, positions: Tensor, max_len: int) -> None:
         if positions.is_floating_point():
             raise TypeError(f"positions has dtype {positions.dtype}, expected integers with max_len")
-        # on another device, a check would have to wait
+        # a check on another device would wait for the device
         if positions.is_cpu and positions.numel() and tensors.is_eager():
             lowest, highest = positions.long().aminmax()      # torch cannot compare uint16, uint32 and uint64
             if int(lowest) < 0 or int(highest) >= max_len:

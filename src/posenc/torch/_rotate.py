@@ -3,7 +3,7 @@
 The operator takes a `Rotary` as text, so that an exported graph is complete.  Eager calls do not use it.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,11 +13,12 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc.torch import _tensor_arguments as tensors
 
+AnyPositions: TypeAlias = Positions | Tensor | RotaryAt | None
 DTYPES = [dtype for dtype in tensors.DTYPES if dtype != torch.float64]
 
 
 def rotate(
-    x: Tensor, positions: Positions | Tensor | RotaryAt | None = None, *, rotary: Rotary | None = None, inverse: bool = False
+    x: Tensor, positions: AnyPositions = None, *, rotary: Rotary | None = None, inverse: bool = False
 ) -> Tensor:
     """Return rotated queries or keys, with the same bits as `posenc.Rotary.rotate`.
 
@@ -65,7 +66,7 @@ def rotate(
 
 
 def rotate_(
-    x: Tensor, positions: Positions | Tensor | RotaryAt | None = None, *, rotary: Rotary | None = None, inverse: bool = False
+    x: Tensor, positions: AnyPositions = None, *, rotary: Rotary | None = None, inverse: bool = False
 ) -> Tensor:
     """Rotate queries or keys in place, with the same bits as `posenc.Rotary.rotate`.
 
@@ -115,7 +116,7 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
     if at is not None:
         for name, value in (("rotary", rotary), ("inverse", inverse or None)):
             if value is not None:
-                raise ValueError(f"{name} is {value!r}, expected no {name} with positions that are a RotaryAt")
+                raise ValueError(f"{name} is {value!r}, expected None if positions is a RotaryAt")
         rotary, inverse = at.rotary, at.inverse
     if not isinstance(rotary, Rotary):
         raise checks.wrong_type("rotary", rotary, "a posenc.Rotary, unless positions is a posenc.RotaryAt")
@@ -192,7 +193,7 @@ def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return rotate_by_operator(grad, positions, not context.inverse, context.rotary), None, None, None
 
 
-def _vmap(info: Any, dims: Any, x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> tuple[Tensor, int]:
+def _vmap(info: Any, dims: Any, x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Any:
     """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that
     broadcast.
     """

@@ -17,10 +17,10 @@ from posenc.torch._encode import encodings_on_cpu
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
-# names of buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and
-# tables
+# buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and tables
 FREQUENCIES = ("inv_freq", "original_inv_freq", "freqs")
-STORED = (*FREQUENCIES, "pe", "pos_encoding", "pos_table", "freqs_cis", "freqs_cos", "freqs_sin", "cos_cached", "sin_cached")
+STORED = (*FREQUENCIES, "pe", "pos_encoding", "pos_table", "freqs_cis", "freqs_cos", "freqs_sin",
+          "cos_cached", "sin_cached")
 
 
 class Tables(dict[Any, Tensor]):

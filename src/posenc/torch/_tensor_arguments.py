@@ -149,7 +149,9 @@ def array_of_positions(positions: Any, device: torch.device, name: str = "positi
     return array
 
 
-def tensor_of_positions(positions: Any, device: torch.device, name: str = "positions", n: int | None = None) -> Tensor:
+def tensor_of_positions(
+    positions: Any, device: torch.device, name: str = "positions", n: int | None = None
+) -> Tensor:
     """Return positions for encodings on `device` as a tensor, after checks.
 
     If `n` is given, None means ``range(n)``.
@@ -251,7 +253,7 @@ def check_positions(positions: Tensor, device: torch.device, name: str = "positi
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"{name} has dtype {positions.dtype}, expected integers or reals of at most 64 bits")
     if positions.is_nested:
-        raise TypeError(f"{name} is a nested tensor, expected a dense one such as {name}.values(), or a nested x")
+        raise TypeError(f"{name} is a nested tensor, expected a dense one such as {name}.values()")
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"{name} is on the meta device, expected values for a result on {device}")
     has_gradient = positions.requires_grad and torch.is_grad_enabled()
