@@ -13,8 +13,7 @@ import numpy as np
 from posenc import Rotary
 from posenc._arguments.arrays import DTYPES
 from posenc.check import match, mistakes
-from posenc.check.evidence import Phases, phases_of, short, wrapped
-from posenc.check.match import FLOAT32, PRECISION, SIGMAS, Arithmetic, Array, Mask, Waves, difference, exact, size_of
+from posenc.check.match import Arithmetic, Array, Mask, Phases, Waves, difference, exact, short, size_of
 from posenc.check.mistakes import ORIENTATIONS, Candidate, replaced_or_none
 from posenc.check.reading import FIRST, SPREAD, Reading, chunks, number, pairs, spread
 
@@ -163,7 +162,7 @@ class Comparison:
         views = []
         # the last orientation multiplies by -1, which is right if the expected scale is negative
         for sentence, turn in ORIENTATIONS[: 4 if target is None or size_of(target) > 0 else 3]:
-            phases = phases_of(positions, turn(values), PRECISION[self.dtype], smallest, guess)
+            phases = match.phases_of(positions, turn(values), match.PRECISION[self.dtype], smallest, guess)
             views.append((_offset(phases, sign), sentence, turn, phases))
         offset, sentence, self.turn, self.phases = min(
             views, key=lambda view: 2 if view[0] is None else min(1, abs(view[0])))
@@ -177,13 +176,13 @@ class Comparison:
 
     def _scales(self) -> tuple[float, ...]:
         """Return the possible scales, simple ones first."""
-        precision, phases = 2.0 ** -PRECISION[self.dtype], self.phases
+        precision, phases = 2.0 ** -match.PRECISION[self.dtype], self.phases
         scale = float(np.median(phases.amplitude[phases.amplitude > 0]))
         expected = (1.0,) if self.target is None else (abs(size_of(self.target)), 1.0)
         # the values of slow pairs are all rounded in the same direction
         is_fast = np.abs(phases.frequency) * phases.reach > 4 * math.pi
         sizes = np.abs(self.values[:, is_fast if is_fast.any() else slice(None)])
-        mean, error = float(sizes.mean()), max(SIGMAS / math.sqrt(sizes.size) * precision, 2.0**-50)
+        mean, error = float(sizes.mean()), max(match.SIGMAS / math.sqrt(sizes.size) * precision, 2.0**-50)
         return (*(x for x in expected if abs(x - scale) <= 2 * precision * scale), short(scale, 2 * precision),
                 short(mean, error), short(mean, error / 8))
 
@@ -302,12 +301,12 @@ def _offset(phases: Phases, sign: int) -> int | None:
     """
     w, error, phase, phase_error = (x[phases.is_known] for x in (
         phases.frequency, phases.error, phases.phase, phases.phase_error))
-    turning = np.array(sorted(w[np.abs(w) > SIGMAS * error], key=abs))
+    turning = np.array(sorted(w[np.abs(w) > match.SIGMAS * error], key=abs))
     slower_half = turning[: max(1, len(turning) // 2)]          # the signs of fast pairs are ambiguous
     if np.sum(np.sign(slower_half)) * sign < 0:
         return None
     for offset in OFFSETS:
-        bound = SIGMAS * phase_error + 1e-6 + 64 * FLOAT32 * np.abs(w * offset)
-        if (np.abs(wrapped(phase - w * offset)) <= bound).mean() > MOST_PHASES:
+        bound = match.SIGMAS * phase_error + 1e-6 + 64 * match.FLOAT32 * np.abs(w * offset)
+        if (np.abs(match.wrapped(phase - w * offset)) <= bound).mean() > MOST_PHASES:
             return offset
     return None

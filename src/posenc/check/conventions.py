@@ -1,15 +1,14 @@
 """Conventions: which conventions give a table, with their parameters.
 
-There are three kinds of candidates: the presets, tables of usual periods, and conventions that are fitted to
-pairs of columns.  To add a kind, write a function of `Rows` that yields `Proposal`, and add it to `identified`.
+The candidates are the presets, then conventions that are fitted to pairs of columns: with usual periods, or with geometric
+frequencies.  To add a kind of fit, add a function of frequencies that yields keywords of `Encoding` to `_fits`.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,8 +21,7 @@ from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
 from posenc.check import match
-from posenc.check.evidence import FITTED_DIGITS, TURNS, Line, phases_of, short
-from posenc.check.match import Arithmetic, Array, Curve, Reals
+from posenc.check.match import Arithmetic, Array, Curve, Line, Reals, short
 from posenc.check.reading import array_of, chunks, numbers, positions_of, spread
 
 LARGEST_START = 2**12       # of a table, as an absolute value
@@ -42,6 +40,8 @@ PERIODS = np.array(sorted({         # hour, day, week, month and year in each un
     *(n * unit for n in (60, 3600, DAY, 7 * DAY, 30 * DAY, 365 * DAY, 365.25 * DAY, 365.2425 * DAY)
       for unit in (1, 10**3, 10**6, 10**9)),
     4, 7, 12, 24, 30, 31, 52, 168, 365, 365.25, 365.2425, 366, 1440, 8760, 8766}))
+
+Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
 
 # ---- identify ----------------------------------------------------------------------------------------------
 
@@ -148,8 +148,8 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
         positions = range(positions)
     if positions is not None:
-        array_of_positions = positions_of(positions, rows=total)
-        positions = positions if isinstance(positions, range) else array_of_positions
+        checked = positions_of(positions, rows=total)
+        positions = positions if isinstance(positions, range) else checked
     if not array.size:
         return Matches()
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
@@ -157,13 +157,13 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         sampled = spread(total, first, first // 4)
         values = match.float64_of(array[sampled], dtype)
         sizes = np.abs(values).max(axis=1)
-        zero = sizes <= 0.02 * np.sort(sizes)[len(sizes) // 2]          # a row of zeros may have noise
-        usable = np.isfinite(sizes) & ~zero
+        is_zero = sizes <= 0.02 * np.sort(sizes)[len(sizes) // 2]       # a row of zeros may have noise
+        usable = np.isfinite(sizes) & ~is_zero
         if not usable.any():
             return Matches()
-        values = values[usable]
-        rows = Rows(array, dtype, sampled[usable], values, sampled[zero].tolist(), match.narrowest(values, dtype), positions)
-        return Matches(identified(rows) or (_nearest(rows) if nearest else []))
+        stored = match.narrowest(values[usable], dtype)
+        rows = Rows(array, dtype, sampled[usable], values[usable], sampled[is_zero], stored, positions)
+        return Matches(_matches(rows, nearest))
 
 
 NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are given; grids, "
@@ -186,99 +186,101 @@ class Rows(NamedTuple):
     dtype: str
     numbers: Array                      # of the sampled rows
     values: Reals
-    zero_rows: list[int]                # numbers of the sampled rows that are zero
+    zero_rows: Array                    # numbers of the sampled rows that are zero
     stored: str                         # dtype with the fewest significant bits that suffice for all values
     positions: range | Array | None     # positions of all rows in the table, if known
 
 
-Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
+class Proposal(NamedTuple):
+    """Encodings that differ only in the digits of their parameters, the shortest first."""
+
+    encodings: Sequence[Encoding]
+    names: tuple[str, ...]              # of the presets with this encoding
+    positions: Any                      # a range or array where the encodings are nearest to the table, or None
+    cost: float = math.inf              # bits that describe the first encoding and the positions
 
 
-# encodings that differ only in the digits of their parameters, the shortest first; or one that presets have
-Proposal: TypeAlias = tuple[Sequence[Encoding], Names]
+def _matches(rows: Rows, nearest: bool) -> list[Match]:
+    """Return the matches of the first kind of candidates that has any: presets, fits, presets in 16-bit arithmetic."""
+    plain = match.plain(rows.stored)
+    narrow = [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else []
+    presets = [_proposal(rows, [encoding], names) for encoding, names in preset_encodings(rows.values.shape[1])]
+    if found := _explained(rows, presets, plain):
+        return found
+    fits = [_proposal(rows, encodings) for encodings in _fits(rows)]
+    found = _explained(rows, fits, plain) or _explained(rows, presets, narrow)
+    return found or (_nearest(rows, [*presets, *fits]) if nearest else [])
 
 
-def identified(rows: Rows) -> list[Match]:
-    """Return the matches of the first kind of candidates that has any."""
-    presets: list[Proposal] = [([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()]
-    plain, narrow = match.plain(rows.stored), [Arithmetic(rows.stored, rows.stored)]
-    for proposals, kinds in ((presets, plain), ([*_periodic(rows), *_fits(rows)], plain),
-                             (presets, narrow if rows.stored in match.NARROW else [])):
-        ranked = sorted(filter(None, (_explained(p, rows, kinds) for p in proposals)), key=lambda found: found[:2])
-        first: dict[Any, Any] = {}
-        for errors, cost, *found in ranked:
-            if errors == ranked[0][0] and cost < min(ranked[0][1] + TIE, math.inf):
-                encoding, _, positions, _ = found
-                where = positions if isinstance(positions, range) else None         # else the caller's array
-                first.setdefault((key_of(encoding), where), found)          # the same table may have several encodings
+def _proposal(rows: Rows, encodings: Sequence[Encoding], presets: Names = ()) -> Proposal:
+    """Return encodings at the positions where they are nearest to the sample; a row of zeros has `padding_idx`."""
+    positions = rows.positions
+    if positions is None:
+        positions = next(filter(None, (placed(encoding, rows) for encoding in encodings)), None)
+    at: Any = () if positions is None else np.asarray(positions)[rows.zero_rows]
+    is_padded = len(at) == 1 and at[0] % 1 == 0
+    if is_padded:
+        encodings = [encoding.replace(padding_idx=int(at[0])) for encoding in encodings]
+    # without a row of zeros, presets with a padding row have it at other positions
+    where = () if positions is None else positions
+    names = [name for name, padding_idx in presets
+             if is_padded == (padding_idx is not None and (is_padded or padding_idx in where))]
+    return Proposal(encodings, tuple(names or (name for name, _ in presets)), positions)
+
+
+def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithmetic]) -> list[Match]:
+    """Return the matches with the lowest costs, in the first arithmetic that explains the sample."""
+    for how in kinds:
+        found = sorted(filter(None, (_explanation(rows, each, how) for each in proposals)), key=lambda each: each.cost)
+        first: dict[Any, Proposal] = {}
+        for each in found:
+            if each.cost < found[0].cost + TIE:     # the same table may have several encodings
+                where = each.positions if isinstance(each.positions, range) else None
+                first.setdefault((key_of(each.encodings[0]), where), each)
         # a negative start is equivalent to a position offset
-        chosen = [first[key] for key in first if key[1] is None or key[1].start >= 0] or first.values()
-        if matches := [*filter(None, (_compared(rows, *found) for found in chosen))]:
+        chosen = [each for (_, at), each in first.items() if at is None or at.start >= 0] or first.values()
+        if matches := [*filter(None, (_compared(rows, each, how) for each in chosen))]:
             return matches
     return []
 
 
-def _explained(proposal: Proposal, rows: Rows, kinds: Sequence[Arithmetic]) -> Any:
-    """Return the first encoding that explains the sample, or None.
-
-    The result has the rank of its errors, its cost, the encoding, the names, the positions and the arithmetic.
-    """
-    positions, encodings, names = _placed(proposal, rows)
-    for how, encoding in itertools.product(kinds if positions is not None else (), encodings):
+def _explanation(rows: Rows, proposal: Proposal, how: Arithmetic) -> Proposal | None:
+    """Return the first encoding that explains the sample better than by chance, with its cost, or None."""
+    encodings, names, positions, _ = proposal
+    for encoding in encodings if positions is not None else ():
         curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
         # with fewer digits, fits may explain most rows, but not all
         if curve.explains(rows.values, how, OTHER_ROWS if names else 0.0):
-            cost = cost_of(encoding, names)
-            if rows.positions is None and isinstance(positions, range):
+            cost = PRESET_BITS if names else cost_of(encoding)
+            if rows.positions is None:
                 cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
             # among large errors, columns that hardly change are no evidence
             changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
             bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
             # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
-            is_evident = bits * len(encoding.frequencies) / encoding.d_model >= cost + ENOUGH
+            if bits * len(encoding.frequencies) / encoding.d_model < cost + ENOUGH:
+                return None
             # among large errors, the smallest show the convention
-            error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.0
-            errors = ("", "float64", "float32", *match.NARROW).index(how.angles), math.frexp(error)[1]
-            return errors, cost if is_evident else math.inf, encoding, names, positions, how
+            error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.5
+            return proposal._replace(encodings=[encoding], cost=cost + TIE * math.frexp(error)[1])
     return None
 
 
-def _placed(proposal: Proposal, rows: Rows) -> tuple[range | Array | None, Sequence[Encoding], Names]:
-    """Return the positions where a proposal is nearest to the sample; a row of zeros has `padding_idx`."""
-    encodings, names = proposal
-    ranges = (placed(encoding, rows) for encoding in encodings)
-    positions = next(filter(None, ranges), None) if rows.positions is None else rows.positions
-    if positions is None:
-        return None, encodings, names
-    encodings = [_padded(encoding, np.asarray(positions)[rows.zero_rows]) for encoding in encodings]
-    # without a row of zeros, presets with a padding row have it at other positions
-    if encodings[0].padding_idx is not None:
-        return positions, encodings, tuple(name for name in names if name[1] is not None) or names
-    return positions, encodings, tuple(name for name in names if name[1] is None or name[1] not in positions)
-
-
-def _padded(encoding: Encoding, at: Array) -> Encoding:
-    """Return the encoding, with padding_idx if the table has one row of zeros, where the encoding has none."""
-    if len(at) != 1 or at[0] % 1 or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
-        return encoding
-    return encoding.replace(padding_idx=int(at[0]))
-
-
-def _compared(rows: Rows, encoding: Encoding, names: Names, positions: Any, how: Arithmetic) -> Match | None:
+def _compared(rows: Rows, found: Proposal, how: Arithmetic) -> Match | None:
     """Compare a convention with all rows; return the match, or None if too many rows differ."""
-    columns = []
+    (encoding,), names, positions, _ = found
+    parts = []
     for part in chunks(len(rows.table), encoding.d_model):
         values = match.float64_of(rows.table[part], rows.dtype)
         out = np.empty(values.shape, np.uint16 if rows.dtype == "bfloat16" else rows.dtype)
-        expected = match.float64_of(encoding.encode(positions[part], dtype=rows.dtype, out=out), rows.dtype)
+        exact = match.float64_of(encoding.encode(positions[part], dtype=rows.dtype, out=out), rows.dtype)
+        difference = np.nan_to_num(np.abs(values - exact), nan=math.inf, posinf=math.inf).max(axis=1)
         curve = table_curve(encoding, np.asarray(positions[part]), how)
-        differs = curve._replace(error=2 * curve.error).differs(values, how)
-        difference = np.nan_to_num(np.abs(values - expected), nan=math.inf, posinf=math.inf).max(axis=1)
-        columns.append((difference, ~values.any(axis=1), differs.any(axis=1)))
-    differences, zero, differs = map(np.concatenate, zip(*columns, strict=True))
-    zero &= differences > 0
+        differs = curve._replace(error=2 * curve.error).differs(values, how).any(axis=1)
+        parts.append((difference, ~values.any(axis=1) & (difference > 0), differs & (difference > 0)))
+    differences, zero, differs = map(np.concatenate, zip(*parts, strict=True))
     differences[zero] = 0
-    differing = np.flatnonzero(differs & (differences > 0))
+    differing = np.flatnonzero(differs & ~zero)
     if len(differing) > OTHER_ROWS * (len(rows.table) - zero.sum()):
         return None
     reason = "every value correctly rounded"
@@ -289,56 +291,39 @@ def _compared(rows: Rows, encoding: Encoding, names: Names, positions: Any, how:
         reason += f"; rows of zeros: {zero.sum()}"
     if len(differing):
         reason += f"; rows with unexplained differences: {len(differing)}, the first is {differing[0]}"
-    return Match(encoding, positions, tuple(name for name, _ in names), float(differences.max()), reason)
+    return Match(encoding, positions, names, float(differences.max()), reason)
 
 
-def _nearest(rows: Rows) -> list[Match]:
+def _nearest(rows: Rows, proposals: Iterable[Proposal]) -> list[Match]:
     """Return the convention that gives the most columns, if it gives most of them at least approximately."""
-    how, choices = Arithmetic(rows.stored, "float32"), []
-    for proposal in [*(([e], names) for e, names in preset_encodings(rows.values.shape[1]).values()), *_fits(rows)]:
-        positions, (encoding, *_), names = _placed(proposal, rows)
-        positions = range(len(rows.table)) if positions is None else positions
-        curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
+    choices = []
+    for (encoding, *_), names, placed_at, _ in proposals:
+        positions = range(len(rows.table)) if placed_at is None else placed_at
+        curve = table_curve(encoding, np.asarray(positions)[rows.numbers], Arithmetic(rows.stored, "float32"))
         error = np.abs(rows.values - curve.values)
-        good, near = ((error <= curve.size * bound).mean(axis=0) >= GOOD_COLUMN for bound in (curve.error + NEAR, SPREAD))
+        good, near = ((error <= curve.size * bound).mean(axis=0) >= GOOD_COLUMN
+                      for bound in (curve.error + NEAR, SPREAD))
         if 2 * near.sum() > len(near):
-            choices.append((-good.sum(), float(np.median(error)), encoding, positions, names, np.flatnonzero(~good), error))
-    if not choices:
-        return []
-    *_, encoding, positions, names, where, error = min(choices, key=lambda choice: choice[:2])
-    which = f"column {where[0]} differs" if len(where) == 1 else f"columns {numbers(where)} differ"
-    largest = float(np.nan_to_num(error[:, where], nan=math.inf).max(initial=0.0))
-    return [Match(encoding, positions, tuple(name for name, _ in names), largest, f"no match: {which} by up to {largest:.2g}")]
+            which = np.flatnonzero(~good)
+            largest = float(np.nan_to_num(error[:, which], nan=math.inf).max(initial=0.0))
+            words = f"column {which[0]} differs" if len(which) == 1 else f"columns {numbers(which)} differ"
+            found = Match(encoding, positions, names, largest, f"no match: {words} by up to {largest:.2g}")
+            choices.append((len(which), float(np.median(error)), found))
+    return [found for *_, found in sorted(choices, key=lambda choice: choice[:2])[:1]]
 
 
 # ---- presets -----------------------------------------------------------------------------------------------
 
 
-def _scales(d_model: int) -> tuple[float, ...]:
-    return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
-
-
-def cost_of(encoding: Encoding, names: Names = ()) -> float:
-    """Return the number of bits that describe an encoding, as a preset or by the digits of its parameters."""
-    if names:
-        return PRESET_BITS
-    changes = changes_of(encoding)
-    values = [v for v in (*changes.values(), *changes.get("periods", ())) if isinstance(v, (int, float))]
-    usual = {*TURNS, *_scales(encoding.d_model), *PERIODS}
-    digits = (1 if v in usual else len(f"{v:.15g}".strip("0").replace(".", "")) for v in values)
-    return FIT_BITS + DIGIT_BITS * sum(digits)
-
-
-def key_of(encoding: Encoding) -> tuple[bytes, float]:
+def key_of(encoding: Encoding) -> bytes:
     """Return a key that is equal for encodings that give the same table."""
-    offset = encoding.position_offset
-    return encoding.encode(np.array([1.0, 777.0]) - offset, dtype="float64").tobytes(), offset
+    return encoding.encode(np.array([2.5, 777.0]), dtype="float64").tobytes()
 
 
 @functools.lru_cache(maxsize=4)
-def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, Names]]:
-    """Return for each key the shortest encoding, and the (name, padding_idx) of every preset."""
-    by_key: dict[tuple[bytes, float], tuple[Encoding, Names]] = {}
+def preset_encodings(d_model: int) -> Sequence[tuple[Encoding, Names]]:
+    """Return each table's shortest encoding, with the (name, padding_idx) of every preset that has this table."""
+    by_key: dict[bytes, tuple[Encoding, Names]] = {}
     for name in posenc.presets():
         try:
             encoding = posenc.preset(name, d_model)
@@ -346,81 +331,81 @@ def preset_encodings(d_model: int) -> dict[tuple[bytes, float], tuple[Encoding, 
             continue
         short_form = encoding.replace(padding_idx=None, odd=encoding.odd if d_model % 2 else "truncate")
         if np.isfinite(encoding.frequencies).all():
-            shortest, names = by_key.get(key := key_of(short_form), (short_form, ()))
-            names = *names, (name, encoding.padding_idx)
-            by_key[key] = min(shortest, short_form, key=lambda e: len(changes_of(e))), names
-    return by_key
+            shortest, names = by_key.get(key_of(short_form), (short_form, ()))
+            shortest = min(shortest, short_form, key=lambda each: len(changes_of(each)))
+            by_key[key_of(short_form)] = shortest, (*names, (name, encoding.padding_idx))
+    return list(by_key.values())
 
 
 # ---- fits --------------------------------------------------------------------------------------------------
 
 
-def _pairs(rows: Rows) -> Iterator[tuple[dict[str, Any], Reals, Array, float]]:
-    """Yield each layout in which pairs have a constant radius, with the positions, the pairs and the scale."""
+def cost_of(encoding: Encoding) -> float:
+    """Return the number of bits that describe an encoding by the digits of its parameters."""
+    changes = changes_of(encoding)
+    values = [v for v in (*changes.values(), *changes.get("periods", ())) if isinstance(v, (int, float))]
+    usual = {*match.TURNS, *_scales(encoding.d_model), *PERIODS}
+    digits = (1 if v in usual else len(f"{v:.15g}".strip("0").replace(".", "")) for v in values)
+    return FIT_BITS + DIGIT_BITS * sum(digits)
+
+
+def _scales(d_model: int) -> tuple[float, ...]:
+    return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
+
+
+def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
+    """Yield encodings with common or short decimal parameters, for each layout in which pairs have a constant radius."""
     at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
-    d_model = rows.values.shape[1]
-    odd = "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
-    half = d_model // 2
-    first = half + (d_model % 2 and odd == "truncate")
+    d_model, precision = rows.values.shape[1], match.PRECISION[rows.stored]
+    half, odd = d_model // 2, "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
+    second = half + (d_model % 2 and odd == "truncate")
     for layout, z in (("interleaved", rows.values[:, : 2 * half : 2] + 1j * rows.values[:, 1::2][:, :half]),
-                      ("halves", rows.values[:, :half] + 1j * rows.values[:, first : first + half])):
+                      ("halves", rows.values[:, :half] + 1j * rows.values[:, second : second + half])):
         scale = float(np.median(np.abs(z))) if half else 0.0
-        if scale and np.sqrt(np.mean((np.abs(z) / scale - 1) ** 2)) < SPREAD and np.ptp(at):
-            yield {"layout": layout, "odd": odd}, at, z, scale
-
-
-def _periodic(rows: Rows) -> Iterator[Proposal]:
-    """Yield the encodings whose periods are usual ones."""
-    for structure, at, z, scale in _pairs(rows) if rows.values.shape[1] <= 64 else ():
-        turns = np.exp(2j * math.pi * (at[:, None] % PERIODS / PERIODS))[:, None]
-        for order, values in (("cos", z), ("sin", 1j * z.conj())):
-            errors = np.abs(values[:, :, None] / scale - turns).max(axis=0)
-            if (errors.min(axis=1) < SPREAD).all():
-                periods = PERIODS[errors.argmin(axis=1)].tolist()
-                d_model = rows.values.shape[1]
-                keywords = structure | {"scale": short(scale, 1e-3, _scales(d_model)), "order": order}
-                yield [Encoding(d_model, periods=periods, **keywords)], ()
-
-
-def _fits(rows: Rows) -> Iterator[Proposal]:
-    """Yield encodings with common or short decimal parameters."""
-    for structure, at, z, scale in _pairs(rows):
-        half, d_model = z.shape[1], rows.values.shape[1]
-        noise = float(np.sqrt(np.mean((np.abs(z) / scale - 1) ** 2)))
-        smallest = max(noise * scale, 2.0 ** DTYPES[rows.stored].smallest)
-        phases = phases_of(at, z, match.PRECISION[rows.stored], smallest)
+        noise = float(np.sqrt(np.mean((np.abs(z) / scale - 1) ** 2))) if scale else math.inf
+        if noise >= SPREAD or not np.ptp(at):
+            continue
+        phases = match.phases_of(at, z, precision, max(noise * scale, 2.0 ** DTYPES[rows.stored].smallest))
+        scale_error = max(noise, 2.0**-precision) / math.sqrt(z.size)
         # positions far apart show the fast frequencies only modulo a multiple: these are not on the line
-        for first in dict.fromkeys((0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,)):
+        for first in (0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,):
             sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
-            if (line := phases.line(sign, slice(first, None))) is None:
+            if (line := phases.line(np.where(np.arange(half) < first, math.nan, sign))) is None:
                 continue
-            error = max(noise, 2.0 ** -match.PRECISION[rows.stored]) / math.sqrt(z.size)
-            common = structure | {"order": "cos" if sign > 0 else "sin"}
-            encodings = [Encoding(d_model, **each) for each in _namings(line, scale, error, half, d_model, common)]
+            encodings = []
+            for errors, least in match.FITTED_DIGITS:
+                common: dict[str, Any] = {"layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin"}
+                common["scale"] = short(scale, errors * scale_error + least, _scales(d_model), 4000)
+                divisors = d_model // 2 if odd == "zero" else d_model / 2, second - 1
+                encodings += [Encoding(d_model, **common, **each) for each in (
+                    *_periods(sign * phases.frequency, second), *_geometric(line, *divisors, errors, least))]
             if encodings:
-                yield sorted(encodings, key=lambda encoding: (cost_of(encoding), encoding.base)), ()
+                yield sorted(encodings, key=lambda encoding: (cost_of(encoding), encoding.base))
 
 
-def _namings(
-    line: Line, size: float, size_error: float, count: int, d_model: int, structure: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield conventions whose frequencies agree with a line, with parameters of more and more digits."""
+def _periods(frequencies: Reals, count: int) -> Iterator[dict[str, Any]]:
+    """Yield the usual periods that are near those of the frequencies, if all `count` frequencies have one."""
+    turns = PERIODS * frequencies[:, None] / math.tau
+    nearest = np.abs(turns - 1).argmin(axis=1)
+    if len(turns) == count and np.abs(turns[np.arange(count), nearest] - 1).max() < 1e-3:
+        yield {"periods": PERIODS[nearest].tolist()}
+
+
+def _geometric(line: Line, paper: float, endpoint: int, errors: float, least: float) -> Iterator[dict[str, Any]]:
+    """Yield the parameters of geometric frequencies that agree with a line, with as few digits as the errors allow.
+
+    The exponents of the spacings are multiples of 1 / paper and 1 / endpoint.
+    """
     if max(line.intercept_error, line.slope_error) > 0.01:
         return
-    half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
-    for errors, least in FITTED_DIGITS:
-        scale = short(size, errors * size_error + least, _scales(d_model), 4000)
-        common = structure | {"frequency_scale": line.multiple(errors, least), "scale": scale}
-        if count == 1:
-            yield common
-            continue
-        for spacing, divisor in (("paper", half), ("endpoint", count - 1)):
-            yield common | {"spacing": spacing, "base": line.base(divisor, errors, least)}
-        if line.slope > 0:
-            divisor = math.log(10000.0) / line.slope
-            error = divisor * (errors * line.slope_error / abs(line.slope) + least)
-            if 1e-3 < abs(half - divisor) > error:
-                yield common | {"shift": short(half - divisor, error / abs(half - divisor))}
+    common = {"frequency_scale": line.multiple(errors, least)}
+    yield common | {"base": line.base(paper, errors, least)}
+    yield common | {"spacing": "endpoint", "base": line.base(endpoint, errors, least)}
+    if line.slope > 0:
+        divisor = math.log(10000.0) / line.slope
+        error = divisor * (errors * line.slope_error / line.slope + least)
+        if 1e-3 < abs(paper - divisor) > error:
+            yield common | {"shift": short(paper - divisor, error / abs(paper - divisor))}
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ import numpy as np
 
 from posenc import Rotary
 from posenc.check import match
-from posenc.check.evidence import FITTED_DIGITS, Phases, short
-from posenc.check.match import NARROW, PRECISION, SIGMAS, TIGHT, Arithmetic, Reals, Waves, size_of
+from posenc.check.match import FITTED_DIGITS, NARROW, TIGHT, Arithmetic, Phases, Reals, Waves, short, size_of
 from posenc.check.reading import Reading, number, pairs
 
 BASES = (10000.0, 500000.0, 1000000.0, 5000000.0, 10000000.0, 100.0, 150000.0, 160000.0, 250000.0, 256.0, 2000.0)
@@ -96,13 +95,14 @@ def _other_keywords(r: Rotary, estimate: Phases) -> Iterator[Rotary | None]:
     if scaling["rope_type"] == "yarn":
         betas = {"beta_fast": scaling.get("beta_slow", 1.0), "beta_slow": scaling.get("beta_fast", 32.0)}
         yield replaced_or_none(r, scaling=scaling | betas)
-    if line := estimate.line(plain.frequencies, slice(-1, None)):           # the factor divides the last frequencies
-        factor = short(math.exp(-line.intercept), SIGMAS * line.intercept_error + TIGHT)
-        keywords = (*KEYWORDS, ("linear yarn llama3", "factor", (factor,)), ("ntk_alpha", "alpha", (factor,)))
-    for types, keyword, values in keywords if line else KEYWORDS:
+    w, error = estimate.frequency, estimate.error
+    last = np.flatnonzero(estimate.is_known & (w * plain.frequencies > 0))[-1:]     # these are divided by the factor
+    factors = [short(plain.frequencies[k] / w[k], match.SIGMAS * error[k] / abs(w[k]) + TIGHT) for k in last]
+    for types, keyword, values in (*KEYWORDS, ("linear yarn llama3", "factor", factors), ("ntk_alpha", "alpha", factors)):
         for value in values if scaling["rope_type"] in types.split() else ():
             yield replaced_or_none(r, scaling=scaling | {keyword: value})
-    if line := estimate.line(r.frequencies, slice(max(3, half // 4))):      # yarn and llama3 do not change the first ones
+    # yarn and llama3 do not change the first frequencies
+    if line := estimate.line(np.where(np.arange(half) < max(3, half // 4), r.frequencies, math.nan)):
         base = r.base * math.exp(line.slope * half)
         shorter = (short(base, errors * half * line.slope_error + least) for errors, least in FITTED_DIGITS)
         for each in (*(usual for usual in BASES if abs(math.log(usual / base)) < 0.03), *shorter):
@@ -199,8 +199,8 @@ def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[A
 def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str, computes_in: str) -> tuple[str, ...]:
     """Return the faults of an arithmetic; the right values may need no more bits than the table has."""
     needed = match.narrowest(match.both_rounded(reference, dtype), dtype)
-    is_rounded = how.table != computes_in and PRECISION[how.table] < min(PRECISION[dtype], PRECISION[needed])
-    above = f" above {2 ** PRECISION.get(how.positions, 0):,}"
+    is_rounded = how.table != computes_in and match.PRECISION[how.table] < min(match.PRECISION[dtype], match.PRECISION[needed])
+    above = f" above {2 ** match.PRECISION.get(how.positions, 0):,}"
     roundings = (("inv_freq was", how.frequencies, ""), ("positions were", how.positions, above),
                  ("angles were", how.angles, ""), ("tables were", how.table if is_rounded else "", ""))
     return tuple(f"{subject} rounded to {name}{where}" for subject, name, where in roundings if name in NARROW)
