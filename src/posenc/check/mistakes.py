@@ -4,7 +4,7 @@ To add a kind of mistake, add a row to `ORIENTATIONS`, which has transformations
 which has other keywords of a scaling, or a `yield` to `_mistakes`, which has all other changes of the expected rotation.
 For a new sentence, add its first words to `GUIDE` in report.py, a line to the guide in docs/check.md, and a model with
 the mistake to tests/rotary_models_small.py.  reading.py has the sentences about calls and the order of columns,
-comparison.py those about rows and offsets.
+rotations.py those about rows and offsets.
 """
 
 from __future__ import annotations

@@ -20,12 +20,11 @@ import numpy as np
 from posenc import Rotary
 from posenc._rotary.model_config import look_up
 from posenc.check import running
-from posenc.check.comparison import RotaryMatch
 from posenc.check.match import ALIKE, Array, Reals, axes_of, float64_of, rounded, size_of
 from posenc.check.mistakes import not_rotated
 from posenc.check.reading import Rotation, array_of, number
 from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row
-from posenc.check.rotations import SOURCE, longest, matched
+from posenc.check.rotations import SOURCE, RotaryMatch, longest, matched
 from posenc.check.running import Model, Module, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"

@@ -10,10 +10,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from posenc import Rotary
-from posenc.check.comparison import RotaryMatch
 from posenc.check.match import ERRORS_AT
 from posenc.check.reading import is_pair
-from posenc.check.rotations import SOURCE, matched
+from posenc.check.rotations import SOURCE, RotaryMatch, matched
 
 Verdict = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
 # the first words of the lines of "What to do about a fault" in docs/check.md
