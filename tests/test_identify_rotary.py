@@ -192,7 +192,7 @@ FAULTS = [
     (scaled(LLAMA3).frequencies, ["the scaling llama3 with factor 8 is applied, expected none"]),
     (INV_FREQ / 4, ["frequency_scale is 0.25, expected 1"]),
     (powers(64), ["the exponents are i / 64, expected 2 i / 64"]),
-    (powers(31), ["the exponents are i / 31, expected i / 32"]),
+    (powers(31), ["the exponents are 2 i / 62, expected 2 i / 64"]),
     (powers(2048), ["the exponents are 2 i / 4096, expected 2 i / 64"]),
     (-INV_FREQ, ["the signs of the sines are reversed"]),
     (INV_FREQ * (1 + 1e-5 * np.sin(np.arange(32))), ["the frequencies differ slightly from the expected ones"]),

@@ -1,7 +1,9 @@
 """Conventions: which conventions give a table, with their parameters.
 
-The candidates are the presets, then conventions that are fitted to pairs of columns: with usual periods, or with geometric
-frequencies.  To add a kind of fit, add a function of frequencies that yields keywords of `Encoding` to `_fits`.
+The candidates are the presets, then conventions that are fitted to pairs of columns: with usual periods, or with
+geometric frequencies.  Each is placed at the positions where it fits best (`_proposal`), compared with a sample of the
+rows in several kinds of arithmetic (`_explained`), then with all rows (`_compared`).  To add a kind of fit, add a
+function of frequencies that yields keywords of `Encoding` to `_fits`.
 """
 
 from __future__ import annotations
@@ -29,14 +31,16 @@ WIDEST = 2**16              # columns of a table; wider ones take minutes
 SAMPLE = 2**20              # values in the first rows of a sample, 8 MiB as float64; 16 to 256 rows
 PLACED = 0.15               # distance from a row of the table, as a share of the scale
 ENOUGH = 12                 # bits: a table must be explained better than by chance, one in 4,000
-TIE = 24                    # bits: results this close are all reported; one with longer parameters may be true
-PRESET_BITS, FIT_BITS, DIGIT_BITS = 5, 8, 3.4       # cost of one of about 40 presets, of a fit, and of a decimal digit
+TIE = 24                    # bits: results this close are all reported; the one with more digits may be true
+PRESET_BITS = 5             # cost of one of about 40 presets
+FIT_BITS, DIGIT_BITS = 8, 3.4       # cost of a fit, and of a decimal digit
 OTHER_ROWS = 0.1            # share of a preset's rows that may differ: padding, special tokens
 SPREAD = 0.1                # of the radii of pairs: pairs of other columns have no constant radius
 GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of the nearest convention
 NEAR = 2.0**-20             # added to its errors, because it is fitted to other columns, too
 DAY = 86_400
-PERIODS = np.array(sorted({         # hour, day, week, month and year in each unit; hours and months as plain numbers
+# hour, day, week, month and year in each unit; hours and months as plain numbers
+PERIODS = np.array(sorted({
     *(n * unit for n in (60, 3600, DAY, 7 * DAY, 30 * DAY, 365 * DAY, 365.25 * DAY, 365.2425 * DAY)
       for unit in (1, 10**3, 10**6, 10**9)),
     4, 7, 12, 24, 30, 31, 52, 168, 365, 365.25, 365.2425, 366, 1440, 8760, 8766}))
@@ -85,9 +89,8 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     def __str__(self) -> str:
         presets = f"presets {', '.join(self.presets)}" if self.presets else "no preset"
         positions = self.positions if isinstance(self.positions, range) else "as given"
-        return "; ".join([
-            repr(self.encoding), f"positions {positions}", presets, f"largest difference {self.difference:.2g}: {self.reason}"
-        ])
+        difference = f"largest difference {self.difference:.2g}: {self.reason}"
+        return "; ".join([repr(self.encoding), f"positions {positions}", presets, difference])
 
 
 def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) -> list[Match]:
@@ -122,8 +125,8 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
 
     Notes
     -----
-    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and order.
-    Periods of a day, a week and the like are recognized in usual units.  A fit needs at least two rows.  At
+    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and
+    order.  Periods of a day, a week and the like are recognized in usual units.  A fit needs at least two rows.  At
     least nine rows in ten of a preset must match; `reason` states the number of the other rows.
 
     Examples
@@ -140,7 +143,8 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     if array.ndim == 3 and 1 in array.shape[:2]:
         array = array.reshape(max(array.shape[:2]) * min(1, array.size), array.shape[2])
     if array.ndim != 2:
-        raise ValueError(f"table has shape {array.shape}, expected (n, d_model), (1, n, d_model) or (n, 1, d_model)")
+        shapes = "(n, d_model), (1, n, d_model) or (n, 1, d_model)"
+        raise ValueError(f"table has shape {array.shape}, expected {shapes}")
     total, d_model = array.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
@@ -166,8 +170,8 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         return Matches(_matches(rows, nearest))
 
 
-NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are given; grids, "
-            "learned and transposed tables are not recognized")
+NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are given; "
+            "grids, learned and transposed tables are not recognized")
 
 
 class Matches(list[Match]):
@@ -196,24 +200,25 @@ class Proposal(NamedTuple):
 
     encodings: Sequence[Encoding]
     names: tuple[str, ...]              # of the presets with this encoding
-    positions: Any                      # a range or array where the encodings are nearest to the table, or None
+    positions: Any                      # range or array where the encodings are nearest to the table, or None
     cost: float = math.inf              # bits that describe the first encoding and the positions
 
 
 def _matches(rows: Rows, nearest: bool) -> list[Match]:
-    """Return the matches of the first kind of candidates that has any: presets, fits, presets in 16-bit arithmetic."""
+    """Return the matches of presets, or else of fits, or else of presets in 16-bit arithmetic."""
     plain = match.plain(rows.stored)
     narrow = [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else []
-    presets = [_proposal(rows, [encoding], names) for encoding, names in preset_encodings(rows.values.shape[1])]
+    encodings = preset_encodings(rows.values.shape[1])
+    presets = [_proposal(rows, [encoding], names) for encoding, names in encodings]
     if found := _explained(rows, presets, plain):
         return found
-    fits = [_proposal(rows, encodings) for encodings in _fits(rows)]
+    fits = [_proposal(rows, each) for each in _fits(rows)]
     found = _explained(rows, fits, plain) or _explained(rows, presets, narrow)
     return found or (_nearest(rows, [*presets, *fits]) if nearest else [])
 
 
 def _proposal(rows: Rows, encodings: Sequence[Encoding], presets: Names = ()) -> Proposal:
-    """Return encodings at the positions where they are nearest to the sample; a row of zeros has `padding_idx`."""
+    """Return encodings at the positions where they are nearest to the sample; a row of zeros is padding."""
     positions = rows.positions
     if positions is None:
         positions = next(filter(None, (placed(encoding, rows) for encoding in encodings)), None)
@@ -231,7 +236,8 @@ def _proposal(rows: Rows, encodings: Sequence[Encoding], presets: Names = ()) ->
 def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithmetic]) -> list[Match]:
     """Return the matches with the lowest costs, in the first arithmetic that explains the sample."""
     for how in kinds:
-        found = sorted(filter(None, (_explanation(rows, each, how) for each in proposals)), key=lambda each: each.cost)
+        explanations = (_explanation(rows, each, how) for each in proposals)
+        found = sorted(filter(None, explanations), key=lambda each: each.cost)
         first: dict[Any, Proposal] = {}
         for each in found:
             if each.cost < found[0].cost + TIE:     # the same table may have several encodings
@@ -322,7 +328,7 @@ def key_of(encoding: Encoding) -> bytes:
 
 @functools.lru_cache(maxsize=4)
 def preset_encodings(d_model: int) -> Sequence[tuple[Encoding, Names]]:
-    """Return each table's shortest encoding, with the (name, padding_idx) of every preset that has this table."""
+    """Return each table's shortest encoding, with the (name, padding_idx) of every preset with this table."""
     by_key: dict[bytes, tuple[Encoding, Names]] = {}
     for name in posenc.presets():
         try:
@@ -354,7 +360,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
-    """Yield encodings with common or short decimal parameters, for each layout in which pairs have a constant radius."""
+    """Yield encodings with short parameters, for each layout in which pairs have a constant radius."""
     at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
     d_model, precision = rows.values.shape[1], match.PRECISION[rows.stored]
     half, odd = d_model // 2, "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
@@ -391,8 +397,10 @@ def _periods(frequencies: Reals, count: int) -> Iterator[dict[str, Any]]:
         yield {"periods": PERIODS[nearest].tolist()}
 
 
-def _geometric(line: Line, paper: float, endpoint: int, errors: float, least: float) -> Iterator[dict[str, Any]]:
-    """Yield the parameters of geometric frequencies that agree with a line, with as few digits as the errors allow.
+def _geometric(
+    line: Line, paper: float, endpoint: int, errors: float, least: float
+) -> Iterator[dict[str, Any]]:
+    """Yield parameters of geometric frequencies on a line, with as few digits as the errors allow.
 
     The exponents of the spacings are multiples of 1 / paper and 1 / endpoint.
     """
@@ -414,7 +422,8 @@ def _geometric(line: Line, paper: float, endpoint: int, errors: float, least: fl
 def waves_of(encoding: Encoding) -> tuple[Reals, Reals]:
     """Return the frequency and the phase (pi / 2 for a cosine) of each column."""
     index, is_cosine = arrangement(encoding.d_model, vars(encoding))
-    frequencies = np.append(encoding.frequencies * encoding.position_scale, 0.0)        # 0 for a column of zeros
+    # 0 for a column of zeros
+    frequencies = np.append(encoding.frequencies * encoding.position_scale, 0.0)
     return frequencies.take(index, mode="clip"), np.where(is_cosine, math.pi / 2, 0.0)
 
 

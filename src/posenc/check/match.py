@@ -1,7 +1,7 @@
-"""When values match: thresholds with their reasons, the rule, and estimates that are read directly from the values.
+"""When values match: thresholds with their reasons, the rule, and estimates that are read from the values.
 
-Rule: values match a candidate if each differs from it by at most the errors of an arithmetic (`Curve`).  The estimates
-of frequencies, phases and short numbers (`phases_of`) only choose the candidates.
+Values match a candidate if each differs from it by at most the errors of an arithmetic: this rule is
+`Curve.explains`.  The estimates of frequencies and phases (`phases_of`) only choose the candidates.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Waves: TypeAlias = NDArray[np.complex128]       # cos + i sin
 Mask: TypeAlias = NDArray[np.bool_]
 
 FLOAT32 = 2.0**-24      # half an ulp of float32, relative
-TIGHT = 64 * FLOAT32    # frequencies computed in float32: the exponential of a rounded logarithm is off by 40 half ulps
+TIGHT = 64 * FLOAT32    # frequencies computed in float32: exponentials of logarithms are off by 40 half ulps
 LOOSE = 2.0**-7         # frequencies rounded to bfloat16, and again as a product: two half ulps of 2**-8
-SIGMAS = 8              # an estimate is accepted within this multiple of its error: errors of sines are not normal
+SIGMAS = 8              # an estimate may be off by this multiple of its error: errors of sines are not normal
 SLACK = 1.5             # half ulps for correctly rounded values, because the parameters are estimates
-NARROW_SHARE = 0.02     # angles halfway between two 16-bit numbers may be rounded either way: about 1 value in 200
+NARROW_SHARE = 0.02     # angles halfway between two 16-bit numbers are rounded either way: 1 value in 200
 NARROW_MOST = 0.5       # but not most values of one row or column
 NARROW_ERROR = 0.6      # of the bound for angles of a table in 16 bits; five forms of code have up to 0.55
-BLURRED = 0.75          # if the bound exceeds the values in more than this share of them, agreement proves nothing
-ALIKE = 1e-2            # two elements of a matrix, or the results of two calls, agree; float16 arithmetic is off by less
+BLURRED = 0.75          # if the bound exceeds more than this share of the values, agreement proves nothing
+ALIKE = 1e-2            # two elements of a matrix, or two results, agree; float16 arithmetic is off by less
 CHUNK = 2**18           # values that are compared at a time: 2 MiB
 ERRORS_AT = (1_000, 100_000, 1_000_000)     # positions of a report, each with the seven positions before it
 
@@ -63,7 +63,7 @@ def narrow(dtype: str) -> list[Arithmetic]:
     """Return the kinds of arithmetic that round to 16 bits, those with the fewest roundings first."""
     kinds = sorted(itertools.product(("", *NARROW), repeat=3), key=lambda names: sum(map(bool, names)))
     return [Arithmetic(dtype, angles or "float32", frequencies or "float32", positions)
-            for angles, frequencies, positions in kinds if len({angles, frequencies, positions} & {*NARROW}) == 1]
+            for angles, frequencies, positions in kinds if len({angles, frequencies, positions} - {""}) == 1]
 
 
 def float64_of(array: Array, dtype: str) -> Reals:
@@ -102,7 +102,7 @@ class Curve(NamedTuple):
     values: Array
     error: Reals                        # bounds of the errors of rounded angles, as a share of the size
     size: float                         # absolute factor of the sines
-    slack: float = SLACK                # half ulps by which rounded values may differ; 0 if `error` contains them
+    slack: float = SLACK                # half ulps by which rounded values may differ, if not in `error`
 
     def differs(self, values: Array, arithmetic: Arithmetic) -> Mask:
         """Return a mask of the values that differ by more than the errors; large errors explain any value."""
@@ -158,8 +158,9 @@ def both_rounded(values: Waves, dtype: str) -> Waves:
 def computed(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Waves:
     """Return cos + i sin, computed with an arithmetic."""
     w = rounded(rotary.frequencies, arithmetic.frequencies)
-    angles = rounded(rounded(positions.astype(np.float64), arithmetic.positions)[:, None] * w, arithmetic.angles)
-    return both_rounded(size_of(rotary) * np.exp(1j * angles), arithmetic.table)
+    at = rounded(positions.astype(np.float64), arithmetic.positions)
+    waves = np.exp(1j * rounded(at[:, None] * w, arithmetic.angles))
+    return both_rounded(size_of(rotary) * waves, arithmetic.table)
 
 
 def rotation_curve(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Curve:
@@ -179,9 +180,15 @@ def positions_near(position: int) -> Array:
 
 # common frequency scales, most without a short decimal form
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
-KNOWN = 0.05            # error of the logarithm of a frequency: a larger one would bend the line of frequencies
-WIDEST_RATIO = math.log(1e20)   # of two frequencies in a fit: beyond it, one does not turn, or the fit went wrong
-FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (1, 1e-15))    # digits of numbers: so many standard errors, and this error
+# error of the logarithm of a frequency: a larger one would bend the line of frequencies
+KNOWN = 0.05
+# of two frequencies in a fit: beyond it, one does not turn, or the fit went wrong
+WIDEST_RATIO = math.log(1e20)
+# of positions, the usual ones first
+OFFSETS: tuple[int, ...] = 0, 1, -1, *range(2, 33), *range(-2, -33, -1)
+MOST_PHASES = 0.7       # share of the pairs whose phases an offset must explain; fast ones may be unknown
+# numbers are rounded within so many standard errors, and this error
+FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (1, 1e-15))
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
@@ -215,7 +222,7 @@ class Line(NamedTuple):
         return short(math.exp(self.intercept), errors * self.intercept_error + least, TURNS, 4)
 
     def base(self, divisor: float, errors: float, least: float, usual: Sequence[float] = ()) -> float:
-        """Return the base for exponents k / divisor in the same way, or the default one for a single frequency."""
+        """Return the base for exponents k / divisor; a single frequency has the default one."""
         if not self.slope_error:
             return 10000.0
         return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual, 4)
@@ -242,7 +249,7 @@ class Phases(NamedTuple):
         return bool(self.is_known.any() and is_near[self.is_known].all())
 
     def line(self, unit: Any = 1.0) -> Line | None:
-        """Fit a line to the logarithms of the known frequencies as multiples of `unit`, without those where it is NaN."""
+        """Fit a line to logarithms of known frequencies as multiples of `unit`, except where it is NaN."""
         w, error = self.frequency / unit, np.maximum(self.error / np.abs(self.frequency), 2.0**-50)
         k = np.flatnonzero(self.is_known & (w > 0) & (error < KNOWN))
         if len(k) < 2:
@@ -254,6 +261,21 @@ class Phases(NamedTuple):
         is_extreme = abs(solution[1]) * (len(w) - 1) > WIDEST_RATIO
         return None if is_extreme else Line(*solution.tolist(), *errors.tolist())
 
+    def offset(self, sign: int) -> int | None:
+        """Return the first of `OFFSETS` that explains most phases.
+
+        Return None if no offset explains them, or if the angles do not have the given sign.
+        """
+        w, error, phase, phase_error = (x[self.is_known] for x in (
+            self.frequency, self.error, self.phase, self.phase_error))
+        turning = np.array(sorted(w[np.abs(w) > SIGMAS * error], key=abs))
+        slower_half = turning[: max(1, len(turning) // 2)]          # the signs of fast pairs are ambiguous
+        for offset in OFFSETS if np.sum(np.sign(slower_half)) * sign >= 0 else ():
+            bound = SIGMAS * phase_error + 1e-6 + 64 * FLOAT32 * np.abs(w * offset)
+            if (np.abs(wrapped(phase - w * offset)) <= bound).mean() > MOST_PHASES:
+                return offset
+        return None
+
     def loose(self) -> Phases:
         """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
         return self._replace(error=np.maximum(self.error, LOOSE / SIGMAS * np.abs(self.frequency)))
@@ -264,7 +286,9 @@ def wrapped(angle: Reals) -> Reals:
     return (angle + math.pi) % math.tau - math.pi
 
 
-def phases_of(positions: Array, values: Waves, precision: int, smallest: float, guess: Reals | None = None) -> Phases:
+def phases_of(
+    positions: Array, values: Waves, precision: int, smallest: float, guess: Reals | None = None
+) -> Phases:
     """Estimate phases from rows at doubling distances, until they disagree with earlier estimates.
 
     The cosines and sines are rounded to `precision` bits, or to multiples of `smallest`.  The first distance
@@ -279,28 +303,27 @@ def phases_of(positions: Array, values: Waves, precision: int, smallest: float, 
     w = np.zeros(z.shape[1]) if guess is None else guess.copy()
     error, reach = np.full(len(w), np.inf), np.zeros(len(w))
     going, distance = amplitude > 0, 0.0
-    while going.any() and len(later := np.flatnonzero(at > distance)):
-        row = later[0] if not distance else later[np.flatnonzero(at[later] <= max(2 * distance, at[later[0]]))[-1]]
+    while going.any() and at[-1] > distance:
+        row = np.searchsorted(at, max(2 * distance, at[at > distance][0]), side="right") - 1
         distance = float(at[row])
         residual = wrapped(np.angle(z[row] * np.conj(z[0])) - w * distance)
         bound = errors[row] + errors[0]
         # the bound allows for float32 arithmetic, but not for 16-bit arithmetic or for a table that ends
-        angle_error = np.where(np.isinf(error), math.inf, error * distance) + 8 * FLOAT32 * np.abs(w) * distance
-        going &= (np.abs(residual) <= SIGMAS * (angle_error + bound)) | (reach == 0)
+        going &= np.abs(residual) <= SIGMAS * ((error + 8 * FLOAT32 * np.abs(w)) * distance + bound)
         w = np.where(going, w + residual / distance, w)
         error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
-    residual = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
-    is_used = (at[:, None] <= reach) & (np.abs(residual) < SIGMAS * (error * at[:, None] + errors + errors[0]))
     # all rows within the reach, by least squares
-    weights = np.where(is_used, np.maximum(errors, 2.0**-60) ** -2.0, 0.0)
-    total = weights.sum(axis=0)
-    middle, mean = (np.sum(weights * y, axis=0) / total for y in (at[:, None], np.where(is_used, residual, 0.0)))
-    centred = weights * (at[:, None] - middle)
-    spread = np.sum(centred * (at[:, None] - middle), axis=0)
+    t = at[:, None]
+    residual = wrapped(np.angle(z * np.conj(z[0])) - t * w)
+    is_used = (t <= reach) & (np.abs(residual) < SIGMAS * (error * t + errors + errors[0]))
+    weights = np.where(is_used, np.maximum(errors, 2.0**-60) ** -2.0, 0)
+    total, residual = weights.sum(axis=0), np.where(is_used, residual, 0)
+    middle, mean = (np.sum(weights * y, axis=0) / total for y in (t, residual))
+    spread = np.sum(weights * (t - middle) ** 2, axis=0)
     enough = (is_used.sum(axis=0) > 8) & (spread > 0)
-    step = np.where(enough, np.sum(centred * np.where(is_used, residual, 0.0), axis=0) / spread, 0.0)
+    step = np.where(enough, np.sum(weights * (t - middle) * residual, axis=0) / spread, 0)
     w, error = w + step, np.where(enough, np.minimum(1 / np.sqrt(spread), error), error)
-    phase = np.angle(z[0]) + np.where(enough, mean - step * middle, 0.0)
+    phase = np.angle(z[0]) + np.where(enough, mean - step * middle, 0)
     phase_error = np.where(enough, np.sqrt(1 / total) + middle * error, errors[0])
     start = float(positions[order[0]])
     return Phases(w, error, amplitude, wrapped(phase - w * start),

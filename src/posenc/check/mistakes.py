@@ -1,10 +1,10 @@
 """Mistakes: the candidates for a rotation, each with the sentence that names it.
 
-To add a kind of mistake, add a row to `ORIENTATIONS`, which has transformations of cosines and sines, or to `KEYWORDS`,
-which has other keywords of a scaling, or a `yield` to `_mistakes`, which has all other changes of the expected rotation.
-For a new sentence, add its first words to `GUIDE` in report.py, a line to the guide in docs/check.md, and a model with
-the mistake to tests/rotary_models_small.py.  reading.py has the sentences about calls and the order of columns,
-rotations.py those about rows and offsets.
+To add a mistake, add a row to `ORIENTATIONS`, if cosines and sines are transformed, or to `KEYWORDS`, if a keyword
+of a scaling has another value, or frequencies and a sentence to `_slips`.  For a new sentence, add its first words
+to `GUIDE` in report.py, a line to the guide in docs/check.md, and a model with the mistake to
+tests/rotary_models_small.py.  reading.py has the sentences about calls and the order of columns, rotations.py
+those about rows and offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from posenc.check import match
 from posenc.check.match import FITTED_DIGITS, NARROW, TIGHT, Arithmetic, Phases, Reals, Waves, short, size_of
 from posenc.check.reading import Reading, number, pairs
 
-BASES = (10000.0, 500000.0, 1000000.0, 5000000.0, 10000000.0, 100.0, 150000.0, 160000.0, 250000.0, 256.0, 2000.0)
+BASES = (1e4, 5e5, 1e6, 5e6, 1e7, 100.0, 1.5e5, 1.6e5, 2.5e5, 256.0, 2000.0)
 LENGTHS = (2048, 4096, 8192, 16384, 32768, 65536, 131072, 163840, 262144, 1024, 512)
 
 # types of scaling, a keyword, and its values in the configurations of other models
@@ -71,16 +71,18 @@ def _slips(r: Rotary) -> Iterator[tuple[Reals, str]]:
     """Yield the frequencies of slips, with their sentences, the likely ones first."""
     f, dim, half = r.frequencies, r.rotary_dim, r.rotary_dim // 2
     if r.scaling is not None:
-        yield f * (f / r.replace(scaling=None).frequencies), f"the scaling {r.scaling['rope_type']} is applied twice"
+        factors = f / r.replace(scaling=None).frequencies
+        yield f * factors, f"the scaling {r.scaling['rope_type']} is applied twice"
     else:
-        names = [(dim, "i"), (half / 2, "4 i"), *((k * half, "2 i") for k in range(3, 129))]
-        exponents = [(divisor, f"{i} / {dim if i != '2 i' else 2 * divisor}, expected 2 i / {dim}") for divisor, i in names]
-        for divisor, words in (*exponents, (half - 1, f"i / {half - 1}, expected i / {half}")):
-            yield r.frequency_scale * r.base ** (-np.arange(half) / divisor), f"the exponents are {words}"
+        divisors = [(dim, f"i / {dim}"), (half / 2, f"4 i / {dim}"), (half - 1, f"2 i / {dim - 2}")]
+        divisors += [(k * half, f"2 i / {k * dim}") for k in range(3, 129)]
+        for divisor, words in divisors:
+            found = r.frequency_scale * r.base ** (-np.arange(half) / divisor)
+            yield found, f"the exponents are {words}, expected 2 i / {dim}"
         for dtype in NARROW:
-            base, powers = (match.rounded(x, dtype) for x in (np.full(half, r.base), np.arange(half) / half))
-            inverse = match.rounded(1 / match.rounded(base**powers, dtype), dtype)
-            yield r.frequency_scale * inverse, f"inv_freq was computed in {dtype}"
+            base, exponents = np.full(half, r.base), match.rounded(np.arange(half) / half, dtype)
+            powers = match.rounded(match.rounded(base, dtype) ** exponents, dtype)
+            yield r.frequency_scale * match.rounded(1 / powers, dtype), f"inv_freq was computed in {dtype}"
     yield 1 / f, "the frequencies are the reciprocals of the expected ones"
     yield f[::-1], "the frequencies are in reverse order"
 
@@ -96,9 +98,11 @@ def _other_keywords(r: Rotary, estimate: Phases) -> Iterator[Rotary | None]:
         betas = {"beta_fast": scaling.get("beta_slow", 1.0), "beta_slow": scaling.get("beta_fast", 32.0)}
         yield replaced_or_none(r, scaling=scaling | betas)
     w, error = estimate.frequency, estimate.error
-    last = np.flatnonzero(estimate.is_known & (w * plain.frequencies > 0))[-1:]     # these are divided by the factor
+    # the last frequencies are divided by the factor
+    last = np.flatnonzero(estimate.is_known & (w * plain.frequencies > 0))[-1:]
     factors = [short(plain.frequencies[k] / w[k], match.SIGMAS * error[k] / abs(w[k]) + TIGHT) for k in last]
-    for types, keyword, values in (*KEYWORDS, ("linear yarn llama3", "factor", factors), ("ntk_alpha", "alpha", factors)):
+    of_factors = ("linear yarn llama3", "factor", factors), ("ntk_alpha", "alpha", factors)
+    for types, keyword, values in (*KEYWORDS, *of_factors):
         for value in values if scaling["rope_type"] in types.split() else ():
             yield replaced_or_none(r, scaling=scaling | {keyword: value})
     # yarn and llama3 do not change the first frequencies
@@ -126,7 +130,7 @@ def explicit(rotary: Rotary, frequencies: Reals) -> Rotary | None:
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:
-    """Return a rotation with other keywords, or None if they are invalid, as for another width of longrope."""
+    """Return a rotation with other keywords, or None if they are invalid, as for longrope of other width."""
     try:
         return rotary.replace(**changes)
     except ValueError:
@@ -179,10 +183,11 @@ def of_scale(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[str,
     if expected is None or math.isclose(size_of(rotary), size_of(expected), rel_tol=1e-6):
         return ()
     attention = expected.attention_scaling
-    for factor, words in ((1.0, "is missing"), (attention**2, "is applied twice"), (1 / attention, "is inverted")):
-        if attention != 1 and math.isclose(size_of(rotary), expected.scale * factor, rel_tol=1e-3):
+    for power, words in ((0, "is missing"), (2, "is applied twice"), (-1, "is inverted")):
+        if attention != 1 and math.isclose(size_of(rotary), expected.scale * attention**power, rel_tol=1e-3):
             return (f"attention_scaling {attention:.4g} {words}",)
-    return (f"cosines and sines are multiplied by {number(size_of(rotary))}, {source} {number(size_of(expected))}",)
+    both = f"{number(size_of(rotary))}, {source} {number(size_of(expected))}"
+    return (f"cosines and sines are multiplied by {both}",)
 
 
 def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...]]:
@@ -199,8 +204,9 @@ def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[A
 def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str, computes_in: str) -> tuple[str, ...]:
     """Return the faults of an arithmetic; the right values may need no more bits than the table has."""
     needed = match.narrowest(match.both_rounded(reference, dtype), dtype)
-    is_rounded = how.table != computes_in and match.PRECISION[how.table] < min(match.PRECISION[dtype], match.PRECISION[needed])
-    above = f" above {2 ** match.PRECISION.get(how.positions, 0):,}"
+    bits = match.PRECISION
+    is_rounded = how.table != computes_in and bits[how.table] < min(bits[dtype], bits[needed])
+    above = f" above {2 ** bits.get(how.positions, 0):,}"
     roundings = (("inv_freq was", how.frequencies, ""), ("positions were", how.positions, above),
                  ("angles were", how.angles, ""), ("tables were", how.table if is_rounded else "", ""))
-    return tuple(f"{subject} rounded to {name}{where}" for subject, name, where in roundings if name in NARROW)
+    return tuple(f"{what} rounded to {name}{where}" for what, name, where in roundings if name in NARROW)

@@ -21,7 +21,7 @@ from posenc._arguments.arrays import DTYPES
 from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match, mistakes
-from posenc.check.match import Arithmetic, Array, Mask, Phases, Waves, difference, exact, short, size_of
+from posenc.check.match import Arithmetic, Array, Mask, Waves, difference, exact, short, size_of
 from posenc.check.mistakes import ORIENTATIONS, Candidate, replaced_or_none
 from posenc.check.reading import FIRST, SPREAD, Reading, Rotation, chunks, number, pairs, read_arrays, read_function, spread
 
@@ -31,11 +31,8 @@ EXPECTED = "a posenc.Rotary, a configuration from transformers or its dict, or a
 LAST = 131_071              # default of `up_to` if `expect` names no number of positions
 NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves no correct digit of a cosine
 NO_ROTATION = "no known rotation gives these values"
-# of positions, the usual ones first
-OFFSETS: tuple[int, ...] = 0, 1, -1, *range(2, 33), *range(-2, -33, -1)
 FEW = 0.1                   # share of the rows that may differ from the others
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
-MOST_PHASES = 0.7           # share of the pairs whose phases an offset must explain; fast ones may be unknown
 
 
 class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
@@ -135,9 +132,8 @@ def identify_rotary(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import posenc
-    >>> inv_freq = 10000.0 ** -(np.arange(0, 64, 2, dtype=np.float32) / 64)
+    >>> inv_freq = posenc.Rotary(64).frequencies
     >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
     >>> posenc.check.identify_rotary(inv_freq, expect=config)[0].faults
     ('base is 10000, the configuration has 500000',)
@@ -368,7 +364,7 @@ class Comparison:
         # the last orientation multiplies by -1, which is right if the expected scale is negative
         for sentence, turn in ORIENTATIONS[: 4 if target is None or size_of(target) > 0 else 3]:
             phases = match.phases_of(positions, turn(values), match.PRECISION[self.dtype], smallest, guess)
-            views.append((_offset(phases, sign), sentence, turn, phases))
+            views.append((phases.offset(sign), sentence, turn, phases))
         offset, sentence, self.turn, self.phases = min(
             views, key=lambda view: 2 if view[0] is None else min(1, abs(view[0])))
         self.shift = offset or 0
@@ -502,21 +498,3 @@ class Comparison:
             if np.array_equal(rows[0], other):
                 return f"the table ends at {first:,} and {words}", last
         return f"the values differ from position {first:,} on", last
-
-
-def _offset(phases: Phases, sign: int) -> int | None:
-    """Return the first of `OFFSETS` that explains most phases.
-
-    Return None if no offset explains them, or if the angles do not have the given sign.
-    """
-    w, error, phase, phase_error = (x[phases.is_known] for x in (
-        phases.frequency, phases.error, phases.phase, phases.phase_error))
-    turning = np.array(sorted(w[np.abs(w) > match.SIGMAS * error], key=abs))
-    slower_half = turning[: max(1, len(turning) // 2)]          # the signs of fast pairs are ambiguous
-    if np.sum(np.sign(slower_half)) * sign < 0:
-        return None
-    for offset in OFFSETS:
-        bound = match.SIGMAS * phase_error + 1e-6 + 64 * match.FLOAT32 * np.abs(w * offset)
-        if (np.abs(match.wrapped(phase - w * offset)) <= bound).mean() > MOST_PHASES:
-            return offset
-    return None
