@@ -26,7 +26,7 @@ GCC_FLAGS = ["-O3", "-std=gnu11", "-fvisibility=hidden", "-fno-asynchronous-unwi
 GCC_ARITHMETIC = ["-fno-fast-math", "-fno-unsafe-math-optimizations", "-fno-associative-math", "-fno-reciprocal-math",
                   "-fno-finite-math-only", "-fsigned-zeros", "-ffp-contract=off"]
 # unroll fewer loops: the default, 200, makes the code larger, but not faster; clang has no such parameter
-GCC_LOOPS = ["--param", "max-completely-peeled-insns=120"]
+GCC_LOOPS = ["--param", "max-completely-peeled-insns=120", "-fno-split-loops", "-fno-unswitch-loops"]
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise"]
 GCC_LINK = ["-pthread", "-O2"]
 # Python's own CFLAGS include -g, which takes a third of the build time; CFLAGS that the user sets are kept, and
