@@ -9,19 +9,15 @@
 
 #include "rope/pairs.h"
 
-/* Evaluates the cosines and sines of a row directly, in double. */
+/* Evaluates the cosines and sines of a row with short phases. */
 NOINLINE void direct_row(const spec_t *shared, const position_t *shared_position, double *row) {
     /* copies, whose members the compiler need not load again after each store */
     const spec_t spec = *shared;
     const position_t position = *shared_position;
-    const vf64 scale = f64_set(spec.scale);
-    for (ptrdiff_t pair = 0; 2 * pair < spec.d_model; pair += LANES) {
-        double *const to = row + factor_index(pair, 2, 0);
-        vf64 s, c;
-        direct_double(&spec, &position, 2 * pair, PAIRS, &s, &c);
-        f64_store(to, f64_mul(c, scale));
-        f64_store(to + FACTOR_PAIRS, f64_mul(s, scale));
-    }
+    turns_t turns;
+    set_turns(&spec, &position, &turns);
+    for (ptrdiff_t pair = 0; 2 * pair < spec.d_model; pair += FACTOR_PAIRS)
+        store_short(&spec, &position, &turns, 2 * pair, PAIRS, FACTOR_PAIRS, row + factor_index(pair, 2, 0));
 }
 
 /* Replaces the interleaved cosines and sines of a row by blocks of cosines and of sines. */

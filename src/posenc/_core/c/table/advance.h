@@ -35,42 +35,46 @@ INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
 
 INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
 
-/* Not inline, so that the compiler does not move the arithmetic past environment_enter or
- * environment_leave. */
-NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
-                            int rows) {
+/* Computes cos and sin of offsets of `first` + r * `spacing` half positions; the scale of `spec` is 1. */
+static void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
+                          int rows) {
+    const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
+    ALIGNED uint64_t all[TILE];
+    memset(all, 0xff, sizeof all);
     for (int r = 0; r < rows; r++) {
         const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
         double *const to = offsets_at(high, tile, rows, r), *const to_low = offsets_at(low, tile, rows, r);
+        double factor[4 * TILE];
+        direct_factor(spec, &position, tile * TILE, 1, factor);
         for (int i = 0; i < TILE; i += LANES) {
-            vdd s, c;
-            direct_dd(spec, &position, tile * TILE + i, ANGLES, &s, &c);
-            dd_store(to + i, to_low + i, c);
-            dd_store(to + TILE + i, to_low + TILE + i, s);
+            for (int k = 0; k < 2; k++) {
+                const double *const from = factor + k * angles;
+                f64_store(to + k * TILE + i, columns_from(from, from, all, paired, i));
+                f64_store(to_low + k * TILE + i, columns_from(from + 2 * angles, from + 2 * angles, all, paired, i));
+            }
         }
     }
 }
 
 static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first_tile, ptrdiff_t last_tile) {
     const environment_t host = environment_enter();
-    const spec_t shifted = spec_from(spec, offsets->first);
+    spec_t shifted = spec_from(spec, offsets->first);
+    shifted.scale = 1;
     for (ptrdiff_t tile = first_tile; tile < last_tile; tile++) {
         tabulate_rows(&shifted, offsets->step, offsets->step, offsets->fine, offsets->fine_low, tile, HALF);
         tabulate_rows(&shifted, offsets->step * (FINE - 1), offsets->step * FINE, offsets->coarse, offsets->coarse_low, tile,
                       COARSE);
         for (ptrdiff_t column = tile * TILE; column < (tile + 1) * TILE; column++) {
             double reach = 0;
-            uint32_t turns = 0;
             const double *sine = offsets_at(offsets->fine, tile, HALF, 0) + TILE + column % TILE;
             for (int r = 0; r < HALF; r++, sine += 2 * TILE)
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
-            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
-                turns |= shifted.turns[i * spec->pitch + column];
+            const int has_turns = first_of(f64_of_bits(turns_of(&shifted, column)), 0) != 0;
             /* advance.h multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this
              * product also covers the absolute errors of direct evaluation: see docs/numerics.md, section
              * 5 */
-            offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
-            offsets->nonzero[column] = turns || shifted.quarter[column] ? 1 : 0;
+            offsets->reach[column] = has_turns ? reach + 0x1p-36 : 0;
+            offsets->nonzero[column] = has_turns || shifted.quarter[column] ? 1 : 0;
         }
     }
     environment_leave(host);
@@ -97,13 +101,22 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
                                                      : f64_set(2 * smallest_normal(job->dtype));
     /* for descending positions the angles of the offsets are negative, which is equivalent to a negated Q */
     const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
-    direct_tile(spec, position, tile * TILE, TILE, job->dtype, o->p, o->q, o->p_low, o->q_low);
+    const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE, is_dd = job->dtype == FLOAT64;
+    const uint64_t *const quarter = spec->quarter + tile * TILE;
+    double factor[4 * TILE];
+    direct_factor(spec, position, tile * TILE, is_dd, factor);
     for (int i = 0; i < TILE; i += LANES) {
         const ptrdiff_t column = tile * TILE + i;
-        const vf64 q = f64_load(o->q + i), abs_p = f64_abs(f64_load(o->p + i)), abs_q = f64_abs(q);
+        /* Q is the cosine of a sine, and minus the sine of a cosine */
+        const vu64 sign = u64_xor(down, u64_and(u64_load(quarter + i), u64_set((uint64_t)1 << 63)));
+        for (int low = 0; low <= is_dd; low++) {
+            const double *const c = factor + low * 2 * angles, *const s = c + angles;
+            const vf64 q = columns_from(s, c, quarter, paired, i);
+            f64_store((low ? o->p_low : o->p) + i, f64_add(columns_from(c, s, quarter, paired, i), f64_set(0)));
+            f64_store((low ? o->q_low : o->q) + i, f64_of_bits(u64_xor(bits_of_f64(q), sign)));
+        }
+        const vf64 abs_p = f64_abs(f64_load(o->p + i)), abs_q = f64_abs(f64_load(o->q + i));
         const vf64 reach = f64_load(job->offsets->reach + column);
-        f64_store(o->q + i, f64_of_bits(u64_xor(bits_of_f64(q), down)));
-        if (job->dtype == FLOAT64) f64_store(o->q_low + i, f64_of_bits(u64_xor(bits_of_f64(f64_load(o->q_low + i)), down)));
         f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p));
         f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->nonzero + column)));
     }
@@ -218,18 +231,19 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const dtype_t dtype = g->block->job->dtype;
     const int row = is_above ? row_above(g, r) : row_below(g, r), width = minimum(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
-    row_t t = {.high = {0}};
+    tile_t t = {.row = {g->row + row}, .column = g->column + pass, .rows = 1, .width = width, .output = g->output};
+    values_t v = {.high = {0}};
     if (width <= 0) return; /* this pass has only spare columns of a whole group */
     for (int i = 0; i < pass_columns(dtype); i += LANES) {
         const int column = pass + i;
         vdd above = {f64_set(0), f64_set(0)}, below = above;
         if (dtype == FLOAT64) advance_dd(a, fine, fine_low, column, &above, &below);
         else advance(f64_load(a->p + column), f64_load(a->q + column), fine + column, &above.high, &below.high);
-        dd_store(t.high + i, t.low + i, is_above ? above : below);
-        f64_store(t.error + i, f64_load(a->error + column));
+        dd_store(v.high + i, v.low + i, is_above ? above : below);
+        f64_store(v.error + i, f64_load(a->error + column));
     }
-    write_settled(g->block->spec, g->block->job, g->output, g->row + row, g->column + pass, width,
-                  g->out + row * g->row_stride + pass * size_of(dtype), &t, g->block->tally);
+    t.out = g->out + row * g->row_stride + pass * size_of(dtype);
+    write_settled(g->block->spec, g->block->job, &t, &v, g->block->tally);
 }
 
 /* Whether rows are staged, that is, computed in a buffer: rows that are added, and rows narrower than a
@@ -262,8 +276,9 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
                 for (int j = 0; j < 2; j++)
                     advance(loaded->p[v + j], loaded->q[v + j], fine + (v + j) * LANES, &x_above[j], &x_below[j]);
                 if (again) {
-                    if (with_above) undecided = u64_or(undecided, undecided_values(x_above, error + v * LANES, dtype));
-                    undecided = u64_or(undecided, undecided_values(x_below, error + v * LANES, dtype));
+                    const vf64 bound[2] = {f64_load(error + v * LANES), f64_load(error + (v + 1) * LANES)};
+                    if (with_above) undecided = u64_or(undecided, undecided_values(x_above, bound, dtype));
+                    undecided = u64_or(undecided, undecided_values(x_below, bound, dtype));
                 }
                 f_above[i / 2] = f32_of_f64(x_above[0], x_above[1]);
                 f_below[i / 2] = f32_of_f64(x_below[0], x_below[1]);
@@ -273,7 +288,6 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
             bits_above[store / per_store] = bits_of(f_above, dtype);
             bits_below[store / per_store] = bits_of(f_below, dtype);
         }
-        if (again && dtype == FLOAT32) continue; /* the first call has already written the rounded values */
         if (with_above) write_line(above + line * LANES * size_of(dtype), bits_above, output);
         write_line(below + line * LANES * size_of(dtype), bits_below, output);
     }

@@ -10,7 +10,6 @@
 
 enum {
     GROUP_TILES = 16, /* most tiles of a row that are written together: level `lowest` stays in L2 */
-    FACTOR = 4 * TILE, /* most numbers in a factor of a tile */
     BUCKET_BITS = 12,
     MIN_SORTED_TILES = 4
 };
@@ -27,27 +26,6 @@ typedef struct {
 } digit_group_t;
 
 _Static_assert(sizeof(digit_group_t) <= GROUP_BYTES && sizeof(digit_row_t) + sizeof(uint32_t) <= GROUP_ROW_BYTES, "group_t");
-
-/* Computes the product of the factors of some tiles. */
-NOINLINE void multiply_tiles(const product_t *p, int angles, int is_float64, double (*to)[FACTOR]) {
-    for (int t = 0; t < p->tiles; t++) {
-        for (int i = 0; i < angles; i += 2 * LANES) {
-            vdd c[2], s[2];
-            vf64 c_high[2], s_high[2];
-            if (!is_float64) multiply(p, t, i, angles, 2, c_high, s_high);
-            for (int v = 0; v < 2; v++) {
-                double *const at = to[t] + i + v * LANES;
-                if (is_float64) {
-                    multiply_dd(p, t, i + v * LANES, angles, &c[v], &s[v]);
-                    f64_store(at + 2 * angles, c[v].low);
-                    f64_store(at + 3 * angles, s[v].low);
-                }
-                f64_store(at, is_float64 ? c[v].high : c_high[v]);
-                f64_store(at + angles, is_float64 ? s[v].high : s_high[v]);
-            }
-        }
-    }
-}
 
 /* Sorts the rows of a group by their upper bits, if rows are likely to share upper digits then. */
 static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
@@ -78,7 +56,7 @@ static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *gro
     for (int k = group->levels - 1; k >= last && n / RADIX != group->known; k--)
         p->factor[p->factors++] = level[k] + ((ptrdiff_t)((n >> 6 * k) % RADIX) * all + first) * p->stride;
     if (!last) return;
-    if (n / RADIX != group->known) multiply_tiles(p, angles_of_tile(spec), job->dtype == FLOAT64, group->upper);
+    for (int t = 0; t < p->tiles && n / RADIX != group->known; t++) multiply_tile(p, t, job->dtype == FLOAT64, group->upper[t]);
     group->known = n / RADIX;
     p->factor[0] = group->upper[0];
     p->first_stride = FACTOR;
@@ -130,10 +108,14 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
         if (!uncertain && !is_direct) write_staged(job, out, staged, columns, job->dtype, job->output, job->batch);
         for (int t = 0; t < tiles && UNLIKELY(uncertain); t++) {
             const ptrdiff_t at = t * TILE * size;
-            if (uncertain >> t & 1) settle_tile(&p, t, spec, job, row->row, column + t * TILE, out + at, tally);
-            else if (!is_direct)
-                write_staged(job, out + at, staged + at, minimum(columns - t * TILE, TILE), job->dtype, job->output,
-                             job->batch);
+            const tile_t tile = {.row = {row->row},
+                                 .column = column + t * TILE,
+                                 .rows = 1,
+                                 .width = minimum(columns - t * TILE, TILE),
+                                 .output = job->output,
+                                 .out = out + at};
+            if (uncertain >> t & 1) settle_product(&p, t, spec, job, &tile, tally);
+            else if (!is_direct) write_tile(job, &tile, staged + at);
         }
     }
 }

@@ -70,10 +70,9 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
     return fast_two_sum(r.high, r.low);
 }
 
-/* The columns of a vector.  COLUMNS: LANES consecutive columns.  ANGLES: the same columns, all as sines.
- * PAIRS: the angles of LANES pairs of columns; columns 2 i and 2 i + 1 must be sin and cos of one frequency,
- * in either order. */
-typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
+/* The angles of a vector: those of LANES columns (ANGLES), or of LANES pairs of columns (PAIRS), which are sin
+ * and cos of one frequency, in either order. */
+typedef enum { ANGLES, PAIRS } lanes_t;
 
 /* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits
  * of the rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits. */
@@ -120,16 +119,15 @@ INLINE vu64 limb_of(const position_t *position, int a, ptrdiff_t lane) {
     return u64_shr(u64_load((limb < 0 ? position->lanes->fraction : position->lanes->whole) + lane), 32 * (limb & 1));
 }
 
-/* Computes the first `limbs` limbs of the phase, without the first `skip` limbs after the point. */
-INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs,
-                            int skip) {
+/* Computes the first `limbs` limbs of the phase. */
+INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs) {
     const vu64 limb_mask = u64_set(0xffffffffu);
     const int turns_limbs = spec->integer_limbs + spec->fraction_limbs;
     vu64 sum[PHASE_LIMBS + 1]; /* highest first: weights 2**-32, 2**-64 ... */
     for (int i = 0; i <= limbs; i++) sum[i] = u64_set(0);
     for (int a = 0; a < position->limbs; a++) {
         const vu64 p = limb_of(position, a, column / columns_of(lanes) * LANES);
-        const int shift = spec->integer_limbs + position->exponent + a + skip;
+        const int shift = spec->integer_limbs + position->exponent + a;
         for (int i = 0; i <= limbs; i++) {
             const int at = shift + i;
             if (at < 0 || at >= turns_limbs) continue;
@@ -160,17 +158,13 @@ typedef struct {
 } symmetry_t;
 
 INLINE symmetry_t symmetry_of(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vu64 quadrant) {
-    const vu64 zero = u64_set(0), one = u64_set(1);
+    const vu64 one = u64_set(1);
     const vu64 sign = lanes == PAIRS ? u64_load_even(spec->sign + column) : u64_load(spec->sign + column);
     const vu64 backwards = u64_xor(sign, position->lanes ? u64_load(position->lanes->sign + column / columns_of(lanes) * LANES)
                                                          : u64_set((uint64_t)(position->negative != 0) << 63));
-    const vu64 quarter = lanes == COLUMNS ? u64_load(spec->quarter + column) : zero;
-    const vu64 sin_sign = u64_xor(u64_shl(u64_shr(quadrant, 1), 63), backwards);
-    const vu64 cos_sign = u64_shl(u64_shr(u64_add(quadrant, one), 1), 63);
-    /* a cosine column is a quarter turn ahead: sin' = cos, cos' = -sin */
-    return (symmetry_t){.exchange = u64_xor(u64_sub(zero, u64_and(quadrant, one)), quarter),
-                        .sin_sign = u64_select(quarter, cos_sign, sin_sign),
-                        .cos_sign = u64_select(quarter, u64_xor(sin_sign, u64_set((uint64_t)1 << 63)), cos_sign)};
+    return (symmetry_t){.exchange = u64_sub(u64_set(0), u64_and(quadrant, one)),
+                        .sin_sign = u64_xor(u64_shl(u64_shr(quadrant, 1), 63), backwards),
+                        .cos_sign = u64_shl(u64_shr(u64_add(quadrant, one), 1), 63)};
 }
 
 INLINE void apply_symmetry(const symmetry_t *t, vf64 s, vf64 c, vf64 *sine, vf64 *cosine) {
@@ -201,7 +195,7 @@ NOINLINE void series_dd(vf64 high, vf64 low, vdd *sine, vdd *cosine) {
 
 /* sin and cos in double-double. */
 INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *sine, vdd *cosine) {
-    const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS, 0);
+    const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
     const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
     const vdd turn = phase_dd(&phase);
     vdd s, c;
@@ -210,12 +204,10 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
 
-/* sin and cos in double.  After multiplication by the scale, their error is below 5.8 u of the value plus
- * 2**-87 of the amplitude (docs/numerics.md, section 4).  The series end with x**19 and x**18; their
- * next terms are below 2**-65. */
+/* sin and cos in double.  The series end with x**19 and x**18; their next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
-    const phase_t phase = direct_phase(spec, position, column, lanes, 3, 0);
+    const phase_t phase = direct_phase(spec, position, column, lanes, 3);
     /* added in this order, because the first two terms cancel near a zero of the sine, and their sum is then
      * exact */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
@@ -227,6 +219,65 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     s = f64_muladd(f64_mul(s, z), x, x);
     const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
     apply_symmetry(&t, s, c, sine, cosine);
+}
+
+/* sin and cos times the scale, as double-doubles or, unless `is_dd`, as doubles. */
+INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int is_dd, vdd *sine,
+                          vdd *cosine) {
+    const vf64 scale = f64_set(spec->scale);
+    if (is_dd) {
+        direct_dd(spec, position, column, lanes, sine, cosine);
+        *sine = dd_times_double(*sine, scale);
+        *cosine = dd_times_double(*cosine, scale);
+    } else {
+        direct_double(spec, position, column, lanes, &sine->high, &cosine->high);
+        sine->high = f64_mul(sine->high, scale);
+        cosine->high = f64_mul(cosine->high, scale);
+        sine->low = cosine->low = f64_set(0);
+    }
+}
+
+/* Returns zero in lanes of columns with a frequency of 0. */
+INLINE vu64 turns_of(const spec_t *spec, ptrdiff_t column) {
+    vu64 turns = u64_set(0);
+    for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
+        turns = u64_or(turns, u64_load32(spec->turns + i * spec->pitch + column));
+    return turns;
+}
+
+/* ---- tiles --------------------------------------------------------------------------------------------- */
+
+/* A factor of a tile has the cosines of its angles, then their sines; in double-double, the low parts of both
+ * follow.  If columns are not paired, each column is an angle. */
+INLINE void store_angles(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int is_dd,
+                         double *factor) {
+    const int step = columns_of(lanes), angles = TILE * LANES / step;
+    for (int i = 0; i < TILE; i += step, factor += LANES) {
+        vdd s, c;
+        direct_values(spec, position, column + i, lanes, is_dd, &s, &c);
+        f64_store(factor, c.high);
+        f64_store(factor + angles, s.high);
+        if (is_dd) f64_store(factor + 2 * angles, c.low);
+        if (is_dd) f64_store(factor + 3 * angles, s.low);
+    }
+}
+
+/* Computes the factor of a tile, times the scale. */
+NOINLINE void direct_factor(const spec_t *spec, const position_t *position, ptrdiff_t column, int is_dd, double *factor) {
+    const int paired = spec->order != UNPAIRED;
+    if (paired && is_dd) store_angles(spec, position, column, PAIRS, 1, factor);
+    else if (paired) store_angles(spec, position, column, PAIRS, 0, factor);
+    else if (is_dd) store_angles(spec, position, column, ANGLES, 1, factor);
+    else store_angles(spec, position, column, ANGLES, 0, factor);
+}
+
+/* Returns columns i .. i + LANES - 1 of a tile whose angles have the given sines and cosines. */
+INLINE vf64 columns_from(const double *cosines, const double *sines, const uint64_t *quarter, int paired, int i) {
+    const int at = paired ? i / (2 * LANES) * LANES : i;
+    vf64 c = f64_load(cosines + at), s = f64_load(sines + at), other;
+    if (paired && i / LANES % 2) f64_interleave(c, c, &other, &c), f64_interleave(s, s, &other, &s);
+    else if (paired) f64_interleave(c, c, &c, &other), f64_interleave(s, s, &s, &other);
+    return f64_of_bits(u64_select(u64_load(quarter + i), bits_of_f64(c), bits_of_f64(s)));
 }
 
 /* ---- short phases -------------------------------------------------------------------------------------- */
@@ -298,8 +349,9 @@ INLINE void direct_short(const spec_t *spec, const position_t *position, const t
     }
 }
 
-INLINE void store_factor(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
-                         int angles, double *factor) {
+/* Computes `angles` cosines and as many sines. */
+INLINE void store_short(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
+                        int angles, double *factor) {
     for (int i = 0; i < angles; i += TOGETHER * LANES) {
         vf64 c[TOGETHER], s[TOGETHER];
         direct_short(spec, position, turns, column + i * (columns_of(lanes) / LANES), lanes, c, s);
@@ -310,70 +362,11 @@ INLINE void store_factor(const spec_t *spec, const position_t *position, const t
     }
 }
 
-/* Computes the cosines and sines of a tile as a factor of round_tiles.h. */
-NOINLINE void direct_factor(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column,
-                            double *factor) {
-    if (spec->order == UNPAIRED) store_factor(spec, position, turns, column, ANGLES, TILE, factor);
-    else store_factor(spec, position, turns, column, PAIRS, TILE / 2, factor);
-}
-
-/* ---- tiles --------------------------------------------------------------------------------------------- */
-
-/* Computes the values p of the columns of a vector and the values q a quarter turn ahead (for PAIRS, sin and
- * cos), times the scale.  Both are double-doubles for float64, and doubles for the other dtypes.  Adding 0 to
- * p replaces -0 by 0. */
-INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
-                          vdd *p, vdd *q) {
-    const vf64 scale = f64_set(spec->scale), zero = f64_set(0);
-    if (dtype == FLOAT64) {
-        direct_dd(spec, position, column, lanes, p, q);
-        *p = dd_times_double(*p, scale);
-        *q = dd_times_double(*q, scale);
-        p->high = f64_add(p->high, zero);
-    } else {
-        p->low = q->low = zero;
-        direct_double(spec, position, column, lanes, &p->high, &q->high);
-        p->high = f64_muladd(p->high, scale, zero);
-        q->high = f64_mul(q->high, scale);
-    }
-}
-
-/* Stores p and q of a vector; q_to may be NULL. */
-INLINE void store_columns(order_t order, vf64 p, vf64 q, double *p_to, double *q_to) {
-    if (order == UNPAIRED) {
-        f64_store(p_to, p);
-        if (q_to) f64_store(q_to, q);
-        return;
-    }
-    const vf64 minus_p = f64_sub(f64_set(0), p);
-    vf64 low, high;
-    f64_interleave(order == SIN_FIRST ? p : q, order == SIN_FIRST ? q : p, &low, &high);
-    f64_store(p_to, low);
-    f64_store(p_to + LANES, high);
-    if (!q_to) return;
-    f64_interleave(order == SIN_FIRST ? q : minus_p, order == SIN_FIRST ? minus_p : q, &low, &high);
-    f64_store(q_to, low);
-    f64_store(q_to + LANES, high);
-}
-
-INLINE void store_tile_values(const spec_t *spec, const position_t *position, ptrdiff_t column, int width, lanes_t lanes,
-                              dtype_t dtype, double *p, double *q, double *p_low, double *q_low) {
-    for (int i = 0; i < width; i += columns_of(lanes)) {
-        vdd p_i, q_i;
-        direct_values(spec, position, column + i, lanes, dtype, &p_i, &q_i);
-        store_columns(spec->order, p_i.high, q_i.high, p + i, q ? q + i : NULL);
-        if (dtype == FLOAT64) store_columns(spec->order, p_i.low, q_i.low, p_low + i, q ? q_low + i : NULL);
-    }
-}
-
-/* Computes p and q of at least `width` columns of a tile; q may be NULL.  Only float64 has low parts. */
-NOINLINE void direct_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int width, dtype_t dtype, double *p,
-                          double *q, double *p_low, double *q_low) {
-    const int paired = spec->order != UNPAIRED;
-    if (dtype == FLOAT64 && paired) store_tile_values(spec, position, column, width, PAIRS, FLOAT64, p, q, p_low, q_low);
-    else if (dtype == FLOAT64) store_tile_values(spec, position, column, width, COLUMNS, FLOAT64, p, q, p_low, q_low);
-    else if (paired) store_tile_values(spec, position, column, width, PAIRS, FLOAT32, p, q, p_low, q_low);
-    else store_tile_values(spec, position, column, width, COLUMNS, FLOAT32, p, q, p_low, q_low);
+/* Computes the factor of a tile with short phases. */
+NOINLINE void short_factor(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column,
+                           double *factor) {
+    if (spec->order == UNPAIRED) store_short(spec, position, turns, column, ANGLES, TILE, factor);
+    else store_short(spec, position, turns, column, PAIRS, TILE / 2, factor);
 }
 
 #endif

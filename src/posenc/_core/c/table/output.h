@@ -122,16 +122,35 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
     }
 }
 
-/* Stores the first `width` values of a row of a tile at `out`, or adds them to this row of every batch entry.
- * The values must be such that a conversion to dtype rounds them correctly. */
-INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
-    if (width == TILE && output != ADD) { /* a store address chosen at run time would delay the following loads */
-        store_tile(out, value, dtype);
-    } else {
-        ALIGNED char staged[TILE * sizeof(double)];
-        store_tile(staged, value, dtype);
-        write_staged(job, out, staged, width, dtype, output, job->batch);
-    }
+/* Columns column .. column + width - 1 of some rows, at most TILE values.  Row i is written to
+ * out + (row[i] - row[0]) * job->row_stride. */
+typedef struct {
+    ptrdiff_t row[TILE], column;
+    int rows, width;
+    output_t output;
+    char *out;
+} tile_t;
+
+/* Returns whether the rows of a tile are stored one after another. */
+INLINE int is_contiguous(const job_t *job, const tile_t *t) {
+    return t->output != ADD && (t->rows == 1 || (job->row_stride == t->width * size_of(job->dtype) &&
+                                                 t->row[t->rows - 1] - t->row[0] == t->rows - 1));
+}
+
+/* Writes the values of a tile, which are one after another. */
+static void write_tile(const job_t *job, const tile_t *t, const char *values) {
+    const int is_one = is_contiguous(job, t), width = is_one ? t->rows * t->width : t->width;
+    for (int i = 0; i < (is_one ? 1 : t->rows); i++, values += width * size_of(job->dtype))
+        write_staged(job, t->out + (t->row[i] - t->row[0]) * job->row_stride, values, width, job->dtype, t->output, job->batch);
+}
+
+/* Writes the values of a tile, which must be numbers of the dtype. */
+COLD void write_rounded(const job_t *job, const tile_t *t, const double values[TILE]) {
+    ALIGNED char staged[TILE * sizeof(double)];
+    vf64 rounded[TILE_VECTORS];
+    for (int v = 0; v < TILE_VECTORS; v++) rounded[v] = f64_load(values + v * LANES);
+    FOR_DTYPE(job->dtype, store_tile(staged, rounded, DTYPE))
+    write_tile(job, t, staged);
 }
 
 #endif

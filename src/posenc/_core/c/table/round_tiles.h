@@ -1,7 +1,4 @@
-/* Rounds tiles of a row whose cosines and sines are products of factors, and stores them.
- *
- * A factor of a tile has the cosines of its angles, then their sines; for float64, the low parts of both
- * follow.  If columns are not paired, each column is an angle. */
+/* Rounds tiles of a row whose cosines and sines are products of factors (direct.h), and stores them. */
 #ifndef POSENC_ROUND_TILES_H
 #define POSENC_ROUND_TILES_H
 
@@ -177,30 +174,38 @@ DEFINE_ROUND(FLOAT16)
 DEFINE_ROUND(BFLOAT16)
 static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, round_FLOAT32, round_FLOAT16, round_BFLOAT16};
 
-/* Computes a tile again, and rounds each value with its error bound; see write_settled for the arguments. */
-COLD void settle_tile(const product_t *p, int tile, const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column,
-                      char *out, tally_t *tally) {
-    const int paired = p->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
-    const limit_t *const limit = p->limits + tile;
-    row_t t;
-    for (int i = 0; i < angles; i += LANES) {
+enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
+
+/* Computes a tile of a product as a factor. */
+NOINLINE void multiply_tile(const product_t *p, int tile, int is_float64, double *factor) {
+    const int angles = p->order == UNPAIRED ? TILE : TILE / 2;
+    for (int i = 0; i < angles; i += LANES, factor += LANES) {
         vdd c, s;
-        if (job->dtype == FLOAT64) multiply_dd(p, tile, i, angles, &c, &s);
+        if (is_float64) multiply_dd(p, tile, i, angles, &c, &s);
         else multiply(p, tile, i, angles, 1, &c.high, &s.high), c.low = s.low = f64_set(0);
-        s = (vdd){with_sign(s.high, p->sign), with_sign(s.low, p->sign)};
-        for (int j = 0; j < LANES; j++) {
-            const int is_second = p->order == COS_FIRST, at = paired ? 2 * (i + j) : i + j;
-            const int is_cosine = !paired && p->quarter[tile * TILE + i + j] != 0;
-            t.high[at + (paired && is_second)] = first_of(is_cosine ? c.high : s.high, j);
-            t.low[at + (paired && is_second)] = first_of(is_cosine ? c.low : s.low, j);
-            t.error[at + (paired && is_second)] = limit->error[0][i + j];
-            if (!paired) continue;
-            t.high[at + !is_second] = first_of(c.high, j);
-            t.low[at + !is_second] = first_of(c.low, j);
-            t.error[at + !is_second] = limit->error[1][i + j];
-        }
+        dd_store(factor, factor + 2 * angles, c);
+        dd_store(factor + angles, factor + 3 * angles, s);
     }
-    write_settled(spec, job, job->output, row, column, minimum(spec->d_model - column, TILE), out, &t, tally);
+}
+
+/* Computes a tile again, and rounds each value with its error bound. */
+COLD void settle_product(const product_t *p, int tile, const spec_t *spec, const job_t *job, const tile_t *t, tally_t *tally) {
+    const int paired = p->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
+    const uint64_t *const quarter = p->quarter + tile * TILE;
+    const limit_t *const limit = p->limits + tile;
+    double factor[FACTOR];
+    values_t v;
+    multiply_tile(p, tile, job->dtype == FLOAT64, factor);
+    for (int i = angles; i < 2 * angles; i += LANES) {
+        f64_store(factor + i, with_sign(f64_load(factor + i), p->sign));
+        f64_store(factor + 2 * angles + i, with_sign(f64_load(factor + 2 * angles + i), p->sign));
+    }
+    for (int i = 0; i < TILE; i += LANES) {
+        f64_store(v.high + i, columns_from(factor, factor + angles, quarter, paired, i));
+        f64_store(v.low + i, columns_from(factor + 2 * angles, factor + 3 * angles, quarter, paired, i));
+        f64_store(v.error + i, columns_from(limit->error[1], limit->error[0], quarter, paired, i));
+    }
+    write_settled(spec, job, t, &v, tally);
 }
 
 #endif

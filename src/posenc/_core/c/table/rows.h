@@ -217,7 +217,7 @@ static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, 
 static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
     digit_group_t *const group = job->digits ? (digit_group_t *)(void *)(panel + job->panel) : NULL;
     ptrdiff_t rows;
-    if (is_narrow(spec, job)) {
+    if (is_narrow(spec)) {
         narrow_rows(spec, job, first, count, tally);
         return;
     }
