@@ -1,4 +1,4 @@
-# cos in double (direct_double and direct_values in table/direct.h, direct_row in rope/factors.h), with the factor `scale`.
+# cos in double (direct_double and direct_values in table/direct.h), with the factor `scale`.
 #
 # Cos is the cosine of the rounded angle x; Cosine is that of the exact angle X.  For x = X (1 + d), the mean value theorem
 # gives |Cos - Cosine| <= |X d| sin y for a y between x and X, so the relative error is below |d| X tan y <= 0.786 |d|.
@@ -13,11 +13,9 @@
 #: direct_double x..s
 z_e = x * x;
 #! again exact x:=x z:=z_e
-#! code rounded q_high=c
-#: direct_values q_high
-#! code rounded
-#: direct_row to
+#! code rounded spec_scale=scale sine_high=s cosine_high=c is_dd=0
+#: direct_values cosine_high
 { |x| in [0,{{X_MOST}}] /\ scale <> 0 /\ Cosine <> 0 /\ |c_e -/ Cos| <= {{COS_POLYNOMIAL}}
   /\ |Cos -/ Cosine| <= {{COS_ANGLE}}
-  -> |q_high -/ (Cosine * scale)| <= {{COS_DOUBLE}} /\ |to -/ (Cosine * scale)| <= {{COS_DOUBLE}} }
+  -> |cosine_high -/ (Cosine * scale)| <= {{COS_DOUBLE}} }
 $ x in 8;

@@ -10,7 +10,7 @@
 #! constant SIGNIFICANT _core/frequencies.py: SIGNIFICANT_BITS = {} GUARD_BITS
 #! constant ALL kernel.h: POSITION_LIMBS = {}
 #! constant DD_LIMBS table/direct.h: enum { PHASE_LIMBS = {} }
-#! constant DOUBLE_LIMBS table/direct.h: direct_phase(spec, position, column, lanes, {}, 0)
+#! constant DOUBLE_LIMBS table/direct.h: direct_phase(spec, position, column, lanes, {})
 dropped_double = {{ALL}} * p * f3 + l3 + e;
 dropped_dd = {{ALL}} * p * f5 + l5 + e;
 { p in [0,1b32] /\ f3 in [0,{{2**(-32*(DOUBLE_LIMBS+1))}}] /\ l3 in [0,{{2**(-32*DOUBLE_LIMBS)}}] /\ |e| <= {{2 * 2**(64 - SIGNIFICANT)}}

@@ -3,15 +3,9 @@
 #
 # c_low is c - c_upper, rounded to 24 bits, where |c - c_upper| <= SMALL |c| (rotation_float.g).  SPLIT_FLOOR covers floats that
 # underflow.  All other steps are as in rotation_double.g.
-#! from direct_double_sin.g: SIN_DOUBLE
-#! from direct_double_cos.g: COS_DOUBLE
-#! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
 #! from rotation_float.g: SMALL
 #! let ROTATION_SPLIT = 2**-37 + 4.001 * u
-#! let ROTATION_SPLIT_DIRECT = 2**-37 + 8.801 * u
 #! bound ROTATION_SPLIT: rotation in double, split factors, correctly rounded
-#! bound ROTATION_SPLIT_DIRECT: rotation in double, split factors, evaluated directly
-#! variants FACTORS=rounded,direct
 #@ -Eprecision=200
 #! code factors SUFFIX=_c upper=c_upper lower=c_low
 #: store_sums to
@@ -23,11 +17,7 @@
 #: undecided_value value
 #! again factors SUFFIX=_4 factors=b c=ZERO s=to_s
 { {{hypotheses}} /\ |c_upper + c_low -/ c| <= {{SMALL * 2**-24}} /\ |s_upper + s_low -/ s| <= {{SMALL * 2**-24}}
-#? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}}
-#? FACTORS=rounded -> |x_1 -/ (a * C)| <= {{ROTATION_SPLIT}} /\ |y_1 -/ (b * C)| <= {{ROTATION_SPLIT}}
-#? FACTORS=rounded /\ |x_2 -/ -(b * S)| <= {{ROTATION_SPLIT}} /\ |y_2 -/ (a * S)| <= {{ROTATION_SPLIT}}
-#? FACTORS=rounded /\ |value_3 -/ (a * C)| <= {{ROTATION_SPLIT}} /\ |value_4 -/ (b * S)| <= {{ROTATION_SPLIT}} }
-#? FACTORS=direct /\ |c -/ C| <= {{DIRECT}} /\ |s -/ S| <= {{DIRECT}}
-#? FACTORS=direct -> |x_1 -/ (a * C)| <= {{ROTATION_SPLIT_DIRECT}} /\ |y_1 -/ (b * C)| <= {{ROTATION_SPLIT_DIRECT}}
-#? FACTORS=direct /\ |x_2 -/ -(b * S)| <= {{ROTATION_SPLIT_DIRECT}} /\ |y_2 -/ (a * S)| <= {{ROTATION_SPLIT_DIRECT}}
-#? FACTORS=direct /\ |value_3 -/ (a * C)| <= {{ROTATION_SPLIT_DIRECT}} /\ |value_4 -/ (b * S)| <= {{ROTATION_SPLIT_DIRECT}} }
+  /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}}
+  -> |x_1 -/ (a * C)| <= {{ROTATION_SPLIT}} /\ |y_1 -/ (b * C)| <= {{ROTATION_SPLIT}}
+  /\ |x_2 -/ -(b * S)| <= {{ROTATION_SPLIT}} /\ |y_2 -/ (a * S)| <= {{ROTATION_SPLIT}}
+  /\ |value_3 -/ (a * C)| <= {{ROTATION_SPLIT}} /\ |value_4 -/ (b * S)| <= {{ROTATION_SPLIT}} }

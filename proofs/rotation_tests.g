@@ -7,7 +7,7 @@
 #
 # Underflow.  A product has an error of at most 2**-150 in float (2**-1075 in double), and a value has four products.  The
 # smallest ulp is 2**-(LOWEST + 23); the sums do not underflow.  In double, two sines below 2**-1022 have an error of 2**-1075
-# each, and one below 2**-900 may be replaced by 0; this is multiplied by a number below 2**128.  A product in the error bound has an error of 2**-1075, which is
+# each, multiplied by a number below 2**128.  A product in the error bound has an error of 2**-1075, which is
 # multiplied by two numbers below 2**128; the errors of two other products are smaller.  The fast test leaves 2**-12 ulp for
 # these errors.  A split factor has an error of 2 * 2**-150 if both floats are below 2**-126.
 #
@@ -19,14 +19,15 @@
 #
 # The error bound of a pair is relative to (|a| + |b|) (|c| + |s|), which is at least |a c| + |b s|.  undecided_double rounds
 # value - error with an error of at most u (|value| + error) (tests_double.g).  The sums and products of the bound are rounded
-# six times, and c and s have their errors.
+# six times, and c and s have their errors.  The floors are absolute errors of c and s, as fractions of |m|: those of undecided
+# roundings (decided_value), or of direct evaluation with short phases, and of the scale.
 #! constant ROTATION_ERROR rope/pairs.h: #define ROTATION_ERROR {}
-#! constant DIRECT_ROTATION_ERROR rope/pairs.h: #define DIRECT_ROTATION_ERROR {}
+#! constant ROTATION_FLOOR rope/pairs.h: #define ROTATION_FLOOR {}
 #! constant DIRECT_ROTATION_FLOOR rope/pairs.h: #define DIRECT_ROTATION_FLOOR {}
 #! constant SPLIT_ERROR rope/pairs.h: #define SPLIT_ERROR {}
 #! constant SPLIT_FLOOR rope/pairs.h: #define SPLIT_FLOOR {}
-#! constant BINADES rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? {} : {_};
-#! constant BINADES_DIRECT rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? {_} : {};
+#! constant BINADES rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && !is_direct ? {} : {_};
+#! constant BINADES_DIRECT rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && !is_direct ? {_} : {};
 #! constant END_SETTLED rope/pairs.h: u64_set(((uint64_t)(1023 + {}) << 52) - 1)
 #! constant LOWEST rope/pairs.h: const uint32_t lowest = dtype == FLOAT16 ? {_} : {};
 #! constant LOWEST_FLOAT16 rope/pairs.h: const uint32_t lowest = dtype == FLOAT16 ? {} : {_};
@@ -41,19 +42,23 @@
 #! constant MIN_FLOAT16 rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
 #! constant MIN_BFLOAT16 rounding.h: default: return (format_t){8, {}, 0x1.fep127};
 #! constant WORDS rope/pairs.h: words = dtype == FLOAT32 ? {_} : {};
-#! from rotation_double.g: ROTATION ROTATION_DIRECT
-#! from rotation_split.g: ROTATION_SPLIT ROTATION_SPLIT_DIRECT
+#! from rotation_double.g: ROTATION
+#! from rotation_split.g: ROTATION_SPLIT
 #! from rotation_float.g: ROTATION_FLOAT
-#! from phase.g: DROPPED_DOUBLE
+#! from direct_short.g: SHORT
+#! constant DIRECT_DD_FLOOR table/direct.h: #define DIRECT_DD_FLOOR {}
 #! let MARGIN = 2**16
 #! let MARGIN_DIRECT = 2**16
 #! let MARGIN_FLOAT = (WORDS + 1) / 2
 #! let UNDERFLOW = 4 * 2**-150 * 2**(LOWEST + 23)
 #! let SPLIT_UNDERFLOW = 2 * 2**-150
-#! let UNDERFLOW_DOUBLE = (4 * 2**128 + 8) * 2**-1075 + 2**128 * 2**-900
-#! let ABSOLUTE = 1.4143 * (DROPPED_DOUBLE + 2**-MIN_SCALE * SPLIT_UNDERFLOW)
+#! let UNDERFLOW_DOUBLE = (4 * 2**128 + 8) * 2**-1075
+#! let FACTOR_FLOOR = 1.01 * DIRECT_DD_FLOOR
+#! let FACTOR_DIRECT = SHORT + 1.01 * u
+#! let ABSOLUTE = 1.4143 * (FACTOR_FLOOR + 2**-MIN_SCALE * SPLIT_UNDERFLOW)
+#! let ABSOLUTE_DIRECT = 1.4143 * (FACTOR_DIRECT + 2**-MIN_SCALE * SPLIT_UNDERFLOW)
 #! bound ROTATION_ERROR: rotation, correctly rounded factors, tested with this error
-#! bound DIRECT_ROTATION_ERROR: rotation, factors evaluated directly, tested with this error
+#! bound ROTATION_FLOOR: rotation, correctly rounded factors, of the amplitude
 #! bound DIRECT_ROTATION_FLOOR: rotation, factors evaluated directly, of the amplitude
 #! bound SPLIT_ERROR: rotation, split factors, tested with this error in addition
 #! bound SPLIT_FLOOR: rotation, split factors that underflow, of `abs(a) + abs(b)`
@@ -67,20 +72,17 @@ A_float = x * ((1 + 1b-19) * (1 + {{2**-BELOW}}));
 # |value| and the error are relative to (|a| + |b|) (|c| + |s|) = 1; `after` covers the roundings after the error of a factor;
 # `factors` covers the roundings of the bound
 slow = {{ROTATION}} + {{u}} * (value + error);
-slow_direct = {{ROTATION_DIRECT}} + {{u}} * (value + error);
 split = {{ROTATION_SPLIT}} + {{u}} * (value_split + error_split);
-split_direct = {{ROTATION_SPLIT_DIRECT}} + {{u}} * (value_split + error_split);
 { x in [1,2] /\ value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |factors - 1| <= {{20*u}} /\ |after - 1| <= {{4*u}}
   /\ value_split in [0,{{1+2**-36}}] /\ error_split in [0,1b-35] /\ |factors_split - 1| <= {{2**-37+22*u}}
   -> slow / factors <= {{ROTATION_ERROR}}
-  /\ slow_direct / factors <= {{DIRECT_ROTATION_ERROR}}
   /\ split / factors_split <= {{ROTATION_ERROR + SPLIT_ERROR}}
-  /\ split_direct / factors_split <= {{DIRECT_ROTATION_ERROR + SPLIT_ERROR}}
-  /\ ({{DROPPED_DOUBLE}} * after + {{2 * u * DIRECT_ROTATION_FLOOR}}) / factors <= {{DIRECT_ROTATION_FLOOR}}
+  /\ ({{FACTOR_FLOOR}} * after + {{2 * u * ROTATION_FLOOR}}) / factors <= {{ROTATION_FLOOR}}
+  /\ ({{FACTOR_DIRECT}} * after + {{2 * u * DIRECT_ROTATION_FLOOR}}) / factors <= {{DIRECT_ROTATION_FLOOR}}
   /\ ({{SPLIT_UNDERFLOW}} * after + {{2 * u * SPLIT_FLOOR}}) / factors_split <= {{SPLIT_FLOOR}}
   /\ |(A * {{(ROTATION + ABSOLUTE) * 2**BINADES}}) * 1b52 + 1b-12| <= {{MARGIN}}
-  /\ |(A * {{(ROTATION_DIRECT + ABSOLUTE) * 2**BINADES_DIRECT}}) * 1b52 + 1b-12| <= {{MARGIN_DIRECT}}
-  /\ |(1b-23 * (1 + 1b-20) * x + A_float * {{(ROTATION_FLOAT + ROTATION_DIRECT + ABSOLUTE) * 2**BINADES_DIRECT}}) * 1b23 + {{UNDERFLOW}}| <= {{MARGIN_FLOAT}}
+  /\ |(A * {{(ROTATION + ABSOLUTE_DIRECT) * 2**BINADES_DIRECT}}) * 1b52 + 1b-12| <= {{MARGIN_DIRECT}}
+  /\ |(1b-23 * (1 + 1b-20) * x + A_float * {{(ROTATION_FLOAT + ROTATION + ABSOLUTE_DIRECT) * 2**BINADES_DIRECT}}) * 1b23 + {{UNDERFLOW}}| <= {{MARGIN_FLOAT}}
   /\ {{128 + MAX_SCALE + 1}} + 0 in [0,{{END_SETTLED}}]
   /\ {{BIAS_DOUBLE - 1023}} + 0 in [0,0] /\ {{BIAS - 127}} + 0 in [0,0] /\ {{BELOW_DOUBLE + 48 - 52}} + 0 in [0,0]
   /\ {{BELOW + 16 - 23}} + 0 in [0,0]

@@ -25,7 +25,7 @@
 #! constant DIRECT_DOUBLE_FLOOR table/direct_rows.h: #define DIRECT_DOUBLE_FLOOR {}
 #! constant DD_ERROR table/direct.h: #define DD_ERROR {}
 #! constant DIRECT_DD_FLOOR table/direct.h: #define DIRECT_DD_FLOOR {}
-#! constant REACH table/advance.h: offsets->reach[column] = turns ? reach + {} : 0;
+#! constant REACH table/advance.h: offsets->reach[column] = has_turns ? reach + {} : 0;
 #! constant SHARE table/decide_rounding.h: return dtype == FLOAT32 ? {} : {_};
 #! constant SHARE_FLOATS table/decide_rounding.h: return dtype == FLOAT32 ? {_} : {};
 #! constant NEAR table/decide_rounding.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?

@@ -273,7 +273,7 @@ cdef list set_axes(rotation_call_t *call, Rotation rotation, const positions_t *
             r.has_fast_path = False
         if evaluated:
             tables.append(arrange(job, NULL, rows, columns, call.threads))
-            if job.offsets == NULL and job.reals == NULL:
+            if job.offsets == NULL:
                 r.direct_scale = abs(columns.spec.scale)
     return tables
 

@@ -12,9 +12,10 @@
 /* Evaluates the cosines and sines of a row with short phases. */
 NOINLINE void direct_row(const spec_t *shared, const position_t *shared_position, double *row) {
     /* copies, whose members the compiler need not load again after each store */
-    const spec_t spec = *shared;
+    spec_t spec = *shared;
     const position_t position = *shared_position;
     turns_t turns;
+    if (!position.finite) spec.scale = double_of_bits(0x7ff8000000000000u);
     set_turns(&spec, &position, &turns);
     for (ptrdiff_t pair = 0; 2 * pair < spec.d_model; pair += FACTOR_PAIRS)
         store_short(&spec, &position, &turns, 2 * pair, PAIRS, FACTOR_PAIRS, row + factor_index(pair, 2, 0));
@@ -44,9 +45,7 @@ static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, doub
     const ptrdiff_t pitch = factor_pitch(r->pairs);
     tally_t tally = {.is_approximate = 1}; /* the counters do not include cosines and sines */
     for (const rotary_axis_t *t = r->axis; t < r->axis + r->position_axes; t++) {
-        /* evaluates in double if there is a fast path but no offset table, and the positions are integers;
-         * real positions may have too many limbs */
-        const int is_direct = t->table.offsets == NULL && t->table.reals == NULL && r->has_fast_path;
+        const int is_direct = t->table.offsets == NULL && r->has_fast_path;
         job_t job = t->table;
         double *const to = t->pair ? part : table;
         job.out = (char *)to;

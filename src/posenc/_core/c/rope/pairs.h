@@ -2,13 +2,7 @@
  * Rounds pairs that have an uncertain value, using an error bound for each pair, and evaluates undecided
  * values exactly.
  *
- * Bounds of the error of a value (docs/numerics.md, section 7) for a pair (a, b), with c = m cos t and s = m sin t (m and t as
- * in kernel.h), u = 2**-53 and A = |m| sqrt(a**2 + b**2):
- *     in double, c and s correctly rounded:   3.1 u (|a c| + |b s|) <= 3.1 u A;
- *     in double, c and s evaluated directly:  8 u A + 2**-86 A;
- *     in float:                               2**-23 |value| + 2**-34.6 A.
- * The rotated values of a pair determine A.  If the magnitudes of the two rotated values differ by a factor of at most 2**12,
- * the three bounds are below 2**14 ulp of a double, 2**16 ulp of a double and 4.7 ulp of a float, respectively.
+ * Bounds: docs/numerics.md, section 7.
  */
 #ifndef POSENC_PAIRS_H
 #define POSENC_PAIRS_H
@@ -17,8 +11,8 @@
 
 /* for the test with an error bound for each pair; the bounds include u, because value - error is rounded */
 #define ROTATION_ERROR 0x1.1p-51        /* 4.25 u */
-#define DIRECT_ROTATION_ERROR 0x1.5p-50 /* 10.5 u */
-#define DIRECT_ROTATION_FLOOR 0x1p-86   /* relative to |m| (|a| + |b|) */
+#define ROTATION_FLOOR 0x1p-108         /* relative to |m| (|a| + |b|) */
+#define DIRECT_ROTATION_FLOOR 0x1p-50   /* the same if factors are evaluated directly */
 #define SPLIT_ERROR 0x1p-36             /* added if factors are split into two floats */
 #define SPLIT_FLOOR 0x1p-148            /* relative to |a| + |b| */
 
@@ -149,7 +143,9 @@ static void set_words(uint64_t lanes[LANES], uint64_t upper, uint64_t lower, dty
     u64_flush(lanes, dtype == FLOAT32 ? u16_odd(words, words) : words, 0);
 }
 
-static limits_t limits_of(dtype_t dtype, double direct_scale) {
+static limits_t limits_of(const rotation_t *r) {
+    const dtype_t dtype = r->dtype;
+    const int is_direct = r->direct_scale != 0;
     /* for lower words: the half-way point, and the number of words next to it that fail.  For float32, these
      * words cover 2**16 ulp of a double on both sides.  For the other types, a value passes if it is at least
      * 5 ulp of a float from the point. */
@@ -157,13 +153,13 @@ static limits_t limits_of(dtype_t dtype, double direct_scale) {
     /* for upper words: exponent of 1, bits below the exponent, and largest number of binades between the
      * values of a pair */
     const uint32_t bias = dtype == FLOAT32 ? 1023 : 127, below = dtype == FLOAT32 ? 4 : 7;
-    const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? 14 : 12;
+    const uint32_t binades = dtype == FLOAT32 && !is_direct ? 14 : 12;
     /* 2**-lowest is the least |value| that passes: for float16, twice its smallest normal number; else far
      * above underflow */
     const uint32_t lowest = dtype == FLOAT16 ? 13 : 100;
     /* the addition wraps the upper words of infinity and NaN, without their sign, to less than 1 << below */
-    limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
-                  .floor = direct_scale * DIRECT_ROTATION_FLOOR};
+    limits_t l = {.share = ROTATION_ERROR,
+                  .floor = magnitude_of(r->axis->spec->scale) * (is_direct ? DIRECT_ROTATION_FLOOR : ROTATION_FLOOR)};
     if (dtype != FLOAT32) l.share += SPLIT_ERROR, l.floor += SPLIT_FLOOR;
     set_words(l.addend, 1u << below, half + words / 2, dtype);
     set_words(l.mask, 0x7fff, 2 * half - 1, dtype);

@@ -132,7 +132,7 @@ static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdif
                      tally_t *tally) {
     const environment_t host = environment_enter();
     const ptrdiff_t pitch = factor_pitch(r->pairs), end = head + heads;
-    const limits_t limits = limits_of(r->dtype, r->direct_scale);
+    const limits_t limits = limits_of(r);
     double *const own = (double *)(void *)memory, *const part = own + (r->factors ? 0 : pitch * r->most_rows);
     offset_t *const row_offsets = (offset_t *)(void *)(part + (r->factors ? 0 : factors_memory(r, r->most_rows)));
     if (!r->factors) factors_of(r, row, count, own, (char *)part);
