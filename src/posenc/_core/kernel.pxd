@@ -27,8 +27,8 @@ cdef extern from "kernel.h" nogil:
         const uint64_t *sign
         const uint64_t *quarter
         int order, phase_bits, padding_is_nan
-        double scale, position_offset, offset_rest, padding_real
-        int64_t offset_whole, padding, zero
+        double scale, position_offset, padding_real
+        int64_t padding, zero
         int has_padding, has_zero, has_fast_path, has_fast_test
         void *context
 

@@ -69,9 +69,6 @@ cdef class Columns:
         self.spec.has_zero = floor(position_offset) == position_offset and position_offset > -2.0**63
         if self.spec.has_zero:
             self.spec.zero = -<int64_t>position_offset
-        # without a rest, no position is computed from digits
-        self.spec.offset_whole = <int64_t>rint(position_offset) if abs(position_offset) < 2.0**62 else 0
-        self.spec.offset_rest = position_offset - self.spec.offset_whole if abs(position_offset) < 2.0**62 else float("nan")
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.context = <void *>value
@@ -209,7 +206,7 @@ cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns
             columns.radians = PyBytes_FromStringAndSize(NULL, columns.spec.columns * sizeof(double))
             columns.fractions = radians_of_columns(&columns.spec, <double *><char *>columns.radians)
     memset(with_digits, 0, sizeof(with_digits))
-    fractions = columns.fractions if job.reals != NULL or columns.spec.offset_rest != 0 else 0
+    fractions = columns.fractions if job.reals != NULL or not columns.spec.has_zero else 0
     if fractions >= WHOLE:
         return ()
     with nogil:

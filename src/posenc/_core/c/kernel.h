@@ -79,8 +79,6 @@ typedef struct {
     double scale;
     int phase_bits;              /* see has_exact_phases in direct.h; NO_PHASE_BITS for frequencies that are not rational */
     double position_offset;
-    int64_t offset_whole;        /* the nearest integer, and ... */
-    double offset_rest;          /* ... the rest, if |position_offset| is below 2**52 */
     int has_padding;
     int64_t padding;             /* the padding position, before the offset */
     int padding_is_nan;          /* whether the row of the padding position is NaN instead of zeros */

@@ -22,81 +22,37 @@ static inline void negate(uint32_t *w, int limbs) {
     }
 }
 
-/* Adds +-m * 2**e to the two's complement number w; e must be at least -1074, and |sum| below 2**64. */
-static inline void position_accumulate(uint32_t w[POSITION_SPAN], uint64_t m, int e, int negative) {
+/* Adds x to a two's complement number; |sum| must be below 2**64. */
+static inline void position_accumulate(uint32_t w[POSITION_SPAN], double x) {
+    int e;
+    uint64_t m = significand_of(x, &e), carry = x < 0;
+    if (m == 0) return;
+    for (; !(m & 1); m >>= 1) e++;
     const int bit = e - 32 * POSITION_BOTTOM, at = bit / 32, shift = bit % 32;
-    const uint32_t part[3] = {
-        (uint32_t)(m << shift),
-        (uint32_t)((m >> (32 - shift)) & 0xffffffffu),
-        shift ? (uint32_t)(m >> 32 >> (32 - shift)) : 0,
-    };
-    uint64_t carry = negative != 0;
+    const uint64_t shifted = m << shift;
+    const uint32_t part[3] = {(uint32_t)shifted, (uint32_t)(shifted >> 32), shift ? (uint32_t)(m >> (64 - shift)) : 0};
     for (int i = 0; i < POSITION_SPAN; i++) {
         const uint32_t p = i >= at && i < at + 3 ? part[i - at] : 0;
-        const uint64_t sum = (uint64_t)w[i] + (negative ? (uint32_t)~p : p) + carry;
-        w[i] = (uint32_t)sum;
-        carry = sum >> 32;
+        carry += (uint64_t)w[i] + (x < 0 ? (uint32_t)~p : p);
+        w[i] = (uint32_t)carry;
+        carry >>= 32;
     }
 }
 
-static inline void position_accumulate_real(uint32_t w[POSITION_SPAN], double x) {
-    int e;
-    uint64_t m = significand_of(x, &e);
-    if (m == 0) return;
-    for (; !(m & 1); m >>= 1) e++;
-    position_accumulate(w, m, e, (int)(bits_of_double(x) >> 63));
-}
-
-static inline position_t position_from_sum(uint32_t w[POSITION_SPAN]) {
+/* Returns the sum of some finite numbers, exactly. */
+static inline position_t position_of_sum(const double *x, int count) {
+    uint32_t w[POSITION_SPAN] = {0};
     position_t p = {.finite = 1};
+    int low = 0, high = POSITION_SPAN;
+    for (int i = 0; i < count; i++) position_accumulate(w, x[i]);
     p.negative = (int)(w[POSITION_SPAN - 1] >> 31);
     if (p.negative) negate(w, POSITION_SPAN);
-    int low = 0, high = POSITION_SPAN;
     while (low < high && w[low] == 0) low++;
     while (high > low && w[high - 1] == 0) high--;
     p.limbs = high - low;
     p.exponent = POSITION_BOTTOM + low;
     for (int i = low; i < high; i++) p.limb[i - low] = w[i];
     return p;
-}
-
-static inline position_t position_from_integer(uint64_t two_complement, double offset) {
-    int negative = (int)(two_complement >> 63);
-    uint64_t m = negative ? 0 - two_complement : two_complement;
-    if (offset == 0) {
-        position_t p = {.negative = negative && m, .finite = 1, .limb = {(uint32_t)m, (uint32_t)(m >> 32)}};
-        p.limbs = m >> 32 ? 2 : m != 0;
-        return p;
-    }
-    uint32_t w[POSITION_SPAN] = {0};
-    position_accumulate(w, m, 0, negative);
-    position_accumulate_real(w, offset);
-    return position_from_sum(w);
-}
-
-/* The non-negative position m / 2. */
-static inline position_t position_from_halves(uint64_t m) {
-    return (position_t){
-        .finite = 1, .limbs = 3, .exponent = -1, .limb = {(uint32_t)(m << 31), (uint32_t)(m >> 1), (uint32_t)(m >> 33)}};
-}
-
-static inline position_t position_from_real(double x, double offset) {
-    uint32_t w[POSITION_SPAN] = {0};
-    if ((bits_of_double(x) >> 52 & 0x7ff) == 0x7ff) return (position_t){.finite = 0};
-    position_accumulate_real(w, x);
-    position_accumulate_real(w, offset);
-    return position_from_sum(w);
-}
-
-NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t row) {
-    if (job->reals) {
-        const double x = job->reals[row];
-        if (spec->has_padding && x == spec->padding_real) return (position_t){.finite = !spec->padding_is_nan, .padding = 1};
-        return position_from_real(x, spec->position_offset);
-    }
-    uint64_t p = job->integers ? (uint64_t)job->integers[row] : job->start + (uint64_t)row * job->step;
-    if (spec->has_padding && p == (uint64_t)spec->padding) return (position_t){.finite = !spec->padding_is_nan, .padding = 1};
-    return position_from_integer(p, spec->position_offset);
 }
 
 /* A position + position_offset with the magnitude whole + fraction * 2**-64. */
@@ -110,9 +66,10 @@ static inline void negate_fixed(fixed_t *x) {
     x->fraction = 0 - x->fraction;
 }
 
-/* Converts x, |x| < 2**63; returns 0 if x is not a multiple of 2**-63. */
+/* Converts x; returns 0 if |x| >= 2**63 or x is not a multiple of 2**-63. */
 static inline int fixed_of_real(double x, fixed_t *to) {
     const double magnitude = magnitude_of(x);
+    if (!(magnitude < 0x1p63)) return 0;
     const int64_t whole = (int64_t)magnitude;
     const double scaled = (magnitude - (double)whole) * 0x1p63;
     const int64_t fraction = (int64_t)scaled;
@@ -120,20 +77,28 @@ static inline int fixed_of_real(double x, fixed_t *to) {
     return (double)fraction == scaled;
 }
 
+static inline uint64_t integer_at(const job_t *job, ptrdiff_t row) {
+    return job->integers ? (uint64_t)job->integers[row] : job->start + (uint64_t)row * job->step;
+}
+
+static inline int is_padding(const spec_t *spec, const job_t *job, ptrdiff_t row) {
+    if (!spec->has_padding) return 0;
+    return job->reals ? job->reals[row] == spec->padding_real : integer_at(job, row) == (uint64_t)spec->padding;
+}
+
 /* Returns 0 if the position of a row is known (is_known in direct.h) or has other bits. */
 static inline int fixed_position(const spec_t *spec, const job_t *job, ptrdiff_t row, fixed_t *to) {
+    if (is_padding(spec, job, row)) return 0;
     if (job->reals) {
-        const double x = job->reals[row];
-        if (!(magnitude_of(x) < 0x1p63) || (spec->has_padding && x == spec->padding_real) || !fixed_of_real(x, to)) return 0;
+        if (!fixed_of_real(job->reals[row], to)) return 0;
     } else {
-        const uint64_t p = job->integers ? (uint64_t)job->integers[row] : job->start + (uint64_t)row * job->step;
+        const uint64_t p = integer_at(job, row);
         const int negative = (int)(p >> 63);
-        if (spec->has_padding && p == (uint64_t)spec->padding) return 0;
         *to = (fixed_t){negative ? 0 - p : p, 0, negative};
     }
     if (spec->position_offset != 0) {
         fixed_t offset;
-        if (!(magnitude_of(spec->position_offset) < 0x1p62) || !fixed_of_real(spec->position_offset, &offset)) return 0;
+        if (!fixed_of_real(spec->position_offset, &offset)) return 0;
         if (to->negative) negate_fixed(to);
         if (offset.negative) negate_fixed(&offset);
         to->fraction += offset.fraction;
@@ -142,6 +107,26 @@ static inline int fixed_position(const spec_t *spec, const job_t *job, ptrdiff_t
         if (to->negative) negate_fixed(to);
     }
     return (to->whole | to->fraction) != 0;
+}
+
+static inline position_t position_of_fixed(fixed_t x) {
+    const uint32_t limb[4] = {(uint32_t)x.fraction, (uint32_t)(x.fraction >> 32), (uint32_t)x.whole, (uint32_t)(x.whole >> 32)};
+    position_t p = {.negative = x.negative, .finite = 1, .limbs = 4, .exponent = -2};
+    while (p.limbs && limb[p.limbs - 1] == 0) p.limbs--;
+    while (p.limbs && limb[p.exponent + 2] == 0) p.exponent++, p.limbs--;
+    for (int i = 0; i < p.limbs; i++) p.limb[i] = limb[p.exponent + 2 + i];
+    return p;
+}
+
+NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t row) {
+    fixed_t fixed;
+    if (fixed_position(spec, job, row, &fixed)) return position_of_fixed(fixed);
+    if (is_padding(spec, job, row)) return (position_t){.finite = !spec->padding_is_nan, .padding = 1};
+    if (job->reals && !isfinite(job->reals[row])) return (position_t){.finite = 0};
+    const uint64_t p = job->reals ? 0 : integer_at(job, row);
+    const double sum[3] = {job->reals ? job->reals[row] : (double)(int32_t)(p >> 32) * 0x1p32, (double)(uint32_t)p,
+                           spec->position_offset};
+    return position_of_sum(sum, 3);
 }
 
 /* ---- frequencies --------------------------------------------------------------------------------------- */
@@ -221,44 +206,28 @@ static inline uint64_t even_step(job_t *job, ptrdiff_t rows) {
     return step;
 }
 
-/* The position of a row in units: position + position_offset = n + rest. */
+/* A position + position_offset of +-(n + rest) units, |rest| <= 1/2. */
 typedef struct {
-    int64_t n;
+    uint64_t n;
     double rest;
+    int negative;
 } units_t;
 
-/* Splits the position of a row; a unit is 64**-fractions.  Returns 0 if this is not possible, |n| could be
- * 2**62 or more, or the row is that of the padding position. */
+/* Splits the position of a row; a unit is 64**-fractions.  Returns 0 if this is not possible, the position
+ * is known, or n could be 2**62 or more. */
 static inline int split_position(const spec_t *spec, const job_t *job, ptrdiff_t row, int fractions, units_t *to) {
-    const double units = power_of_two(6 * fractions), round = 0x1.8p52; /* x + round - round is the integer next to x */
-    if (job->reals) {
-        const double x = job->reals[row], sum = x + spec->position_offset, added = sum - x, scaled = sum * units;
-        if (!(magnitude_of(scaled) < 0x1p62) || (spec->has_padding && x == spec->padding_real)) return 0;
-        /* from 2**51 on, `scaled` is an integer or half of one */
-        to->n = (int64_t)(magnitude_of(scaled) < 0x1p51 ? scaled + round - round : scaled);
-        to->rest = (scaled - (double)to->n) + ((x - (sum - added)) + (spec->position_offset - added)) * units;
-    } else {
-        const uint64_t p = job->integers ? (uint64_t)job->integers[row] : job->start + (uint64_t)row * job->step;
-        const uint64_t whole = p + (uint64_t)spec->offset_whole, limit = (uint64_t)1 << (62 - 6 * fractions);
-        const double scaled = spec->offset_rest * units, nearest = scaled + round - round;
-        if (whole + limit >= 2 * limit || (spec->has_padding && p == (uint64_t)spec->padding)) return 0;
-        to->n = (int64_t)(whole << 6 * fractions) + (int64_t)nearest;
-        to->rest = scaled - nearest;
-    }
-    return magnitude_of(to->rest) <= 0.5;
+    const int bits = 6 * fractions;
+    fixed_t x;
+    if (!fixed_position(spec, job, row, &x) || x.whole >> (62 - bits)) return 0;
+    const uint64_t below = x.fraction << bits; /* in units of 2**-64 units; the upper half is negative */
+    to->n = (x.whole << bits) + (bits ? x.fraction >> (64 - bits) : 0) + (below >> 63);
+    to->rest = (double)(int64_t)below * 0x1p-64;
+    to->negative = x.negative;
+    return 1;
 }
 
-/* Number of bits of x. */
-static inline int bits_of_integer(uint64_t x) {
-#if defined(__GNUC__)
-    return x ? 64 - __builtin_clzll(x) : 0;
-#else
-    int bits = 0;
-    for (int step = 32; step; step /= 2)
-        if (x >> step) x >>= step, bits += step;
-    return bits + (int)x;
-#endif
-}
+/* Number of bits of x, or one more. */
+static inline int bits_of_integer(uint64_t x) { return x ? (int)(bits_of_double((double)x) >> 52) - 1022 : 0; }
 
 enum {
     SPAN_BYTES = 1 << 23, /* most bytes of a span table, which stays in the caches */
@@ -270,7 +239,7 @@ enum {
  * copied as the table has. */
 static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
     const int64_t *const p = job->integers, middle = p[rows / 2];
-    ptrdiff_t near[65] = {0}, copied = 0, saved = 0;
+    ptrdiff_t near[66] = {0}, copied = 0, saved = 0;
     int64_t lowest = middle, highest = middle;
     job->span_pitch = spec->d_model * size_of(job->dtype);
     const ptrdiff_t each = 1 + rows / SURVEYED_ROWS; /* of so many rows, one is looked at */
@@ -302,8 +271,7 @@ static inline ptrdiff_t count_digits(const spec_t *spec, const job_t *job, ptrdi
         units_t units;
         if (job->integers && (uint64_t)job->integers[i] - (uint64_t)job->span_start < (uint64_t)job->span_rows) continue;
         if (job->integers && i + 1 < rows && distance(job->integers[i], job->integers[i + 1]) == 1) in_runs += each;
-        else if (split_position(spec, job, i, fractions, &units))
-            with_digits[(bits_of_integer(distance(0, units.n)) + 5) / 6] += each;
+        else if (split_position(spec, job, i, fractions, &units)) with_digits[(bits_of_integer(units.n) + 5) / 6] += each;
     }
     for (int k = LEVELS - 2; k >= 0; k--) with_digits[k] += with_digits[k + 1];
     return in_runs;

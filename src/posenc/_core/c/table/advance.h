@@ -42,7 +42,8 @@ static void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, 
     ALIGNED uint64_t all[TILE];
     memset(all, 0xff, sizeof all);
     for (int r = 0; r < rows; r++) {
-        const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
+        const uint64_t halves = first + 2 * (uint64_t)r * spacing;
+        const position_t position = position_of_fixed((fixed_t){halves >> 1, halves << 63, 0});
         double *const to = offsets_at(high, tile, rows, r), *const to_low = offsets_at(low, tile, rows, r);
         double factor[4 * TILE];
         direct_factor(spec, &position, tile * TILE, 1, factor);
@@ -231,7 +232,8 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const dtype_t dtype = g->block->job->dtype;
     const int row = is_above ? row_above(g, r) : row_below(g, r), width = minimum(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
-    tile_t t = {.row = {g->row + row}, .column = g->column + pass, .rows = 1, .width = width, .output = g->output};
+    const ptrdiff_t at = g->row + row;
+    tile_t t = {.row = &at, .column = g->column + pass, .rows = 1, .width = width, .output = g->output};
     values_t v = {.high = {0}};
     if (width <= 0) return; /* this pass has only spare columns of a whole group */
     for (int i = 0; i < pass_columns(dtype); i += LANES) {

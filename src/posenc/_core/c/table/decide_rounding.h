@@ -239,7 +239,8 @@ COLD void write_settled(const spec_t *spec, const job_t *job, const tile_t *t, c
 /* Stores or adds a value that the caller has evaluated. */
 static void write_value(const job_t *job, double value) {
     const double values[TILE] = {value};
-    const tile_t t = {.rows = 1, .width = 1, .output = job->output == ADD ? ADD : STORE, .out = job->out};
+    const ptrdiff_t row = 0;
+    const tile_t t = {.row = &row, .rows = 1, .width = 1, .output = job->output == ADD ? ADD : STORE, .out = job->out};
     write_rounded(job, &t, values);
 }
 

@@ -108,7 +108,7 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
         if (!uncertain && !is_direct) write_staged(job, out, staged, columns, job->dtype, job->output, job->batch);
         for (int t = 0; t < tiles && UNLIKELY(uncertain); t++) {
             const ptrdiff_t at = t * TILE * size;
-            const tile_t tile = {.row = {row->row},
+            const tile_t tile = {.row = &row->row,
                                  .column = column + t * TILE,
                                  .rows = 1,
                                  .width = minimum(columns - t * TILE, TILE),

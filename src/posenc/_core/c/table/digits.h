@@ -33,7 +33,8 @@ NOINLINE void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, l
             c[d] = dd_product_sum(c[rest], c[last], dd_negated(s[rest]), s[last]);
             s[d] = dd_product_sum(s[rest], c[last], c[rest], s[last]);
         } else {
-            const position_t position = position_from_real(d * power_of_two(6 * (level - WHOLE)), 0);
+            const double weight = d * power_of_two(6 * (level - WHOLE));
+            const position_t position = position_of_sum(&weight, 1);
             direct_dd(spec, &position, column, lanes, &s[d], &c[d]);
         }
     }
@@ -73,10 +74,9 @@ typedef struct {
 
 INLINE int digits_of(uint64_t n) { return (bits_of_integer(n) + 5) / 6; }
 
-
 /* Returns the lowest level of the rows of a job. */
 INLINE int lowest_level(const spec_t *spec, const job_t *job) {
-    return job->reals || spec->offset_rest != 0 ? WHOLE - job->digits->fractions : WHOLE;
+    return job->reals || !spec->has_zero ? WHOLE - job->digits->fractions : WHOLE;
 }
 
 /* Describes the position of a row; returns 0 if the row cannot be computed from digits. */
@@ -84,11 +84,10 @@ static int read_digits(const spec_t *spec, const job_t *job, ptrdiff_t row, digi
     const int lowest = lowest_level(spec, job);
     units_t units;
     if (!split_position(spec, job, row, WHOLE - lowest, &units)) return 0;
-    const int negative = units.n < 0;
     to->row = row;
-    to->n = distance(0, units.n);
-    to->sign = (uint64_t)negative << 63;
-    to->rest = negative ? -units.rest : units.rest;
+    to->n = units.n;
+    to->sign = (uint64_t)units.negative << 63;
+    to->rest = units.rest;
     /* a small rest is evaluated directly, because its sines are small compared with M */
     return (to->n || magnitude_of(to->rest) >= 0x1p-9) && lowest + digits_of(to->n) <= job->digits->levels;
 }

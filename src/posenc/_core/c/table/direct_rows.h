@@ -84,7 +84,7 @@ NOINLINE void write_direct_tile(const direct_t *d, const tile_t *t, tally_t *tal
 NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
                              ptrdiff_t end, char *out, tally_t *tally) {
     direct_t d;
-    tile_t t = {.row = {row}, .column = column, .rows = 1, .output = job->output, .out = out};
+    tile_t t = {.row = &row, .column = column, .rows = 1, .output = job->output, .out = out};
     start_direct(&d, spec, job);
     d.position = *position;
     set_turns(spec, position, &d.turns);
@@ -100,7 +100,7 @@ NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *
     const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
     const vu64 bits = position->finite ? bits_of_f64(f64_set(cosine)) : u64_set(0x7ff8000000000000u);
     const vu64 all = u64_set(position->finite ? 0 : UINT64_MAX); /* all columns are NaN, else cosines have these bits */
-    tile_t t = {.rows = 1, .output = job->output, .out = job->out + row * job->row_stride};
+    tile_t t = {.row = &row, .rows = 1, .output = job->output, .out = job->out + row * job->row_stride};
     for (; t.column < spec->d_model; t.column += TILE, t.out += TILE * size_of(job->dtype)) {
         double values[TILE];
         for (int i = 0; i < TILE; i += LANES)
@@ -134,7 +134,8 @@ static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptr
     const ptrdiff_t end = row + count;
     position_lanes_t positions;
     direct_t d;
-    tile_t t = {.width = width, .output = job->output};
+    ptrdiff_t rows[TILE];
+    tile_t t = {.row = rows, .width = width, .output = job->output};
     start_direct(&d, &spec, job);
     d.position = (position_t){.finite = 1, .lanes = &positions};
     while (row < end) {
@@ -154,7 +155,7 @@ static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptr
                 u64_flush(positions.sign + at + i, u64_set((uint64_t)fixed.negative << 63), 0);
             }
             at += angles;
-            t.row[t.rows++] = row;
+            rows[t.rows++] = row;
         }
         if (t.rows == 0) continue;
         for (; at < lanes; at++) { /* other lanes repeat the first row */
@@ -168,7 +169,7 @@ static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptr
         d.position.exponent = first;
         d.position.limbs = limbs;
         if (is_new) set_turns(&spec, &d.position, &d.turns);
-        t.out = job->out + t.row[0] * job->row_stride;
+        t.out = job->out + rows[0] * job->row_stride;
         write_direct_tile(&d, &t, tally);
     }
 }

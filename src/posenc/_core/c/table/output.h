@@ -125,7 +125,8 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
 /* Columns column .. column + width - 1 of some rows, at most TILE values.  Row i is written to
  * out + (row[i] - row[0]) * job->row_stride. */
 typedef struct {
-    ptrdiff_t row[TILE], column;
+    const ptrdiff_t *row;
+    ptrdiff_t column;
     int rows, width;
     output_t output;
     char *out;

@@ -179,12 +179,15 @@ enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
 /* Computes a tile of a product as a factor. */
 NOINLINE void multiply_tile(const product_t *p, int tile, int is_float64, double *factor) {
     const int angles = p->order == UNPAIRED ? TILE : TILE / 2;
-    for (int i = 0; i < angles; i += LANES, factor += LANES) {
-        vdd c, s;
-        if (is_float64) multiply_dd(p, tile, i, angles, &c, &s);
-        else multiply(p, tile, i, angles, 1, &c.high, &s.high), c.low = s.low = f64_set(0);
-        dd_store(factor, factor + 2 * angles, c);
-        dd_store(factor + angles, factor + 3 * angles, s);
+    for (int i = 0; i < angles; i += 2 * LANES) {
+        vf64 c[2] = {f64_set(0), f64_set(0)}, s[2] = {c[0], c[0]};
+        if (!is_float64) multiply(p, tile, i, angles, 2, c, s);
+        for (int v = 0; v < 2; v++, factor += LANES) {
+            vdd cosine = {c[v], f64_set(0)}, sine = {s[v], f64_set(0)};
+            if (is_float64) multiply_dd(p, tile, i + v * LANES, angles, &cosine, &sine);
+            dd_store(factor, factor + 2 * angles, cosine);
+            dd_store(factor + angles, factor + 3 * angles, sine);
+        }
     }
 }
 
