@@ -10,6 +10,7 @@ are given, their lines are printed instead.
 import contextlib
 import importlib
 import inspect
+import itertools
 import json
 import re
 import sys
@@ -32,8 +33,8 @@ MOVES_COLUMNS = re.compile(r"(de)?interleave")
 SWITCHES = {"use_mem_rope": (True, False), "position_embedding_type": ("rotary", "rope", "absolute"),
             "position_embeddings_type": ("rotary", "relative")}
 # keys of older configurations for the base of a type of layers, each with another value
-BASES = {"rope_theta": 301.0, "rope_local_base_freq": 302.0, "local_rope_theta": 303.0, "global_rope_theta": 304.0,
-         "swa_rope_theta": 305.0, "compress_rope_theta": 306.0}
+BASES = {"rope_theta": 301.0, "rope_local_base_freq": 302.0, "local_rope_theta": 303.0,
+         "global_rope_theta": 304.0, "swa_rope_theta": 305.0, "compress_rope_theta": 306.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
 POSITIONS = np.array([[0, 1, 2, 3, 17]])
 SEVERAL_AXES = "whose positions have several axes; Rotary.preset has rotations with several axes"
@@ -44,7 +45,7 @@ DEFINITE = {SEVERAL_AXES, SEVERAL_PARTS, NO_ROTATION, NEGATIVE}
 
 
 class NotMeasured(Exception):
-    """The reason why a type has no measured rotation, as the end of a sentence about a configuration of this type."""
+    """The reason why a type has no measured rotation, as the end of a sentence about a configuration."""
 
 
 # ---- models ------------------------------------------------------------------------------------------------
@@ -69,7 +70,8 @@ def shorten(config):
 
 
 def parts_of(config):
-    return {name: part for name, part in vars(config).items() if isinstance(part, transformers.PreTrainedConfig)}
+    kind = transformers.PreTrainedConfig
+    return {key: part for key, part in vars(config).items() if isinstance(part, kind)}
 
 
 def classes_for(config, base):
@@ -82,7 +84,8 @@ def built(config):
     """Return a model on the meta device, of the first class with this configuration that can be built."""
     error = LookupError("no model has this configuration")
     for kind in classes_for(config, transformers.PreTrainedModel):
-        for _ in range(4 if kind.config_class is type(config) and kind.forward is not torch.nn.Module.forward else 0):
+        is_model = kind.config_class is type(config) and kind.forward is not torch.nn.Module.forward
+        for _ in range(4 * is_model):
             try:
                 with torch.device("meta"):
                     return kind(config)
@@ -94,23 +97,23 @@ def built(config):
 
 
 def rotary_modules(config):
-    """Return the rotary modules of a model, as pairs of a class and its configuration, and the classes of other modules.
+    """Return the rotary modules of a model, as pairs of class and configuration, and the classes of all modules.
 
     If no model can be built, these are the classes in its code.
     """
     classes = classes_for(config, torch.nn.Module)
     try:
-        model = built(config)
+        parts = dict(built(config).named_modules())
     except Exception:
-        kinds = [kind for kind in classes if is_rotary(kind)
-                 and type(config) in [parameter.annotation for parameter in inspect.signature(kind).parameters.values()]]
+        kinds = [kind for kind in classes if is_rotary(kind) and type(config) in {
+            parameter.annotation for parameter in inspect.signature(kind).parameters.values()}]
         if not kinds:
             raise
         return [(kind, config) for kind in kinds], classes
-    parts = dict(model.named_modules())
-    modules = [(type(part), owner_of(name, parts).config) for name, part in parts.items() if is_rotary(type(part))]
     used = [*{type(part): None for part in parts.values()}]
-    if not modules and functions_of(used):              # RoFormer: the tables are the weight of another module
+    found = [key for key, part in parts.items() if is_rotary(type(part))]
+    modules = [(type(parts[key]), owner_of(key, parts).config) for key in found]
+    if not modules and functions_of(used):              # RoFormer: the tables are a weight
         modules = [(lambda _, part=part: type(part)(*part.weight.shape), config) for part in parts.values()
                    if "input_ids_shape" in inspect.signature(part.forward).parameters]
     return modules, used
@@ -131,7 +134,7 @@ def is_rotary(kind):
 
 
 class Tables:
-    """The tables of a rotary module at some positions: `values` has ``cos + i sin`` for each position and pair."""
+    """The tables of a rotary module: `values` has ``cos + i sin`` for each position and pair."""
 
     def __init__(self, module, positions, layer_type=None):
         x, n = torch.zeros(1, 18, 8), POSITIONS.shape[1]
@@ -139,7 +142,7 @@ class Tables:
             result = module(x, torch.from_numpy(positions), *([layer_type] if layer_type else []))
         elif hasattr(module, "create_weight"):                      # RoFormer: [sin | cos]
             result = module.create_weight()[POSITIONS].chunk(2, -1)
-        else:                                                       # Wav2Vec2-Conformer: [cos, sin] of positions from 0
+        else:                                                       # Wav2Vec2-Conformer: [cos, sin]
             result = tuple(module(x)[:, POSITIONS[0], 0, 0][:, None])
         self.given = result if isinstance(result, tuple) else (result,)
         if len(self.given) == 1:
@@ -161,15 +164,17 @@ class Tables:
 
 
 def takes_positions(module):
-    return "position_ids" in inspect.signature(module.forward).parameters and not hasattr(module, "create_weight")
+    parameters = inspect.signature(module.forward).parameters
+    return "position_ids" in parameters and not hasattr(module, "create_weight")
 
 
 def tables_of(kind, config, layer_type):
-    """Return the tables for the largest number of axes for which the module accepts positions of shape (axes, 1, n)."""
+    """Return the largest number of axes of positions that the module accepts, and its tables."""
     reasons = {}
     for axes in (4, 3, 2, 1) if takes_positions(kind(config)) else (1,):
+        positions = np.repeat(POSITIONS[None], axes, 0) if axes > 1 else POSITIONS
         try:
-            return axes, Tables(kind(config), np.repeat(POSITIONS[None], axes, 0) if axes > 1 else POSITIONS, layer_type)
+            return axes, Tables(kind(config), positions, layer_type)
         except Exception as error:  # noqa: BLE001 (a model may raise any error)
             reasons[axes] = error if isinstance(error, NotMeasured) else NotMeasured(
                 f"whose rotary module raises {type(error).__name__}: {error}")
@@ -193,8 +198,9 @@ def sections_of(kind, config, layer_type, axes, pairs):
                                       ("alternating", alternating, [large, large, pairs - 2 * large])):
         config.rope_parameters["mrope_section"] = sections
         measured = np.full(pairs, -1)
-        for axis, positions in enumerate(np.eye(3, dtype=int)[:, :, None, None].repeat(POSITIONS.shape[1], -1)):
-            with contextlib.suppress(RuntimeError):                 # the model expects sections of other sizes
+        for axis, row in enumerate(np.eye(3, dtype=int)):
+            positions = row[:, None, None].repeat(POSITIONS.shape[1], -1)
+            with contextlib.suppress(RuntimeError):             # the model expects other sections
                 measured[Tables(kind(config), positions, layer_type).values[0].imag != 0] = axis
         if measured.tolist() == [*function(sections)]:
             return {"axes": order, "sections": [*default]}
@@ -205,7 +211,7 @@ def sections_of(kind, config, layer_type, axes, pairs):
 
 
 def functions_of(classes):
-    """Return the functions that apply tables, each with the functions that move columns in the code that refers to it."""
+    """Return the functions that apply tables, each with those that move columns in the code around it."""
     found = {}
     for kind in {base for each in classes if "Indexer" not in each.__name__ for base in each.__mro__}:
         for name, method in vars(kind).items():
@@ -220,29 +226,31 @@ def functions_of(classes):
 
 
 def rotated(function, moves, tables, x, axis, sections):
-    """Return queries of shape (1, heads, n, width), rotated by a function that expects the heads on `axis`."""
+    """Return queries of shape (1, heads, n, width), rotated by a function with the heads on `axis`."""
     q = x if axis == 1 else x.transpose(1, 2)
     for move in moves:
         q = move(q)
-    once = torch.from_numpy(np.concatenate([tables.values.imag, tables.values.real], -1)).float()
-    twice = torch.from_numpy(np.stack([np.tile(tables.values.real, 2), np.tile(tables.values.imag, 2)])).float()
-    known = dict(zip(("sin", "cos") if tables.form == "sin, cos" else ("cos", "sin"), tables.given, strict=False)) | {
+    cos, sin = tables.values.real, tables.values.imag
+    once = torch.from_numpy(np.concatenate([sin, cos], -1)).float()
+    twice = torch.from_numpy(np.stack([np.tile(cos, 2), np.tile(sin, 2)])).float()
+    names = ("sin", "cos") if tables.form == "sin, cos" else ("cos", "sin")
+    known = dict(zip(names, tables.given, strict=False)) | {
         "freqs_cis": tables.given[0], "unsqueeze_dim": axis, "mrope_section": sections, "position_ids": None,
-        "self": types.SimpleNamespace(num_heads=q.shape[2], head_size=q.shape[3]), "sinusoidal_pos": once[None, None],
-        "relative_position_embeddings": twice[:, :, None, None]}
+        "self": types.SimpleNamespace(num_heads=q.shape[2], head_size=q.shape[3]),
+        "sinusoidal_pos": once[None, None], "relative_position_embeddings": twice[:, :, None, None]}
     parameters = inspect.signature(function).parameters
-    flat = "relative_position_embeddings" in parameters             # the heads are in the last dimension
-    arguments = {name: known[name] if name in known else q.flatten(2) if flat else q
-                 for name, parameter in parameters.items() if name in known or parameter.default is parameter.empty}
-    result = function(**arguments)
+    given = q.flatten(2) if "relative_position_embeddings" in parameters else q
+    result = function(**{name: known.get(name, given) for name, parameter in parameters.items()
+                         if name in known or parameter.default is parameter.empty})
     result = (result[0] if isinstance(result, tuple) else result).reshape(q.shape)
     return (result if axis == 1 else result.transpose(1, 2)).double().numpy()
 
 
 def layouts_of(x, result, values):
-    """Yield the layouts in which the first or last columns of x, rotated by `values`, are those of `result`."""
+    """Yield the layouts in which the first or last columns of x, rotated by `values`, are as in `result`."""
     width, dim = x.shape[-1], 2 * values.shape[-1]
-    for layout, pairs in (("halves", np.arange(dim).reshape(2, -1)), ("interleaved", np.arange(dim).reshape(-1, 2).T)):
+    columns = np.arange(dim)
+    for layout, pairs in (("halves", columns.reshape(2, -1)), ("interleaved", columns.reshape(-1, 2).T)):
         for first, second in (pairs, pairs + width - dim):
             for name, turns in ((layout, values), ("negative", values.conj())):
                 expected, turned = x.copy(), (x[..., first] + 1j * x[..., second]) * turns
@@ -250,21 +258,21 @@ def layouts_of(x, result, values):
                 # a model may move interleaved columns of queries and keys to halves, which does not change
                 # their products
                 moved = expected[..., [*range(0, width, 2), *range(1, width, 2)]]
-                if np.allclose(expected, result, atol=1e-5) or width == dim and np.allclose(moved, result, atol=1e-5):
+                forms = (expected, moved) if width == dim else (expected,)
+                if any(np.allclose(form, result, atol=1e-5) for form in forms):
                     yield name
 
 
 def layout_of(config, classes, tables, sections):
     """Return the layout in which the functions of some classes rotate."""
-    found, dim = set(), 2 * tables.values.shape[1]
-    for function, moves in functions_of(classes) or functions_of(classes_for(config, torch.nn.Module)):
-        for axis in (1, 2):
-            for width in (dim, 2 * dim):
-                x = torch.randn(1, 2, POSITIONS.shape[1], width, generator=torch.Generator().manual_seed(0))
-                with contextlib.suppress(Exception):                # another number of columns, or a function of another kind
-                    result = rotated(function, moves, tables, x, axis, sections)
-                    found |= {*layouts_of(x.double().numpy(), result, tables.values)}
-    if len(found) == 2 and getattr(config, "rope_interleave", None) is not None:        # the configuration selects one of them
+    found, dim, n = set(), 2 * tables.values.shape[1], POSITIONS.shape[1]
+    functions = functions_of(classes) or functions_of(classes_for(config, torch.nn.Module))
+    for (function, moves), axis, width in itertools.product(functions, (1, 2), (dim, 2 * dim)):
+        x = torch.randn(1, 2, n, width, generator=torch.Generator().manual_seed(0))
+        with contextlib.suppress(Exception):            # a function of another kind, or for other columns
+            result = rotated(function, moves, tables, x, axis, sections)
+            found |= {*layouts_of(x.double().numpy(), result, tables.values)}
+    if len(found) == 2 and getattr(config, "rope_interleave", None) is not None:    # selects one of them
         found = {"interleaved" if config.rope_interleave else "halves"}
     if found == {"negative"}:
         raise NotMeasured(NEGATIVE)
@@ -277,12 +285,12 @@ def layout_of(config, classes, tables, sections):
 
 
 def base_of(tables, stated):
-    """Return the base of the frequencies, which is that of the configuration if they agree; None for scaled frequencies."""
+    """Return the stated base of frequencies or, if they have another, this one; None for scaled frequencies."""
     angles = np.angle(tables.values[1])
-    for columns in (2 * len(angles), 2 * len(angles) - 1):      # of an odd number of columns, the last is half a pair
+    for columns in (2 * len(angles), 2 * len(angles) - 1):      # an odd number: the last is half a pair
         exponents = -2 * np.arange(len(angles)) / columns
-        fitted = float(f"{angles[-1] ** (1 / exponents[-1]):.4g}") if len(angles) > 1 and angles[-1] > 0 else None
-        for base in (stated, fitted):
+        has_base = len(angles) > 1 and angles[-1] > 0
+        for base in (stated, float(f"{angles[-1] ** (1 / exponents[-1]):.4g}") if has_base else None):
             if base and np.allclose(angles, base**exponents, 1e-4, 0):
                 return float(base)
     return None
@@ -293,7 +301,8 @@ def properties_of(kind, config, classes):
     parameters, layers, row = getattr(config, "rope_parameters", None) or {}, {}, {}
     is_stated = bool(parameters)
     if not is_stated and "layer_type" in inspect.signature(getattr(kind, "forward", kind)).parameters:
-        parameters = {name: {"rope_type": "default", "rope_theta": 1e4} for name in getattr(config, "layer_types", None) or ()}
+        layer_types = getattr(config, "layer_types", None) or ()
+        parameters = {name: {"rope_type": "default", "rope_theta": 1e4} for name in layer_types}
         config.rope_parameters = parameters or getattr(config, "rope_parameters", None)
     names = sorted(name for name, value in parameters.items() if isinstance(value, dict))
     if not names:
@@ -313,7 +322,8 @@ def properties_of(kind, config, classes):
     keys = {base: key for key, base in BASES.items()}
     for name, layer in layers.items():
         unscaled, scaled = ((each.get(name) or {}) for each in former) if len(former) == 2 else ({}, {})
-        layer |= {"key": keys.get(unscaled.get("rope_theta")), "takes_scaling": scaled.get("rope_type") == "yarn"}
+        layer["key"] = keys.get(unscaled.get("rope_theta"))
+        layer["takes_scaling"] = scaled.get("rope_type") == "yarn"
         layer |= {key: scaled[key] for key in ("attention_factor",) if key in scaled}
         if not is_stated:
             layer["base"] = None
@@ -334,14 +344,17 @@ def properties_of_layer(kind, config, classes, layer_type, parameters):
     if axes > 1:
         row |= sections_of(kind, config, layer_type, axes, pairs)
         axes, tables = tables_of(kind, config, layer_type)
-    row |= {"layout": layout_of(config, classes, tables, parameters.get("mrope_section")), "tables": tables.form}
-    row["base"] = base_of(tables, parameters.get("rope_theta") or getattr(config, "rotary_embedding_base", None))
+    row["layout"] = layout_of(config, classes, tables, parameters.get("mrope_section"))
+    row["tables"], stated = tables.form, parameters.get("rope_theta")
+    row["base"] = base_of(tables, stated or getattr(config, "rotary_embedding_base", None))
     if parameters.get("rope_type", "default") != "default":
         row |= {"base": parameters["rope_theta"], "is_scaled": True}
-    share = parameters.get("partial_rotary_factor") if parameters.get("rope_type") != "proportional" else None
+    if parameters.get("rope_type") == "proportional":
+        return row
+    share = parameters.get("partial_rotary_factor")
     with contextlib.suppress(ValueError):               # the default sizes do not give a head_dim
         head_dim = head_dim_of(config.to_dict())
-        if parameters.get("rope_type") != "proportional" and (share is None or int(head_dim * share) // 2 != pairs):
+        if share is None or int(head_dim * share) // 2 != pairs:
             share = min(1, 2 * pairs / head_dim)        # a type of layers may have more columns than others
     return row if share in (None, 1) else row | {"share": share}
 
@@ -367,16 +380,15 @@ def survey(names):
                 if name in direct:
                     break
             else:
-                reasons[name] = NO_ROTATION if not functions_of(classes) else "whose rotary module was not found"
-                if modules:
-                    reasons[name] = SEVERAL_PARTS
+                missing = "whose rotary module was not found" if functions_of(classes) else NO_ROTATION
+                reasons[name] = SEVERAL_PARTS if modules else missing
         except Exception as error:  # noqa: BLE001 (a configuration or a model may raise any error)
             reasons[name] = f"whose model raises {type(error).__name__}: {error}"
     return found, reasons
 
 
 def row_of(name, found, reasons):
-    """Return the properties of a type, the part of its configuration that has a rotation, or the reason why it has neither."""
+    """Return the properties of a type, the part of its configuration with a rotation, or the lack of both."""
     row, reason = {}, reasons.get(name)
     if name in found:
         kind, config, classes, options = found[name]
@@ -387,9 +399,10 @@ def row_of(name, found, reasons):
         except Exception as error:  # noqa: BLE001
             reason = f"whose rotary module raises {type(error).__name__}: {error}"
     if not row:
-        if reason.startswith("whose rotary") and {"patch_size", "image_size"} & CONFIG_MAPPING[name]().to_dict().keys():
+        if reason.startswith("whose rotary") and hasattr(CONFIG_MAPPING[name](), "patch_size"):
             reason = SEVERAL_AXES
-        return part_of(name) or {"refused" if reason in DEFINITE else "unmeasured": " ".join(reason.split())[:120]}
+        kind = "refused" if reason in DEFINITE else "unmeasured"
+        return part_of(name) or {kind: " ".join(reason.split())[:120]}
     defaults = [getattr(type(config), key, None) for key in ("qk_rope_head_dim", "head_dim")]
     defaults = [value for value in defaults if isinstance(value, int)]
     if defaults:                                            # the default, even if the model has another width
@@ -397,7 +410,8 @@ def row_of(name, found, reasons):
     else:
         values = type(config)().to_dict()
         with contextlib.suppress(ValueError):
-            if head_dim_of(values) != head_dim_of({key: values.get(key) for key in ("hidden_size", "num_attention_heads")}):
+            sizes = {key: values.get(key) for key in ("hidden_size", "num_attention_heads")}
+            if head_dim_of(values) != head_dim_of(sizes):
                 row["head_dim"] = None                      # the configuration class computes it
     for key, value in options.items():
         row["switch"] = [key, value, getattr(CONFIG_MAPPING[name](), key)]
@@ -421,7 +435,8 @@ def main():
     torch.set_grad_enabled(False)
     names = sys.argv[1:] or sorted(CONFIG_MAPPING)
     found, reasons = survey(names)
-    rows = ",\n".join(f'"{name}": {json.dumps(row_of(name, found, reasons))}' for name in sorted({*found, *names}))
+    rows = ",\n".join(
+        f'"{name}": {json.dumps(row_of(name, found, reasons))}' for name in sorted({*found, *names}))
     text = f'{{"transformers": "{transformers.__version__}", "types": {{\n{rows}\n}}}}\n'
     if sys.argv[1:]:
         print(text)
