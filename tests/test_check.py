@@ -76,9 +76,9 @@ def test_tables_of_a_checkpoint(call, model):
 def test_a_checkpoint_without_tables_is_not_right(call, model):
     folder = model({"weight": np.zeros((2, 2), np.float32)})
     code, out, _ = call("check", "--model", folder)
-    assert code == 1 and "not checked" in out and "reason    the files have no tables, because the model computes them" in out
+    assert code == 1 and "not checked" in out and "reason    the files have no tables, as the model computes them" in out
     code, _, err = call("check", folder / "config.json", "--tables", folder / "model.safetensors")
-    assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; select one with --key" in err
+    assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; select one by --key" in err
     (folder / "model.safetensors").unlink()
     code, out, _ = call("check", "--model", folder, "--json")
     reason = json.loads(out)["tables"][0]["reason"]

@@ -97,7 +97,7 @@ def built(config):
 
 
 def rotary_modules(config):
-    """Return the rotary modules of a model, as pairs of class and configuration, and the classes of all modules.
+    """Return the rotary modules of a model, as pairs of class and configuration, and the classes of modules.
 
     If no model can be built, these are the classes in its code.
     """
@@ -285,7 +285,7 @@ def layout_of(config, classes, tables, sections):
 
 
 def base_of(tables, stated):
-    """Return the stated base of frequencies or, if they have another, this one; None for scaled frequencies."""
+    """Return the stated base of frequencies or, if they have another, this one; None if they are scaled."""
     angles = np.angle(tables.values[1])
     for columns in (2 * len(angles), 2 * len(angles) - 1):      # an odd number: the last is half a pair
         exponents = -2 * np.arange(len(angles)) / columns

@@ -57,14 +57,15 @@ def match_document(match: posenc.check.Match) -> dict[str, Any]:
     """Return a match as a dict for JSON."""
     assert isinstance(match.positions, range)       # both the options and a search yield a range
     difference = match.difference if math.isfinite(match.difference) else None
-    return {"convention": changes_of(match.encoding), "start": match.positions.start, "step": match.positions.step,
+    start, step = match.positions.start, match.positions.step
+    return {"convention": changes_of(match.encoding), "start": start, "step": step,
             "presets": list(match.presets), "difference": difference, "reason": match.reason}
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
-    model.add_argument("--model", metavar="FOLDER", help="a checkpoint: config.json and .safetensors, .bin or .pt")
+    model.add_argument("--model", metavar="FOLDER", help="a folder with config.json and weights")
     parser.add_argument("--tables", metavar="FILE",
                         help="a file of weights, or a .npy file with [cos | sin] or frequencies")
     parser.add_argument("--key", metavar="NAME", action="append",
@@ -92,9 +93,11 @@ def check(args: argparse.Namespace) -> int:
     files = [args.tables] if args.tables else weights_in(args.model) if args.model else []
     rows = [row for file in files for row in rows_of(file, args.key, expected)]
     if args.tables and not rows:
-        raise ValueError(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; select one with --key")
+        hint = "no tensor has a name such as inv_freq or cos_cached; select one by --key"
+        raise ValueError(f"{args.tables}: {hint}")
     if args.model and not rows:
-        rows = [unchecked_row(args.model, None, COMPUTED if files else f"the folder has no file such as {', '.join(WEIGHTS)}")]
+        reason = COMPUTED if files else f"the folder has no file such as {', '.join(WEIGHTS)}"
+        rows = [unchecked_row(args.model, None, reason)]
     report = posenc.check.RotaryReport(rows)
     rotations = [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()]
     tables = [row_document(row) for row in report]
@@ -115,7 +118,7 @@ def expected_rotations(path: str) -> dict[str | None, Rotary]:
 
 
 WEIGHTS = "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth"
-COMPUTED = "the files have no tables, because the model computes them; check it with posenc.check.check_rotary(model)"
+COMPUTED = "the files have no tables, as the model computes them; use posenc.check.check_rotary(model)"
 
 
 def weights_in(folder: str) -> list[str]:
@@ -154,7 +157,7 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
 
 
 def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
-    """Return a function for each tensor of a file, which reads it; the bits of bfloat16 are returned as uint16."""
+    """Return a function for each tensor of a file, which reads it; the bits of bfloat16 are read as uint16."""
     if path.endswith((".bin", ".pt", ".pth")):
         try:
             from posenc.check.running import stored_tensors
@@ -175,13 +178,13 @@ CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8"}
 
 
 def decoded(data: Any, code: str) -> Any:
-    """Return the values of bytes in a dtype of .safetensors: 8 bits as float32, the bits of bfloat16 as uint16."""
+    """Return the values of bytes in a dtype of .safetensors; the bits of bfloat16 remain bits."""
+    bits = data.astype(np.uint16)
     if code == "F8_E5M2":                   # the high byte of float16
-        return (data.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
-    if code == "F8_E4M3":
-        exponent, significand = (data.astype(np.int32) >> 3) & 15, data.astype(np.float32) % 8
-        values = np.where(exponent > 0, np.ldexp(8 + significand, exponent - 10), np.ldexp(significand, -9))
-        return np.where(data % 128 == 127, np.nan, np.where(data < 128, values, -values)).astype(np.float32)
+        return (bits << 8).view(np.float16).astype(np.float32)
+    if code == "F8_E4M3":                   # fields as in float16, with another bias, and one NaN
+        values = ((bits & 128) << 8 | (bits & 127) << 7).view(np.float16).astype(np.float32) * 256
+        return np.where(bits % 128 == 127, np.float32(np.nan), values)
     if code not in CODES:
         raise ValueError(f"dtype {code}, expected {', '.join(CODES)}, F8_E4M3 or F8_E5M2")
     return data.view(CODES[code])
@@ -193,7 +196,7 @@ def groups(names: Collection[str]) -> Iterator[list[str]]:
         module, dot, buffer = name.rpartition(".")
         if not is_rotary(buffer) or buffer.startswith("original_"):
             continue
-        sines, cosines = (f"{module}{dot}{buffer.replace(*words)}" for words in (("cos", "sin"), ("sin", "cos")))
+        sines, cosines = (module + dot + buffer.replace(*words) for words in (("cos", "sin"), ("sin", "cos")))
         if "cos" in buffer and "sin" not in buffer and sines in names:
             yield [name, sines]
         elif "sin" not in buffer or "cos" in buffer or cosines not in names:

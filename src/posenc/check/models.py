@@ -79,8 +79,8 @@ def check_rotary(
     Notes
     -----
     Queries and keys are taken where they enter the attention: ``scaled_dot_product_attention``, an attention
-    function of transformers, or a product that is followed by a softmax.  The first tensor that has them
-    before their rotation is replaced by vectors such as unit vectors.  Products with weights are not computed.
+    function of transformers, or a product that is followed by a softmax.  Vectors such as unit vectors
+    replace the first tensor that has them before their rotation.  Products with weights are not computed.
 
     Examples
     --------
@@ -157,8 +157,8 @@ class Attention(Rotation):
     """The queries and keys of an attention, as a function of vectors before their rotation and of positions.
 
     `layer_type` is that of the configuration, and `flag` states whether the layer has a rotation, if the
-    configuration states this.  `others` are the attentions before this one, and `calls` is the number of calls
-    of its module in a run.
+    configuration states this.  `others` are the attentions before this one, and `calls` is the number of
+    calls of its module in a run.
     """
 
     def __init__(self, model: Model, number: int, taken: Taken, config: Any, layer_type: Any, flag: Any,
@@ -253,7 +253,7 @@ class Attention(Rotation):
         x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], head_dim)).astype(np.float32) / 8
         x = np.concatenate([x, 2 * x])
         shares = [np.linalg.norm(y, axis=-1) / np.linalg.norm(x, axis=-1) for y in self.values(x, at)]
-        return [part[np.isfinite(part)] for part in shares]
+        return [part[np.isfinite(part)] if np.isfinite(part).any() else np.ones(1) for part in shares]
 
     def faults_of_heads(self) -> list[str]:
         """Return a fault if the same vectors were rotated otherwise in a head than in the first one."""
@@ -398,18 +398,15 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
     result, readings = matched(f, rotary, source, f.choices, any_order=True, computes_in=f.dtype)
     at = next((reading.positions for reading in readings if reading.positions.size), np.arange(16))
     for index, factors in enumerate(f.factors(at, rotary.head_dim) if result.faults else ()):
-        if not factors.size:
-            continue
         factor, what = float(np.median(factors)), BOTH[index]
-        if np.ptp(factors) > 0.02 * factor:
-            f.divisors[index] = 0.0
-            remarks.append(f"the lengths of {what} are not those before the rotation, and were not compared")
-            continue
         # the softmax scale may be part of the queries, or half of it of queries and keys
         scales = (1.0, f.width**-0.5, f.width**-0.25, *([factor] if index == 0 and size == 1 else []))
         scale = next((scale for scale in scales if any(
             math.isclose(factor, scale * c, rel_tol=0.01) for c in (size, 1.0, size**2, 1 / size))), 1.0)
-        if scale != 1:
+        if np.ptp(factors) > 0.02 * factor:
+            f.divisors[index] = 0.0
+            remarks.append(f"the lengths of {what} are not those before the rotation, and were not compared")
+        elif scale != 1:
             f.divisors[index] = scale * size
             remarks.append(f"{what} are multiplied by {number(scale)}")
     if not remarks:

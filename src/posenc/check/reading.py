@@ -155,8 +155,8 @@ def _read_frequencies(w: Array, size: float) -> Reading:
     """Return the cosines and sines of frequencies, or a fault if their memory was never written."""
     invalid = np.count_nonzero(~np.isfinite(w))
     if invalid or not w.any():
-        elements = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
-        return Reading("float64", faults=(f"{elements}, so inv_freq is probably uninitialized",))
+        what = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
+        return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
     # no pair turns by more than 1 at once
     at = spread(REACH, FIRST, SPREAD) / max(1.0, np.abs(w).max())
 
@@ -274,7 +274,7 @@ def read_function(
     readings = [_read_rotated(call, k, at, zeros[k][0], expected, any_order) for k in range(count)]
     if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
         readings[1] = readings[1]._replace(faults=("the columns have another order than those of queries",))
-    return [each._replace(remarks=(*each.remarks, *ends), faults=(*each.faults, *faults)) for each in readings]
+    return [each._replace(remarks=each.remarks + ends, faults=each.faults + faults) for each in readings]
 
 
 def _fault_of_positions(call: Rotation, index: int, positions: Array, head_dim: int) -> str:
@@ -351,7 +351,8 @@ def _read_rotated(
     order: list[str] = []
     if not np.array_equal(form.given, form.returned):
         places = f"columns {numbers(form.given[0])} become columns {numbers(form.returned[0])}"
-        order = [f"the result has its columns in another order: {places}; products of queries and keys are the same"]
+        same = "only products of queries and keys are the same"
+        order = [f"the result has its columns in another order: {places}; {same}"]
 
     def values(positions: Array) -> Waves:
         x = np.zeros((1, positions.shape[-1], head_dim), np.float32)
@@ -402,7 +403,8 @@ def _faults_of_form(form: Form, unit: float) -> list[str]:
                             (~np.isin(form.factors, (0, 1)), "multiplied by a factor but not rotated")):
         columns = dim + np.flatnonzero(is_other)
         faults += [f"columns {numbers(columns)} are {words}"] if len(columns) else []
-    size, differences = np.abs(matrices).max(initial=0), [part[..., 1] - part[..., 0] for part in (cosines, sines)]
+    differences = [part[..., 1] - part[..., 0] for part in (cosines, sines)]
+    size = np.abs(matrices).max(initial=0)
     unequal, same_sign = (
         np.flatnonzero(np.median(np.abs(part), axis=0) > match.ALIKE * size) for part in differences)
     of_columns = np.zeros((len(matrices), dim))
@@ -410,13 +412,15 @@ def _faults_of_form(form: Form, unit: float) -> list[str]:
     for name, columns in _columns(dim).items():
         one, two = of_columns[:, columns].swapaxes(0, 2)
         if len(unequal) and name != form.layout and np.allclose(one, two, atol=match.ALIKE * size):
-            return [*faults, f"the cosines have the layout {name}, but the columns are paired as {form.layout}"]
+            faults.append(f"the cosines have the layout {name}, but the columns are paired as {form.layout}")
+            return faults
     for wrong, words in (
             (unequal, "different cosines in a pair"), (same_sign, "sines in a pair that are not opposite")):
         if len(wrong):
             return [*faults, f"columns {numbers(form.given[wrong, 0])} have {words}"]
     largest = max(np.abs(part).max(initial=0) for part in differences)
-    bias = max(abs(np.sum(parts[..., 0] * part)) for parts, part in zip((cosines, sines), differences, strict=True))
+    both = zip((cosines, sines), differences, strict=True)
+    bias = max(abs(np.sum(values[..., 0] * part)) for values, part in both)
     is_biased = bias > np.sum(cosines**2) * (SIGMAS * unit / math.sqrt(max(1, cosines.size)) + BIAS)
     if largest > 2 * ROUNDINGS * unit * size or is_biased:
         share = f"{largest / size:.2g} of the length of a pair"

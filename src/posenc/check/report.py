@@ -87,7 +87,8 @@ def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -
 
 def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
     """Return the row of a rotation that was not checked."""
-    return RotaryRow(name, None, expected, "not checked", (reason,), MappingProxyType(dict.fromkeys(ERRORS_AT)))
+    unknown = MappingProxyType(dict.fromkeys(ERRORS_AT))
+    return RotaryRow(name, None, expected, "not checked", (reason,), unknown)
 
 
 def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
