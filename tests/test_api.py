@@ -7,7 +7,6 @@ import pickle
 import platform
 import sys
 import weakref
-from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +15,6 @@ import pytest
 import posenc
 from conftest import assert_same_bits, python_output
 from posenc import Encoding
-from posenc._encoding.encoding import chunks_of
 
 
 def test_integers_stay_exact_next_to_real_numbers():
@@ -41,12 +39,16 @@ def test_positions_may_overlap_the_output():
     assert_same_bits(posenc.add_to(x, x[1]), expected)
 
 
+class WithoutValues(Encoding):
+    def encode(self, positions, **_):
+        return None
+
+
 @pytest.mark.parametrize("offset", [1, 0.5, 1.5, -3.5, 2.0**62 + 1024, 2.0**63 - 1024])
 def test_an_endless_stream_ends_with_the_domain(offset):
     encoding = Encoding(4, position_offset=offset)
     assert_same_bits(next(encoding.stream(chunk_rows=9)).values, encoding.encode(9))
-    without_values = SimpleNamespace(d_model=4, position_offset=offset, encode=lambda positions, **_: None)
-    chunks = list(chunks_of(without_values, None, 2**62, "float32", None, None))
+    chunks = list(WithoutValues(4, position_offset=offset).stream(chunk_rows=2**62))
     last = chunks[-1].positions[-1]
     encoding.encode(np.array(last))
     assert sum(len(c.positions) for c in chunks) == last + 1

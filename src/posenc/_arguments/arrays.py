@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
+DType: TypeAlias = np.dtype[Any]
+AnyDType: TypeAlias = str | type[Any] | DType
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 Positions: TypeAlias = SupportsIndex | range | ArrayLike
 # dtypes of columns and tensors
@@ -50,9 +51,7 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
     return values
 
 
-def dtype(
-    dtype: Any, subject: str = "dtype is", expected: str = "float64, float32"
-) -> tuple[str, np.dtype[Any]]:
+def dtype(dtype: Any, subject: str = "dtype is", others: str = "float64, float32") -> tuple[str, DType]:
     """Return the name and np.dtype of an output dtype.
 
     Without ml_dtypes, the np.dtype of bfloat16 is uint16.
@@ -64,13 +63,13 @@ def dtype(
         element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
     text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
     if element is None or element.name not in DTYPES:
-        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16")
+        raise TypeError(f"{subject} {text}, expected {others}, float16 or bfloat16")
     if not element.isnative:
         raise ValueError(f"{subject} {text}, expected native byte order")
     return element.name, element
 
 
-def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
+def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, DType]:
     """Return the name and np.dtype of the output.
 
     The default is the dtype of `out`, or float32 if `out` is not an array.

@@ -303,9 +303,7 @@ def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: st
                          f"integers may have been rounded; {name}{conversion} states that they are exact")
 
 
-def check_domain(
-    positions: Iterable[int | float | Fraction], offset: float = 0.0, name: str = "positions"
-) -> None:
+def check_domain(positions: Iterable[Any], offset: float = 0.0, name: str = "positions") -> None:
     """Raise a ValueError for a position outside the domain, with or without the offset."""
     for p in positions:
         is_inside = LOWEST <= p < BEYOND

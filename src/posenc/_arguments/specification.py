@@ -79,6 +79,9 @@ class Keyword(Generic[Given, Kept]):
         return self.check(self.name, value)
 
 
+Fields: TypeAlias = dict[str, Keyword[Any, Any]]
+
+
 class Specification:
     """An immutable, hashable and picklable value that consists of a size and keywords.
 
@@ -86,9 +89,9 @@ class Specification:
     """
 
     _group: ClassVar[str]                           # the key of the keywords in to_dict()
-    _parameters: ClassVar[dict[str, Keyword[Any, Any]]]
+    _parameters: ClassVar[Fields]
     _size: ClassVar[str]                            # the first field, such as d_model
-    _keywords: ClassVar[dict[str, Keyword[Any, Any]]]       # the other fields
+    _keywords: ClassVar[Fields]                     # the other fields
 
     def __init_subclass__(cls) -> None:
         if fields := {name: field for name, field in vars(cls).items() if isinstance(field, Keyword)}:
@@ -252,11 +255,9 @@ def changes_of(specification: Specification) -> dict[str, Any]:
     return {name: value for name, value in specification._values.items() if value != keywords[name].default}
 
 
-def changed(
-    keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapping[str, Keyword[Any, Any]]
-) -> dict[str, Any]:
+def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """Return `keywords` updated with `changes`, without the keywords that the changes exclude."""
-    excluded = {name for change in changes for name in table[change].excludes}
+    excluded = {name for change in changes for name in fields[change].excludes}
     return {name: value for name, value in keywords.items() if name not in excluded} | dict(changes)
 
 

@@ -242,7 +242,31 @@ class Encoding(Specification):
         dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
     ) -> Iterator[Chunk]:
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
-        return chunks_of(without_durations(self, "stream"), positions, chunk_rows, dtype, out, threads)
+        without_durations(self, "stream")
+        name, element = arrays.output_dtype(dtype, out)
+        threads, d_model, offset = checks.threads(threads), self.d_model, self.position_offset
+        if positions is None:                                       # up to the end of the domain
+            positions = range(checks.BEYOND - max(0, math.floor(offset)))
+        else:
+            positions = checks.range_of(positions, offset, expected="an integer, a range or None")
+        if chunk_rows is not None:
+            chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
+        if out is not None:
+            kernel.output_array(out, None, name, "out")
+            if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
+                raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}), chunk_rows > 0")
+            if chunk_rows not in (None, len(out)):
+                raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
+            chunk_rows = len(out)
+        rows = chunk_rows or rows_of_chunk(d_model, element.itemsize)
+
+        def generate(rows_to_come: range) -> Iterator[Chunk]:
+            while rows_to_come:
+                part, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
+                buffer = None if out is None else out[: len(part)]
+                yield Chunk(part, self.encode(part, dtype=name, out=buffer, threads=threads))
+
+        return generate(positions)
 
 
 @functools.lru_cache(maxsize=8)
@@ -281,34 +305,3 @@ def checked_positions(encoding: Encoding, positions: Any) -> range | NDArray[Any
 def rows_of_chunk(d_model: int, itemsize: int) -> int:
     """Return the number of rows, at least one, that fit in CHUNK_BYTES."""
     return max(1, CHUNK_BYTES // max(1, d_model * itemsize))
-
-
-def chunks_of(
-    encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any
-) -> Iterator[Chunk]:
-    """Check the arguments of `stream`, and return an iterator that calls `encoding.encode` for each chunk."""
-    name, element = arrays.output_dtype(dtype, out)
-    threads = checks.threads(threads)
-    d_model, offset = encoding.d_model, encoding.position_offset
-    if positions is None:
-        positions = range(checks.BEYOND - max(0, math.floor(offset)))     # up to the end of the domain
-    else:
-        positions = checks.range_of(positions, offset, expected="an integer, a range or None")
-    if chunk_rows is not None:
-        chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
-    if out is not None:
-        kernel.output_array(out, None, name, "out")
-        if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
-            raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}), chunk_rows > 0")
-        if chunk_rows not in (None, len(out)):
-            raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
-        chunk_rows = len(out)
-    rows = chunk_rows or rows_of_chunk(d_model, element.itemsize)
-
-    def generate(rows_to_come: range) -> Iterator[Chunk]:
-        while rows_to_come:
-            part, rows_to_come = rows_to_come[:rows], rows_to_come[rows:]
-            buffer = None if out is None else out[: len(part)]
-            yield Chunk(part, encoding.encode(part, dtype=name, out=buffer, threads=threads))
-
-    return generate(positions)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +49,14 @@ def alternating(sections: Sequence[int]) -> tuple[int, ...]:
     return (1, 2) * sections[0] + (0,) * sections[2]
 
 
+Axes: TypeAlias = Sequence[int] | None          # the axis of each pair, or None for a single axis
+
 # ---- rotations and tables ----------------------------------------------------------------------------------
 
 
 def kernel_rotation(
     turns: ComputeTurns, head_dim: int, pairs: int, *, scale: float = 1.0, interleaved: bool = False,
-    axes: Sequence[int] | None = None,
+    axes: Axes = None,
 ) -> kernel.Rotation:
     """Return a rotation of `pairs` pairs in a head of head_dim columns.
 
@@ -69,16 +71,14 @@ def kernel_rotation(
     return kernel.Rotation(columns_by_axis, head_dim, pairs, interleaved)
 
 
-def pairs_by_axis(pairs: int, axes: Sequence[int] | None) -> list[NDArray[np.intp]]:
+def pairs_by_axis(pairs: int, axes: Axes) -> list[NDArray[np.intp]]:
     """Return the indices of the pairs of each axis of positions."""
     if axes is None:
         return [np.arange(pairs)]
     return [np.flatnonzero(np.equal(axes, axis)) for axis in range(max(axes, default=-1) + 1)]
 
 
-def columns_of_axes(
-    turns: ComputeTurns, pairs: int, scale: float, axes: Sequence[int] | None
-) -> list[AxisColumns]:
+def columns_of_axes(turns: ComputeTurns, pairs: int, scale: float, axes: Axes) -> list[AxisColumns]:
     """Return the columns of each axis, in a table with the cosines of all pairs, then their sines."""
     columns = []
     for axis, of_axis in enumerate(pairs_by_axis(pairs, axes)):

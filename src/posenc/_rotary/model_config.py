@@ -10,13 +10,15 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from posenc._arguments import checks
 from posenc._arguments.specification import Specification
 from posenc._core.frequencies import spaced_float64
 from posenc._rotary.axes_of_pairs import alternating
 from posenc._rotary.scaling import ORIGINAL, type_of_scaling
+
+Values: TypeAlias = dict[str, Any]
 
 # ---- keys of configurations --------------------------------------------------------------------------------
 
@@ -145,9 +147,7 @@ class Keys:
 # ---- settings ----------------------------------------------------------------------------------------------
 
 
-def settings_of(
-    config: Any, layer_type: Any, length: Any, layout: Any, axes: Any
-) -> tuple[int, dict[str, Any]]:
+def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: Any) -> tuple[int, Values]:
     """Return head_dim and the keywords with which to call `Rotary`."""
     if layer_type is not None and not isinstance(layer_type, str):
         raise checks.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
@@ -279,7 +279,7 @@ def _parameters(keys: Keys, layer_type: str | None, length: int | None) -> dict[
     return {key: value for key, value in by_type[layer_type].items() if value is not None}
 
 
-def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | None, dict[str, Any]]:
+def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | None, Values]:
     """Return the rope parameters of each layer type that has a rotation.
 
     If all layers are alike, the only key is None.
@@ -290,7 +290,7 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
         keys.used.update(*LAYER_BASES.values())
         return {name: dict(value) for name, value in parameters.items() if value is not None}
     unscaled = {key: parameters[key] for key in parameters.keys() & {"rope_theta", "partial_rotary_factor"}}
-    by_type: dict[str | None, dict[str, Any]] = {None: parameters}
+    by_type: dict[str | None, Values] = {None: parameters}
     if "layers" in keys.properties:        # an older configuration of a type that distinguishes layer types
         by_type = _older_parameters(keys, parameters, unscaled)
     elif (layers := keys.get("rope_scaling_layers")) is not None:           # Molmo2
@@ -307,16 +307,14 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
     return by_type if any(each != first for each in others) else {None: first}
 
 
-def _older_parameters(
-    keys: Keys, parameters: dict[str, Any], unscaled: dict[str, Any]
-) -> dict[str | None, dict[str, Any]]:
+def _older_parameters(keys: Keys, parameters: Values, unscaled: Values) -> dict[str | None, Values]:
     """Return the parameters of the layer types, as transformers reads them from older keys."""
     layers = keys.properties["layers"]
     takes_scaling = any(layer["takes_scaling"] for layer in layers.values())
     if len(layers) == 1 or parameters != unscaled and not takes_scaling:
         raise _lacks("rope_parameters with a dict for each type of layers")
     shared = ["rope_theta"] * (len({layer["base"] for layer in layers.values()}) == 1)
-    by_type: dict[str | None, dict[str, Any]] = {}
+    by_type: dict[str | None, Values] = {}
     for name, layer in layers.items():
         own = by_type[name] = dict(parameters if layer["takes_scaling"] else unscaled)
         names = [key for key in (layer["key"], *LAYER_BASES.get(name, ()), *shared) if key]

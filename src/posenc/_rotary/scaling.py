@@ -273,9 +273,7 @@ def _lacks(key: str, rope_type: str) -> ValueError:
     return ValueError(f"scaling lacks the key {key!r}, which {rope_type} needs")
 
 
-def keywords_in_scaling(
-    scaling: Scaling | None, head_dim: int
-) -> tuple[Scaling | None, dict[str, tuple[str, Any]]]:
+def keywords_in_scaling(scaling: Any, head_dim: int) -> tuple[Scaling | None, dict[str, tuple[str, Any]]]:
     """Return a scaling without the keys of `SHARED`, and the keywords of `Rotary` that they stand for."""
     scaling = dict(scaling or DEFAULT)
     names = set(SHARED) - keys_of(scaling["rope_type"]).keys()

@@ -411,9 +411,7 @@ def _by_operator(positions: Tensor, encoding: Any, dtype: torch.dtype, device: t
     return result
 
 
-def encodings_on_cpu(
-    positions: Any, encoding: Encoding | Rotary, dtype: torch.dtype, threads: int | None = None
-) -> Tensor:
+def encodings_on_cpu(positions: Any, encoding: Any, dtype: torch.dtype, threads: int | None = None) -> Tensor:
     if isinstance(encoding, Encoding):
         return tensors.tensor_of(encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads))
     warn_of_length(encoding, positions)

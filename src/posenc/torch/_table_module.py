@@ -135,12 +135,12 @@ class TableModule(nn.Module):
         # number
         epsilon, rows = torch.finfo(stored.dtype).eps, torch.arange(1, len(values) + 1)[:, None]
         tolerance = epsilon + 2**-20 * rows if is_table else (epsilon + 2**-20) * frequencies.abs()
-        wrong_rows = (~(errors <= tolerance)).any(1)
-        if not bool(wrong_rows.any()):
+        wrong_rows = (~(errors <= tolerance)).any(1).nonzero().flatten().tolist()
+        if not wrong_rows:
             return ""
-        wrong = int(wrong_rows.nonzero()[0])
-        return (f"does not match {specification}: row {wrong} differs by {float(errors[wrong].max()):.2g}; "
-                "use the convention of the stored table, or delete the key")
+        difference = f"row {wrong_rows[0]} differs by {float(errors[wrong_rows[0]].max()):.2g}"
+        return (f"does not match {specification}: {difference}; use the convention of the stored table, or delete "
+                "the key")
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise RuntimeError(f"torch.jit.script does not support {type(self).__name__}; use torch.export, or "

@@ -149,9 +149,7 @@ def array_of_positions(positions: Any, device: torch.device, name: str = "positi
     return array
 
 
-def tensor_of_positions(
-    positions: Any, device: torch.device, name: str = "positions", n: int | None = None
-) -> Tensor:
+def tensor_of_positions(positions: Any, device: torch.device, name: str = "positions", n: Any = None) -> Tensor:
     """Return positions for encodings on `device` as a tensor, after checks.
 
     If `n` is given, None means ``range(n)``.
