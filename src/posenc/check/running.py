@@ -142,19 +142,19 @@ def source_of(vectors: Tensor, records: Sequence[Source], width: int, rotated: i
     changes no vector, except for a factor and the order of columns.  At any position, it changes no length of
     a pair.  A record with another factor than the last one precedes a normalization.
     """
-    heads, last = vectors[:, 0, :rotated].double().cpu(), None
-    finite, found = heads.isfinite().all(0), None
+    heads = vectors[:, 0, :rotated].double().cpu()
+    finite, last, found = heads.isfinite().all(0), None, None
+    own = _forms(heads[:, finite])
     for record in reversed(records):
-        row = record.row.double().cpu()
+        row, step = record.row.double().cpu(), math.gcd(width, len(record.row))
         if len(row) < width:
             continue
-        step = math.gcd(width, len(row))
-        windows = row.unfold(0, width, step)
-        cosines = _cosines(windows[:, :rotated][:, finite], heads[:, finite])
+        forms = _forms(row.unfold(0, width, step)[:, :rotated][:, finite])
+        pairs = [(forms[0], own[0]), *((a, b) for a in forms[1:] for b in own[1:])]
+        cosines = torch.stack([(a @ b.mT).abs() for a, b in pairs]).amax(0)
         score = cosines.amax(0)
         if bool((score > 1 - SMALL).all()):
-            first = step * (cosines > score - 1e-9).int().argmax(0)
-            columns = first[:, None] + torch.arange(width)
+            columns = (step * (cosines > score - 1e-9).int().argmax(0))[:, None] + torch.arange(width)
             factors = row[columns[:, :rotated]].norm(dim=1) / heads.nan_to_num().norm(dim=1)
             last = factors if last is None else last
             if torch.allclose(factors, last, rtol=SAME):
@@ -162,15 +162,13 @@ def source_of(vectors: Tensor, records: Sequence[Source], width: int, rotated: i
     return found
 
 
-def _cosines(windows: Tensor, heads: Tensor) -> Tensor:
-    """Return cosines of the angles between windows and heads, or between lengths of pairs in any layout."""
-    half, forms = heads.shape[1] // 2, [(windows, heads)]
-    if half > 3 and heads.shape[1] == 2 * half:
-        lengths = [[torch.hypot(x[:, :half], x[:, half:]), torch.hypot(x[:, ::2], x[:, 1::2])]
-                   for x in (windows, heads)]
-        forms += [(a, b) for a in lengths[0] for b in lengths[1]]
-    unit = functools.partial(functional.normalize, dim=1)
-    return torch.stack([(unit(a) @ unit(b).mT).abs() for a, b in forms]).amax(0)
+def _forms(vectors: Tensor) -> list[Tensor]:
+    """Return unit vectors, and those of the lengths of pairs in each layout, which a rotation leaves equal."""
+    half, forms = vectors.shape[1] // 2, [vectors]
+    if half > 3 and vectors.shape[1] == 2 * half:
+        forms.append(torch.hypot(vectors[:, :half], vectors[:, half:]))
+        forms.append(torch.hypot(vectors[:, ::2], vectors[:, 1::2]))
+    return [functional.normalize(form, dim=1) for form in forms]
 
 
 # ---- one run -----------------------------------------------------------------------------------------------
