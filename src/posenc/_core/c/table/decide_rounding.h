@@ -153,11 +153,13 @@ static double error_of(const spec_t *spec, const position_t *position, double va
 COLD double decided_value(const spec_t *spec, const undecided_t *u, tally_t *tally) {
     const int lane = (int)(u->column % LANES), is_cosine = u->is_combined || spec->quarter[u->column];
     const double c_factor = u->is_combined ? u->factors[0] : is_cosine, s_factor = u->is_combined ? u->factors[1] : !is_cosine;
-    vdd s, c;
+    const int is_known =
+        u->position.limbs == 0 || spec->scale == 0 || first_of(f64_of_bits(turns_of(spec, u->column - lane)), lane) == 0;
+    vdd s = {f64_set(0), f64_set(0)}, c = {f64_set(spec->scale), f64_set(0)};
     tally->exact++;
-    if (!spec->has_fast_path) return tally->is_approximate ? 0 : left_undecided(spec, u, tally);
-    direct_values(spec, &u->position, u->column - lane, ANGLES, 1, &s, &c);
-    const int is_known = u->position.limbs == 0 || first_of(f64_of_bits(turns_of(spec, u->column - lane)), lane) == 0;
+    if (is_known && !u->is_combined) return is_cosine ? round_to(u->job.dtype, spec->scale) : 0;
+    if (!is_known && !spec->has_fast_path) return tally->is_approximate ? 0 : left_undecided(spec, u, tally);
+    if (!is_known) direct_values(spec, &u->position, u->column - lane, ANGLES, 1, &s, &c);
     const vdd x = dd_times_double(c, f64_set(c_factor)), y = dd_times_double(s, f64_set(s_factor)),
               sum = two_sum(x.high, y.high);
     const double high = first_of(sum.high, lane) + 0.0,
