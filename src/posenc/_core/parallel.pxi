@@ -18,72 +18,63 @@ counted.uncertain = counted.exact = 0
 OPENMP = POSENC_OPENMP
 
 
+cdef struct run_t
+ctypedef void (*block_t)(run_t *run, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil
+
+
 cdef struct run_t:
     # the first member of the context of every call
     const kernel_t *kernel
     plan_t plan
+    block_t block
     size_t bytes                        # size of each thread's memory, a multiple of LINE
     char *memory
     tally_t *tallies                    # one for each thread of the plan
-
-
-ctypedef void (*block_t)(run_t *run, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil
-
-
-cdef struct piece_t:
-    # blocks that a team runs
-    block_t block
-    run_t *run
-    ptrdiff_t blocks                    # number of blocks of the call
     counter_t next                      # the first block that no thread has taken
-    double start                        # time in seconds
+    double start                        # of the piece that the team runs, in seconds
 
 
 openmp_loaded(default_threads.stack_size())     # notes the process, to detect forks, and the stack that a thread needs
 
 
-cdef void take_blocks(piece_t *piece, int thread) noexcept nogil:
+cdef void take_blocks(run_t *run, int thread) noexcept nogil:
     """Take the next block and run it, until none is left, the time is over, or this thread has many undecided values."""
-    cdef tally_t *tally = &piece.run.tallies[thread]
-    cdef char *memory = piece.run.memory + thread * piece.run.bytes
+    cdef tally_t *tally = &run.tallies[thread]
+    cdef char *memory = run.memory + thread * run.bytes
     cdef ptrdiff_t which
     while True:
-        which = next_block(&piece.next)
-        if which >= piece.blocks:
+        which = next_block(&run.next)
+        if which >= run.plan.blocks:
             break
-        piece.block(piece.run, which, memory, tally)
+        run.block(run, which, memory, tally)
         # no clock check after the last block; abs() guards against a clock set back
-        if which + 1 < piece.blocks and (tally.count >= MAX_UNDECIDED or abs(seconds() - piece.start) > PIECE_SECONDS):
+        if which + 1 < run.plan.blocks and (tally.count >= MAX_UNDECIDED or abs(seconds() - run.start) > PIECE_SECONDS):
             break
 
 
-cdef int run_pieces(block_t block, run_t *run, int team) except -1 nogil:
+cdef int run_pieces(run_t *run, int team) except -1 nogil:
     """Run blocks in pieces.  In between, evaluate undecided values and check signals, whose handlers may raise or fork."""
-    cdef piece_t piece
     cdef ptrdiff_t first = 0, undecided
     cdef int i
-    piece.block = block
-    piece.run = run
-    piece.blocks = run.plan.blocks
     while True:
-        set_counter(&piece.next, first)
-        piece.start = seconds() if piece.blocks > 1 else 0
+        set_counter(&run.next, first)
+        run.start = seconds() if run.plan.blocks > 1 else 0
         if team == 1:
-            take_blocks(&piece, 0)
+            take_blocks(run, 0)
         else:
             # Not prange, whose variables are lastprivate: GCC puts a barrier before such a loop.  There, the
             # calling thread would wait for a thread that starts late.
             with parallel(num_threads=team):
-                take_blocks(&piece, openmp_thread_number())
-        first = next_block(&piece.next)         # the first block that no thread has run
+                take_blocks(run, openmp_thread_number())
+        first = next_block(&run.next)           # the first block that no thread has run
         undecided = 0
         for i in range(run.plan.threads):
             undecided += run.tallies[i].count + run.tallies[i].is_full
-        if undecided or first < piece.blocks:
+        if undecided or first < run.plan.blocks:
             with gil:
                 evaluate_undecided(run)
                 PyErr_CheckSignals()            # does nothing outside the main thread; no other test for it is reliable
-        if first >= piece.blocks:
+        if first >= run.plan.blocks:
             return 0
         if team > 1 and openmp_is_forked():     # by a signal handler; this is the child
             team = 1
@@ -121,7 +112,7 @@ cdef int evaluate_undecided(run_t *run) except -1:
 
 # ---- calls -----------------------------------------------------------------------------------------------------------------
 
-cdef int run_call(block_t block, run_t *run, str purpose) except -1:
+cdef int run_call(run_t *run, block_t block, str purpose) except -1:
     """Run the blocks of a call, whose first member is `run`, as run.plan says.
 
     Threads that other calls use, and those that the system refuses, are not available.  Each thread has
@@ -134,6 +125,7 @@ cdef int run_call(block_t block, run_t *run, str purpose) except -1:
     cdef int threads = run.plan.threads, i, reserved = 1, team = 1
     cdef bytes memory = allocate(<double>threads * run.bytes, purpose) if run.bytes else b""
     run.kernel = active
+    run.block = block
     run.memory = on_cache_line(memory)
     run.tallies = tallies
     memset(tallies, 0, threads * sizeof(tally_t))
@@ -143,12 +135,12 @@ cdef int run_call(block_t block, run_t *run, str purpose) except -1:
             threads_in_use += reserved
     try:
         if run.plan.is_short:
-            run_pieces(block, run, 1)
+            run_pieces(run, 1)
         else:
             with nogil:
                 if reserved > 1:
                     team = openmp_team(reserved)
-                run_pieces(block, run, team)
+                run_pieces(run, team)
     finally:
         with cython.critical_section(lock):
             if threads > 1:

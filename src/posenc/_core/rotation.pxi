@@ -215,7 +215,7 @@ cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors fact
         call.threads, <double>call.rows * (call.heads + DIRECT_HEADS) * rotation.head_dim, rotation_per_thread(r)))
     r.most_rows = call.run.plan.rows
     call.run.bytes = (active.rotation_memory(r) + LINE - 1) // LINE * LINE
-    run_call(rotation_block, &call.run, "cosines and sines")
+    run_call(&call.run, rotation_block, "cosines and sines")
     return 0
 
 
@@ -235,7 +235,7 @@ cdef list set_factors(rotation_call_t *call, Factors factors):
         call.run.plan = plan_rotation(r, factors.rows, 1, allowed_for(
             call.threads, size / sizeof(double), rotation_per_thread(r)))
         call.run.bytes = call.run.plan.rows * factors.row_bytes if r.position_axes > 1 else 0
-        run_call(factors_block, &call.run, "cosines and sines")
+        run_call(&call.run, factors_block, "cosines and sines")
         factors.forms[<int>r.dtype] = form
     tables.append(form)                 # which another thread may replace
     r.factors = <double *>on_cache_line(form[0])

@@ -156,7 +156,7 @@ cdef int keep_tables(tuple key, list tables) except -1:
 cdef int compute_table(tables_run_t *run, int threads) except -1:
     run.run.bytes = 0
     run.run.plan = plan_offsets(run.spec, allowed_for(threads, (HALF + COARSE) * run.spec.columns, DIRECT_PER_THREAD))
-    run_call(tables_block, &run.run, None)
+    run_call(&run.run, tables_block, None)
     return 0
 
 
@@ -420,7 +420,7 @@ cdef int execute_job(table_call_t *call, Columns columns) except -1:
     call.run.plan = plan_table(job, call.spec, call.all_rows, allowed_for(
         call.threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))
     call.run.bytes = job.memory
-    run_call(table_block, &call.run, "panels of rows")
+    run_call(&call.run, table_block, "panels of rows")
     return 0
 
 
