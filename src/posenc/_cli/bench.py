@@ -30,7 +30,7 @@ share: speed relative to memset with the same memory and number of threads"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N; default: posenc info")
+    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N (see posenc info)")
 
 
 def bench(args: argparse.Namespace) -> None:

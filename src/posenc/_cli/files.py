@@ -72,7 +72,7 @@ def add_verify_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "posenc verify FILE [options]"
     options.add_table(parser)
     options.add_range(parser, "default 0, or as FILE states", "default 1, or as FILE states")
-    parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows of the file")
+    parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser, f"those stored in FILE; for .npy, {options.PAPER}")
 

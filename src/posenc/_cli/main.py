@@ -11,9 +11,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import posenc
 from posenc._cli import bench, check, files
@@ -24,6 +23,7 @@ DOCUMENTATION = "documentation: in Python, help(posenc.Encoding)"
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the parser.  A command is a function, whose docstring has the purpose and examples."""
     program = argparse.ArgumentParser(
         "posenc", description="Sinusoidal positional encodings, correctly rounded.", allow_abbrev=False,
         epilog=f"examples:\n  posenc generate 10_000 512 -o pe.npy\n  posenc COMMAND --help\n\n{DOCUMENTATION}",
@@ -36,21 +36,16 @@ def parser() -> argparse.ArgumentParser:
         (check.identify, check.add_identify_options), (check.check, check.add_check_options),
         (presets, None), (info, None), (bench.bench, bench.add_options), (files.plot, files.add_plot_options),
     ):
-        add_command(commands, run, add_options)
+        purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
+        command = commands.add_parser(
+            run.__name__, help=purpose, description=purpose, epilog=f"{examples}\n\n{DOCUMENTATION}",
+            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_argument("--json", action="store_true", help="print one JSON document")
+        command.set_defaults(run=run)
+        if add_options:
+            add_options(command)
     return program
-
-
-def add_command(commands: Any, run: Callable[..., Any], add_options: Callable[..., None] | None) -> None:
-    """Add the command with the name of the function `run`, whose docstring has the purpose and examples."""
-    purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
-    parser = commands.add_parser(
-        run.__name__, help=purpose, description=purpose, epilog=f"{examples}\n\n{DOCUMENTATION}",
-        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=run)
-    if add_options:
-        add_options(parser)
 
 
 def presets(args: argparse.Namespace) -> None:

@@ -105,7 +105,7 @@ def selected_positions(args: argparse.Namespace, rows: int, stated: range = rang
 def add_table(parser: argparse.ArgumentParser) -> None:
     """Add FILE and --key, which select the table to read."""
     parser.add_argument("file", metavar="FILE", help="a table; uint16 holds the bits of bfloat16")
-    parser.add_argument("--key", metavar="NAME", help="tensor of a .safetensors file (default: the only one, or pe)")
+    parser.add_argument("--key", metavar="NAME", help="tensor of a .safetensors file (default: the only one or pe)")
 
 
 def document_of(path: str, positions: range, encoding: posenc.Encoding, **more: Any) -> dict[str, Any]:

@@ -256,7 +256,7 @@ class Encoding(Specification):
             if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
                 raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}), chunk_rows > 0")
             if chunk_rows not in (None, len(out)):
-                raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
+                raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the rows of out")
             chunk_rows = len(out)
         rows = chunk_rows or rows_of_chunk(d_model, element.itemsize)
 

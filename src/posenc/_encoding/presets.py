@@ -55,7 +55,8 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
         >>> posenc.presets()["pyg"].parameters
         {'base_freq': 0.0001, 'granularity': 1.0}
         """
-        return {name: p.default for name, p in inspect.signature(self.convention).parameters.items() if name != "d_model"}
+        parameters = inspect.signature(self.convention).parameters.items()
+        return {name: parameter.default for name, parameter in parameters if name != "d_model"}
 
     def __repr__(self) -> str:
         return f"Preset({self.name!r}, {self.summary!r}, {self.source!r}, parameters={self.parameters})"
@@ -103,8 +104,8 @@ ROWS: list[tuple[dict[str, str], str, Callable[..., dict[str, Any]]]] = [
     ({"gptj": "transformers GPT-J create_sinusoidal_positions",
       "xlnet": "transformers XLNetModel.relative_positional_encoding, at descending positions"},
      "halves, even d_model only", lambda d_model: {"layout": "halves", **EVEN}),
-    ({"opennmt-py-concat": "OpenNMT-py PositionalEncoding, SinusoidalConcat"}, "halves, endpoint, even d_model only",
-     lambda d_model: {**ENDPOINT, **EVEN}),
+    ({"opennmt-py-concat": "OpenNMT-py PositionalEncoding, SinusoidalConcat"},
+     "halves, endpoint, even d_model only", lambda d_model: {**ENDPOINT, **EVEN}),
     ({"whisper": "openai/whisper model.py sinusoids"}, "halves, endpoint, even d_model only",
      lambda d_model, *, max_timescale=1e4: {**ENDPOINT, **EVEN, "base": max_timescale}),
     ({"pegasus-x": "transformers PegasusXSinusoidalPositionalEmbedding"}, "halves, endpoint, even d_model only",
@@ -117,8 +118,8 @@ ROWS: list[tuple[dict[str, str], str, Callable[..., dict[str, Any]]]] = [
      lambda d_model, *, min_wavelength=1e-3, max_wavelength=1e4: _wavelengths(min_wavelength, max_wavelength)),
     ({"opennmt-tf": "OpenNMT-tf SinusoidalPositionEncoder"}, "halves, endpoint, even d_model only; the first token is at 1",
      lambda d_model: {**ENDPOINT, **EVEN, "position_offset": 1}),
-    ({"nemo-fixed": "NeMo transformer_modules.py FixedPositionalEncoding"}, "values / sqrt(d), even d_model only",
-     lambda d_model: {"scale": max(d_model, 1) ** -0.5, **EVEN}),
+    ({"nemo-fixed": "NeMo transformer_modules.py FixedPositionalEncoding"},
+     "values / sqrt(d), even d_model only", lambda d_model: {"scale": max(d_model, 1) ** -0.5, **EVEN}),
     ({"keras-hub": "KerasHub SinePositionEncoding"}, "as vaswani",
      lambda d_model, *, max_wavelength=1e4: {"base": max_wavelength}),
     # an odd d_model has the frequencies of d_model + 1
@@ -151,7 +152,8 @@ ROWS: list[tuple[dict[str, str], str, Callable[..., dict[str, Any]]]] = [
     ({"double-exponents": "SamLynnEvans/Transformer PositionalEncoder"}, "a slip: column j has exponent 2j/d",
      lambda d_model: {"exponents": "column", "shift": d_model / 4, **EVEN}),
 ]
-PRESETS = {name: Preset(name, summary, source, function) for names, summary, function in ROWS for name, source in names.items()}
+PRESETS = {name: Preset(name, summary, source, function)
+           for names, summary, function in ROWS for name, source in names.items()}
 
 
 def presets() -> dict[str, Preset]:

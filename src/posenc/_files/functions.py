@@ -139,8 +139,9 @@ def save(
     suffix = table.format_of(name, key=key, chunk_rows=chunk_rows, shard_rows=shard_rows)
     if table.suffix_of(name) != suffix:
         raise ValueError(f"path is {path!r}, expected a suffix {', '.join(table.SUFFIX_OPTIONS)}")
-    specification, progress = table.checked_specification(positions, encoding, dtype), table.callback(progress)
+    specification = table.checked_specification(positions, encoding, dtype)
     threads, overwrite = checks.threads(threads), checks.boolean("overwrite", overwrite)
+    progress = table.callback(progress)
     if suffix == ".zarr":
         from posenc._files import zarr_store
 
@@ -307,7 +308,7 @@ def verify(
                              f"so pass encoding, such as posenc.Encoding({d_model})")
         encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
-            raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the columns of {name}")
+            raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, as in {name}")
         mismatch = first_mismatch(source, encoding, positions, samples, threads, progress)
     if mismatch is None:
         return rows if samples is None else min(rows, samples)

@@ -141,7 +141,7 @@ def add_to(
     """
     if tensors.is_jagged(x):
         if x.requires_grad:
-            raise RuntimeError("x is nested and requires grad, and would be overwritten; use PositionalEncoding")
+            raise RuntimeError("x is nested and requires grad, but is overwritten; use PositionalEncoding")
         positions = tensors.jagged_positions(x, positions)
         rows = None if out is None else tensors.jagged_rows_like(x, out)
         add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=rows, **convention)
@@ -405,8 +405,8 @@ def encodings_of_rows(start: int, n: int, encoding: Any, dtype: torch.dtype, dev
 def _by_operator(positions: Tensor, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     # it would record lengths as constants
     if isinstance(encoding, Encoding) and not torch.compiler.is_compiling() and tensors.is_tracing():
-        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export with dynamo=False) cannot contain "
-                           "encodings of any length; pass max_len= to PositionalEncoding, or use torch.export")
+        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export(dynamo=False)) cannot contain "
+                           "encodings of any length; pass max_len= to PositionalEncoding or use torch.export")
     result: Tensor = torch.ops.posenc.encode(positions, tensors.text_of(encoding), dtype, device)
     return result
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Self, SupportsFloat, SupportsIndex, Unpack
+from typing import Any, Self, SupportsFloat, SupportsIndex, TypeAlias, Unpack
 
 import torch
 from numpy.typing import ArrayLike
@@ -17,6 +17,8 @@ from posenc._encoding.encoding import rows_of_chunk, without_durations
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encoding_of, encodings_at, encodings_of_rows, encodings_on_cpu
 from posenc.torch._table_module import TableModule, kept_table
+
+AnyPositions: TypeAlias = Tensor | ArrayLike | None
 
 
 class PositionalTable(TableModule):
@@ -84,7 +86,7 @@ class PositionalTable(TableModule):
         """The table, in the dtype and on the device of the module: a tensor of shape (rows, d_model)."""
         return kept_table(self, self._like.dtype, self._like.device)[1 - self._first : -1]
 
-    def forward(self, x: Tensor | None = None, start: int = 0, positions: Tensor | ArrayLike | None = None) -> Tensor:
+    def forward(self, x: Tensor | None = None, start: int = 0, positions: AnyPositions = None) -> Tensor:
         """Return the table, or the rows for the positions of x.
 
         Parameters
@@ -166,7 +168,8 @@ class PositionalTable(TableModule):
     def extra_repr(self) -> str:
         options = {name: getattr(self, name) for name in self._options}
         arguments = {self._length_name: self._length, **options, **changes_of(self.encoding)}
-        changes = [f"{name}={value!r}" for name, value in arguments.items() if repr(value) not in {"None", "True"}]
+        texts = {name: repr(value) for name, value in arguments.items()}
+        changes = [f"{name}={text}" for name, text in texts.items() if text not in ("None", "True")]
         return ", ".join([str(self.d_model), *changes])
 
 
@@ -292,7 +295,7 @@ class PositionalEncoding(PositionalTable):
         if self.alpha is not None and self.learned_scale is not None:
             nn.init.constant_(self.alpha, self.learned_scale)
 
-    def forward(self, x: Tensor | None = None, start: int = 0, positions: Tensor | ArrayLike | None = None) -> Tensor:
+    def forward(self, x: Tensor | None = None, start: int = 0, positions: AnyPositions = None) -> Tensor:
         """Return ``dropout(x * x_scale + encodings)``, or the table if x is None.
 
         `alpha`, if set, multiplies the encodings.

@@ -139,8 +139,8 @@ class TableModule(nn.Module):
         if not wrong_rows:
             return ""
         difference = f"row {wrong_rows[0]} differs by {float(errors[wrong_rows[0]].max()):.2g}"
-        return (f"does not match {specification}: {difference}; use the convention of the stored table, or delete "
-                "the key")
+        return (f"does not match {specification}: {difference}; "
+                "use the convention of the stored table, or delete the key")
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise RuntimeError(f"torch.jit.script does not support {type(self).__name__}; use torch.export, or "
