@@ -390,7 +390,7 @@ WRONG = [
     case("the scaling yarn is not applied", YARN),
     case("cosines and sines are multiplied by 1.1386", YARN.replace(scaling=YARN.scaling | {"mscale": 1.0,
          "mscale_all_dim": 1.0}), frequencies=of(YARN), rotate=yarn(0)),
-    case("beta_fast of the scaling yarn is 1, expected the default", YARN, frequencies=of(BETAS),
+    case("the frequencies of pairs 0 to 15 differ; the first is 0.25, expected 1", YARN, frequencies=of(BETAS),
          rotate=yarn(0)),
     case("factor of the scaling linear is 8, expected 4", Rotary(D, scaling={"rope_type": "linear", "factor":
          4.0}), frequencies=frequencies() / 8),

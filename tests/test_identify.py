@@ -54,15 +54,17 @@ def test_every_preset_is_identified(name, d_model, kind):
     assert best.reason == "every value correctly rounded" and best.difference == 0
 
 
-@pytest.mark.parametrize("kind", ["float32", pytest.param("float16", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind, stop", [("float32", 800), ("float32", 34), ("float64", 11),
+                                        pytest.param("float16", 800, marks=pytest.mark.long)])
 @pytest.mark.parametrize("convention", [
-    {"base": 20000.0}, {"base": 500.0, "layout": "halves", "order": "cos"}, {"base": 16.9, "spacing": "endpoint"},
+    {"base": 20000.0}, {"scale": 2.0}, {"base": 500.0, "layout": "halves", "order": "cos"},
+    {"base": 16.9, "spacing": "endpoint"},
     {"base": 500000.0, "scale": 0.125}, {"frequency_scale": 0.01, "layout": "halves"}, {"frequency_scale": math.pi / 4},
     {"shift": 0.5, "layout": "halves", "order": "cos"}, {"base": 0.0001, "frequency_scale": 0.0001},     # growing frequencies
 ], ids=str)
-def test_parameters_without_a_preset_are_identified(convention, kind):
-    best = identify(posenc.Encoding(64, **convention).encode(range(3, 800), dtype=kind))[0]
-    assert best.presets == () and best.positions == range(3, 800)
+def test_parameters_without_a_preset_are_identified(convention, kind, stop):
+    best = identify(posenc.Encoding(64, **convention).encode(range(3, stop), dtype=kind))[0]
+    assert best.presets == () and best.positions == range(3, stop)
     assert {name: value for name, value in changes_of(best.encoding).items() if name != "odd"} == convention
 
 
@@ -108,28 +110,27 @@ def test_the_nearest_convention_names_the_columns_that_differ(columns, reason):
 
 @pytest.mark.parametrize("rows, d_model, scale", [(500, 2, 2.5), (3, 2, math.sqrt(2)), (3, 4, 2.0)])
 def test_equivalent_conventions_are_listed_once(rows, d_model, scale):
-    """With two columns, base, spacing and layout have no effect; with four, base=100, spacing="endpoint" equals the default."""
+    """Base, spacing and layout have no effect on two columns; base=100, spacing="endpoint" is the default for four."""
     encoding = posenc.Encoding(d_model, scale=scale)
-    for positions in (None, range(rows), np.arange(float(rows))):
+    for positions in (None, np.arange(float(rows))):
         only, = identify(encoding.encode(rows), positions)
         assert (only.encoding, list(only.positions), only.difference) == (encoding, list(range(rows)), 0)
 
 
-@pytest.mark.parametrize("rows", [8, 31])
-@pytest.mark.parametrize("convention", [{"order": "cos"}, {"scale": 2.0}, {"base": 1234.5}, {"frequency_scale": 0.3}], ids=str)
-def test_few_rows_are_enough_for_a_fit(convention, rows):
+@pytest.mark.parametrize("convention, positions", [
+    *(({"base": 500.0}, positions) for positions in (
+        2000, range(1, 4001, 2), range(10**18, 10**18 + 600), RNG(0).uniform(0, 300, 60),
+        10**18 + np.cumsum(RNG(0).integers(1, 30, 60)))),
+    *(({"layout": "halves", "spacing": "endpoint"}, positions) for positions in (
+        50, range(10**9, 10**9 + 50), np.linspace(0, 999, 50), RNG(0).integers(-(2**62), 2**62, 50))),
+], ids=lambda value: type(value).__name__)
+def test_known_positions_are_used(convention, positions):
     encoding = posenc.Encoding(64, **convention)
-    best = identify(encoding.encode(rows))[0]
-    assert (best.encoding, best.positions, best.difference) == (encoding, range(rows), 0)
-
-
-@pytest.mark.parametrize("positions", [
-    2000, range(1, 4001, 2), range(10**18, 10**18 + 600), RNG(0).uniform(0, 300, 60),
-    10**18 + np.cumsum(RNG(0).integers(1, 30, 60))], ids=["many", "steps", "late", "scattered", "late, uneven"])
-def test_a_fit_uses_known_positions(positions):
-    encoding = posenc.Encoding(64, base=500.0)
-    best, *others = identify(encoding.encode(positions), positions)
+    table = encoding.encode(positions)
+    best, *others = identify(table, positions)
     assert not others and (best.encoding, best.difference) == (encoding, 0)
+    wrong = 1 + (np.arange(positions) if isinstance(positions, int) else np.asarray(positions))
+    assert identify(table, wrong) == []
 
 
 @pytest.mark.parametrize("steps", [
@@ -303,23 +304,19 @@ def test_the_first_position_is_identified(positions):
         assert identify(table)[0].positions == positions
 
 
-@pytest.mark.parametrize("positions", [
-    range(10**9, 10**9 + 50), np.linspace(0, 999, 50), RNG(0).integers(-(2**62), 2**62, 50), 50],
-    ids=["late", "fractional", "scattered", "number"])
-def test_known_positions_are_used(positions):
-    encoding = posenc.preset("fairseq", 320)
-    best = identify(encoding.encode(positions), positions)[0]
-    assert "fairseq" in best.presets and best.difference == 0
-    wrong = 1 + (np.arange(50) if isinstance(positions, int) else np.asarray(positions))
-    assert identify(encoding.encode(positions), wrong) == []
-
-
 @pytest.mark.parametrize("padding_idx", [0, 1])
 def test_a_padding_row_is_identified(padding_idx):
     encoding = posenc.preset("fairseq", 64, padding_idx=padding_idx)
     best = identify(encoding.encode(100))[0]
     assert best.presets == ("fairseq", "m2m100", "speech2text") and best.positions == range(100) and best.difference == 0
     assert best.encoding == posenc.Encoding(64, layout="halves", spacing="endpoint", padding_idx=padding_idx)
+
+
+def test_odd_widths_have_no_periods():
+    """The last column has a frequency of its own."""
+    for convention in ({"base": 500.0}, {"base": 500.0, "spacing": "endpoint"}):
+        encoding = posenc.Encoding(9, **convention)
+        assert identify(encoding.encode(np.arange(0, 980, 20)), np.arange(0, 980, 20))[0].encoding == encoding
 
 
 def test_a_row_of_zeros_at_a_fractional_position_is_not_a_padding_row():

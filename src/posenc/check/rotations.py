@@ -436,9 +436,7 @@ class Comparison:
     def _described(self, trial: Trial, is_whole: bool, source: str, computes_in: str) -> RotaryMatch:
         """Return the result for an explanation of all values, or of some rows, with faults and remarks."""
         (rotary, sentence, how), reading, target = trial, self.reading, self.target
-        of_keywords: tuple[str, ...] = ()
-        if target is not None and sentence is None:
-            of_keywords = mistakes.differences(rotary, target, source)
+        of_keywords = mistakes.differences(rotary, target, source) if sentence is None else ()
         end, last_position = self._end(rotary, how, is_whole)
         errors = self._errors(rotary, how, target or rotary, last_position)
         layout, of_layout = mistakes.of_layout(reading, target, source)
