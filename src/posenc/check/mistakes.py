@@ -109,9 +109,9 @@ def _other_keywords(r: Rotary, estimate: Phases) -> Iterator[Rotary | None]:
 
 def _formulas(estimate: Phases, blank: Rotary) -> Iterator[Rotary | None]:
     """Yield rotations with geometric frequencies, whose base and scale have more and more digits."""
-    # frequencies that were computed in float32 show a usual base only approximately
     if (line := estimate.line()) is None:
         return
+    # frequencies that were computed in float32 show a usual base only approximately
     for errors, least in ((4, TIGHT), *FITTED_DIGITS):
         base, multiple = line.base(len(blank.frequencies), errors, least, BASES), line.multiple(errors, least)
         if base in BASES or least < TIGHT:

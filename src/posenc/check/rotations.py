@@ -7,7 +7,6 @@ the values is the answer, and its sentences are the faults.  Then all rows are c
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -338,10 +337,9 @@ def _targets(expected: Rotary | None, width: int, source: str) -> Iterator[tuple
         yield None if expected is None else expected.replace(axes=None), ()
         return
     changes: dict[str, Any] = {"axes": None, "rotary_dim": width, "head_dim": max(expected.head_dim, width)}
-    others: tuple[dict[str, Any], ...] = {}, {"scaling": None}, {"frequencies": None}
-    widths = (replaced_or_none(expected, **changes, **other) for other in others)
-    if (rotary := next(filter(None, widths), None)) is not None:
-        yield rotary, (f"{width} columns are rotated, {source} {expected.rotary_dim}",)
+    rotary = replaced_or_none(expected, **changes)
+    rotary = rotary or expected.replace(**changes, scaling=None, frequencies=None)
+    yield rotary, (f"{width} columns are rotated, {source} {expected.rotary_dim}",)
     if width < expected.rotary_dim:
         first = mistakes.explicit(expected.replace(**changes), expected.frequencies[: width // 2])
         yield first, (mistakes.not_rotated(range(width // 2, expected.rotary_dim // 2)),)
@@ -457,7 +455,7 @@ class Comparison:
         for position in sorted({min(position, last) for position in match.ERRORS_AT}):
             at = match.positions_near(position)
             values = self.turn(match.computed(rotary, at + self.shift, how))
-            errors[position] = float(difference(values, exact(reference, at)).max(initial=0))
+            errors[position] = float(difference(values, exact(reference, at)).max())
         return errors
 
     def _end(self, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[str, int]:
@@ -484,15 +482,13 @@ class Comparison:
         if len(differing) < len(at) - row or row in (0, len(at) - 1):
             share = f"{len(differing)} of {len(at)} positions"
             return f"the values at {share} differ, the first at {first:,}", last
-        rows = reading.read([row, row - 1, 0])
+        rows = reading.read([row, 0, row - 1])
         if call:
-            def is_wrong(position: int) -> bool:
-                return bool(differs(np.array([position]), call(np.array([position])))[0])
-
-            first = last + 1 + bisect.bisect_left(range(last + 1, first), True, key=is_wrong)
+            between = np.arange(last + 1, first + 1)
+            first = int(between[np.argmax(differs(between, call(between)))])
             last = first - 1
-            rows = np.concatenate([call(np.array([position])) for position in (first, last, 0)])
-        for other, words in ((rows[2], "repeats"), (rows[1], "its last row is repeated")):
+            rows = call(np.array([first, 0, last]))
+        for other, words in zip(rows[1:], ("repeats", "its last row is repeated"), strict=True):
             if np.array_equal(rows[0], other):
                 return f"the table ends at {first:,} and {words}", last
         return f"the values differ from position {first:,} on", last
