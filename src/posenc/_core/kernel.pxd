@@ -172,7 +172,7 @@ cdef extern from "strides.h" nogil:
     bint has_shape(layout_t array, int axes, const ptrdiff_t *shape)
     span_t span_of(const void *memory, layout_t array, ptrdiff_t itemsize)
     bint spans_overlap(span_t a, span_t b)
-    void merge_axes(extent_t *extent, layout_t out)
+    void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride, ptrdiff_t position_stride)
     bint divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_strides, layout_t positions, int several)
     ptrdiff_t elements_of(const extent_t *extent)
 

@@ -390,10 +390,13 @@ cdef int execute_table(table_call_t *call, Columns columns) except -1:
     cdef job_t *job = &call.job
     cdef output_t output = job.output
     cdef ptrdiff_t which, first, length = 1, stride = 0
+    cdef int axis
     if out.len == 0:
         return 0
     call.spec = &columns.spec
-    merge_axes(&axes, layout_of(out, out.ndim - 1 - call.is_table))
+    axes.axes = 0
+    for axis in range(out.ndim - 1 - call.is_table):
+        append_axis(&axes, out.shape[axis], 0, out.strides[axis], 0)
     if axes.axes:
         length = axes.shape[axes.axes - 1]
         stride = axes.out_strides[axes.axes - 1]

@@ -64,12 +64,6 @@ static inline void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_s
     extent->position_strides[last] = position_stride;
 }
 
-/* Sets the axes of `out` without columns; there may be none. */
-static inline void merge_axes(extent_t *extent, layout_t out) {
-    extent->axes = 0;
-    for (int i = 0; i < out.axes; i++) append_axis(extent, out.shape[i], 0, out.strides[i], 0);
-}
-
 static inline int has_shape(layout_t array, int axes, const ptrdiff_t *shape) {
     return array.axes == axes && memcmp(array.shape, shape, (size_t)axes * sizeof *shape) == 0;
 }
