@@ -3,10 +3,11 @@
 
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
-    MAPPED_BYTES = 1 << 22              # arrays of at least this size start on a huge page, which NumPy asks for
+    MAPPED_BYTES = 1 << 22              # arrays of at least this size start on a huge page: see new_rows
     HUGE_PAGE = 1 << 21
 
-cdef const char *BUFFER_FORMATS = "dfeH"       # format of the buffer of each dtype_t; bfloat16 has none, but its bits have
+# format of the buffer of each dtype_t; bfloat16 has none, but its bits have
+cdef const char *BUFFER_FORMATS = "dfeH"
 cdef dict ELEMENTS = {}                 # {dtype argument: DType}
 
 
@@ -70,14 +71,15 @@ cdef DType element_of(object dtype, str subject, str expected):
     return element
 
 
-# ---- arrays ------------------------------------------------------------------------------------------------------------------
+# ---- arrays --------------------------------------------------------------------------------------------
 
 
 cdef object new_rows(tuple shape, double values, DType element, str name):
-    """Return an uninitialised array of `values` elements; a large one starts on a cache line or on a huge page.
+    """Return an uninitialised array of `values` elements; a large one starts on a cache line or a huge page.
 
-    The system takes longer to provide the 512 pages in place of a huge page than the kernel to write them.  If the
-    array is too large, the error states the argument `name`, which determines its size.
+    NumPy asks for huge pages from MAPPED_BYTES on.  The system takes longer to provide 512 small pages in
+    place of a huge one than the kernel takes to write them.  If the array is too large, the error states the
+    argument `name`, which determines its size.
     """
     cdef Py_buffer view
     cdef double size = values * size_of(element.code)
@@ -139,7 +141,7 @@ cdef int hold_rows(Py_buffer *view, object array, DType element, str name, bint 
             addresses |= <uintptr_t>view.strides[axis]
     is_aligned = addresses % <uintptr_t>itemsize == 0
     if view.format[0] != BUFFER_FORMATS[<int>element.code] or view.format[1] != 0:
-        if is_aligned or array.dtype != element.dtype:          # the format of an array also depends on its alignment
+        if is_aligned or array.dtype != element.dtype:  # the format of an array also depends on its alignment
             raise arrays.dtype_error(name, array.dtype, element.dtype)
     if written and view.readonly:
         raise ValueError(f"{name} is read-only, expected a writeable array")
@@ -173,7 +175,7 @@ cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
                          span_of(written.buf, layout_of(written, written.ndim), written.itemsize))
 
 
-# ---- positions ---------------------------------------------------------------------------------------------------------------
+# ---- positions -----------------------------------------------------------------------------------------
 
 
 cdef struct positions_t:
@@ -190,7 +192,8 @@ cdef struct positions_t:
 
 
 cdef int read_positions(positions_t *p, object positions, double offset) except -1:
-    """Read positions; hold the buffer if they are an array.  Each position + offset must lie in the domain, [-2**63, 2**63)."""
+    """Read positions; hold the buffer if they are an array.  Each position + offset must lie in the
+    domain, [-2**63, 2**63)."""
     if type(positions) is int or type(positions) is range:
         if read_range(p, positions, offset):
             return 0
@@ -206,7 +209,8 @@ cdef int read_positions(positions_t *p, object positions, double offset) except 
 
 
 cdef int read_positions_of(positions_t *p, object positions, layout_t rows, object x, double offset) except -1:
-    """Read the positions of rows of x if `positions` is None; check the number of those that are not an array."""
+    """Read the positions of rows of x if `positions` is None; check the number of those that are not an
+    array."""
     if rows.axes and positions is None:
         read_positions(p, rows.shape[rows.axes - 1], offset)
     elif p.is_array:
@@ -247,7 +251,8 @@ cdef bint read_range(positions_t *p, object positions, double offset) except -1:
 
 
 cdef bint read_array(positions_t *p, object positions, int flags=PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) except -1:
-    """Hold the buffer of an int64 or float64 array, which is contiguous by default; return False for other arrays."""
+    """Hold the buffer of an int64 or float64 array, which is contiguous by default; return False for
+    other arrays."""
     cdef Py_buffer *view = &p.view
     cdef int i
     try:
@@ -282,7 +287,8 @@ cdef int replace_positions(positions_t *p, object array) except -1:
 
 
 cdef int settle_positions(positions_t *p, const Py_buffer *written) except -1:
-    """Copy positions that may share memory with the array that will be written, if any; then use integers if possible."""
+    """Copy positions that may share memory with the array that will be written, if any; then use integers
+    if possible."""
     if p.is_array and written != NULL and overlap(&p.view, written):
         replace_positions(p, p.view.obj.copy())
     if p.is_array and p.reals != NULL:

@@ -78,7 +78,7 @@ class ExactColumns:
         phase = position * turns.integer(self._frequency[terms[0][0]])  # in units of 2**-point turns
         quarter_turns = (phase + (1 << point - 3)) >> point - 2
         remainder = phase - (quarter_turns << point - 2)
-        error = 2 * abs(position)                                       # the error of the turns is below two units
+        error = 2 * abs(position)                                  # the error of the turns is below two units
         parts = []
         for column, factor in terms:
             quarters = quarter_turns + int(self._cosine[column])
@@ -100,7 +100,7 @@ def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tu
         2**-width.
     """
     width = bits + point - turn.bit_length()
-    pi_bits = bits + 8                                                  # makes the error of pi less than a unit of the angle
+    pi_bits = bits + 8                                   # makes the error of pi less than a unit of the angle
     angle = _shifted(turn * 2 * pi(pi_bits), width - point - pi_bits)
     slack = _shifted(8 * error, width - point) + 3
     square = angle * angle >> width
@@ -110,7 +110,7 @@ def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tu
         term = (term * square >> width) // (k * (k + 1))
         sign, k = -sign, k + 2
         total += sign * term
-        slack += 3                                                      # the error of a term is below 2.2 units
+        slack += 3                                                    # the error of a term is below 2.2 units
     return total, slack + 4, width
 
 

@@ -26,9 +26,12 @@ MAX_BITS = 1 << 20     # of the powers by which a half-way point is recognised
 DIGITS = 60             # decimal digits of frequencies that are rounded to float64
 LIMB_BITS = 32
 LOG2_TWO_PI = math.log2(2 * math.pi)
-Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]      # (base, divisor): the factors base**(-i / divisor)
-MAX_EXTREME, WIDE_EXPONENT = 2**14, 128            # more frequencies must be within 2**-128 to 2**128 turns per position
-MIN_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
+# (base, divisor): the factors base**(-i / divisor)
+Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]
+# more frequencies must be within 2**-128 to 2**128 turns per position
+MAX_EXTREME, WIDE_EXPONENT = 2**14, 128
+# log2 of the turns per position that the kernel's limbs can hold
+MIN_EXPONENT, GREATEST_EXPONENT = -3400, 2200
 
 
 @lru_cache(maxsize=8)
@@ -128,7 +131,8 @@ class Turns(NamedTuple):
         return -magnitude if self.is_negative[i] else magnitude
 
 
-ComputeTurns: TypeAlias = Callable[..., Turns]          # takes the number of significant bits, by default SIGNIFICANT_BITS
+# takes the number of significant bits, by default SIGNIFICANT_BITS
+ComputeTurns: TypeAlias = Callable[..., Turns]
 
 
 def spaced_turns(

@@ -5,7 +5,7 @@
 # PIECE_SECONDS.
 
 cdef enum:
-    MAX_UNDECIDED = 1 << 12            # a thread with more undecided values takes no block before they are evaluated
+    MAX_UNDECIDED = 1 << 12     # a thread with more undecided values takes no block before they are evaluated
 
 cdef double PIECE_SECONDS = 0.05        # after this time, no thread takes another block of the piece
 
@@ -34,11 +34,13 @@ cdef struct run_t:
     double start                        # of the piece that the team runs, in seconds
 
 
-openmp_loaded(default_threads.stack_size())     # notes the process, to detect forks, and the stack that a thread needs
+# notes the process, to detect forks, and the stack that a thread needs
+openmp_loaded(default_threads.stack_size())
 
 
 cdef void take_blocks(run_t *run, int thread) noexcept nogil:
-    """Take the next block and run it, until none is left, the time is over, or this thread has many undecided values."""
+    """Take the next block and run it, until none is left, the time is over, or this thread has many
+    undecided values."""
     cdef tally_t *tally = &run.tallies[thread]
     cdef char *memory = run.memory + thread * run.bytes
     cdef ptrdiff_t which
@@ -53,7 +55,8 @@ cdef void take_blocks(run_t *run, int thread) noexcept nogil:
 
 
 cdef int run_pieces(run_t *run, int team) except -1 nogil:
-    """Run blocks in pieces.  In between, evaluate undecided values and check signals, whose handlers may raise or fork."""
+    """Run blocks in pieces.  In between, evaluate undecided values and check signals, whose handlers may
+    raise or fork."""
     cdef ptrdiff_t first = 0, undecided
     cdef int i
     while True:
@@ -73,14 +76,14 @@ cdef int run_pieces(run_t *run, int team) except -1 nogil:
         if undecided or first < run.plan.blocks:
             with gil:
                 evaluate_undecided(run)
-                PyErr_CheckSignals()            # does nothing outside the main thread; no other test for it is reliable
+                PyErr_CheckSignals()  # does nothing outside the main thread; no other test for it is reliable
         if first >= run.plan.blocks:
             return 0
         if team > 1 and openmp_is_forked():     # by a signal handler; this is the child
             team = 1
 
 
-# ---- values that the kernels leave undecided -------------------------------------------------------------------------------
+# ---- values that the kernels leave undecided -----------------------------------------------------------
 
 cdef int evaluate_undecided(run_t *run) except -1:
     """Evaluate and write the values that the blocks of a piece have left undecided.
@@ -110,7 +113,7 @@ cdef int evaluate_undecided(run_t *run) except -1:
     return 0
 
 
-# ---- calls -----------------------------------------------------------------------------------------------------------------
+# ---- calls ---------------------------------------------------------------------------------------------
 
 cdef int run_call(run_t *run, block_t block, str purpose) except -1:
     """Run the blocks of a call, whose first member is `run`, as run.plan says.
@@ -153,7 +156,8 @@ cdef int run_call(run_t *run, block_t block, str purpose) except -1:
 
 
 cdef bytes allocate(double size, str purpose):
-    """Return memory with `size` bytes from a cache line on.  If it is not available, the error states its `purpose`."""
+    """Return memory with `size` bytes from a cache line on.  If it is not available, the error states its
+    `purpose`."""
     try:
         return PyBytes_FromStringAndSize(NULL, <ptrdiff_t>min(size, 2.0**62) + LINE)
     except MemoryError:
@@ -177,7 +181,7 @@ def counters():
     return result
 
 
-# ---- number of threads ----------------------------------------------------------------------------------------------------
+# ---- number of threads ---------------------------------------------------------------------------------
 
 
 def allowed_threads():
@@ -186,7 +190,8 @@ def allowed_threads():
 
 
 cdef bint is_serial() noexcept nogil:
-    """Whether calls use one thread: without OpenMP, in a parallel region, or in a forked child, where GNU's runtime hangs."""
+    """Whether calls use one thread: without OpenMP, in a parallel region, or in a forked child, where
+    GNU's runtime hangs."""
     return not POSENC_OPENMP or openmp_in_parallel() or openmp_is_forked()
 
 

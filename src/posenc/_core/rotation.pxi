@@ -57,7 +57,7 @@ cdef class Factors:
     cdef readonly object positions
     cdef positions_t p
     cdef ptrdiff_t rows, row_bytes
-    cdef dict forms                     # {dtype_t: (memory, direct_scale of rotation_t)}, for the dtypes computed so far
+    cdef dict forms          # {dtype_t: (memory, direct_scale of rotation_t)}, for the dtypes computed so far
 
     def __cinit__(self, Rotation rotation not None, object positions, object inverse):
         cdef positions_t *p = &self.p
@@ -80,7 +80,7 @@ cdef class Factors:
         return self.positions.nbytes + self.rows * (<ptrdiff_t>sizeof(int64_t) + self.row_bytes * len(self.forms))
 
 
-# ---- calls -------------------------------------------------------------------------------------------------------------------
+# ---- calls ---------------------------------------------------------------------------------------------
 
 cdef struct rotation_call_t:
     run_t run
@@ -128,7 +128,8 @@ def rotate_at(Factors factors not None, object x, object rows, object out, objec
     try:
         call.rotation.inverse = factors.inverse
         call.threads = threads_of(threads)
-        read_array(&call.positions, rows, PyBUF_STRIDES | PyBUF_FORMAT)     # of its numbers, the kernel reads only the first
+        # of its numbers, the kernel reads only the first
+        read_array(&call.positions, rows, PyBUF_STRIDES | PyBUF_FORMAT)
         hold_arrays(&call, factors.rotation, x, out)
         divide_rows_and_heads(&call, x, False)
         if call.positions.view.len:
@@ -148,7 +149,8 @@ cdef int check_axes(const positions_t *p, Rotation rotation, object positions) e
 
 
 cdef int hold_arrays(rotation_call_t *call, Rotation rotation, object x, object out) except -1:
-    """Check and hold the arrays of a rotation, after all conversions, which may run user code that changes x."""
+    """Check and hold the arrays of a rotation, after all conversions, which may run user code that
+    changes x."""
     cdef DType element
     cdef rotation_t *r = &call.rotation
     cdef const Py_buffer *source = &call.x
@@ -198,7 +200,7 @@ cdef int divide_rows_and_heads(rotation_call_t *call, object x, bint several) ex
     return 0
 
 
-# ---- execution ---------------------------------------------------------------------------------------------------------------
+# ---- execution -----------------------------------------------------------------------------------------
 
 
 cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors factors) except -1:

@@ -3,7 +3,7 @@
 
 cdef enum:
     ROWS_FOR_LEVEL = 64                 # rows evaluated directly in the time that a level takes
-    DIGITS_BYTES = 1 << 24              # most bytes of the levels from WHOLE on, for each precision of an encoding
+    DIGITS_BYTES = 1 << 24         # most bytes of the levels from WHOLE on, for each precision of an encoding
     KEPT_BYTES = 1 << 26                # most bytes of all kept tables
 
 
@@ -75,7 +75,8 @@ cdef class Columns:
 
 
 def pitched(ptrdiff_t d_model):
-    """Return the number of columns in a specification's arrays: whole tiles, and one more tile to allow any first column."""
+    """Return the number of columns in a specification's arrays: whole tiles, and one more tile to allow
+    any first column."""
     return (d_model + TILE - 1) // TILE * TILE + TILE
 
 
@@ -111,7 +112,7 @@ def powers(bytes factors, ptrdiff_t count, ptrdiff_t dropped):
     return memory
 
 
-# ---- kept tables -------------------------------------------------------------------------------------------------------------
+# ---- kept tables ---------------------------------------------------------------------------------------
 
 cdef dict kept = {}                     # {key: list of memory}, the last used ones at the end
 cdef ptrdiff_t kept_bytes = 0
@@ -169,7 +170,7 @@ cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *t
         context.kernel.tabulate_level(run.spec, run.index, run.parts, run.level, first, last)
 
 
-# ---- the tables of a job -----------------------------------------------------------------------------------------------------
+# ---- the tables of a job -------------------------------------------------------------------------------
 
 cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, int threads):
     """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
@@ -291,7 +292,7 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
     return tables
 
 
-# ---- calls -------------------------------------------------------------------------------------------------------------------
+# ---- calls ---------------------------------------------------------------------------------------------
 
 cdef struct table_call_t:
     # encode or add_to
@@ -301,7 +302,7 @@ cdef struct table_call_t:
     const spec_t *spec
     job_t job                           # prepared: dtype, output (STORE or ADD) and x_scale
     digits_t digits                     # of the job, if it has any
-    bint is_table                       # whether batch entries share positions; if not, there is a position for each row
+    bint is_table            # whether batch entries share positions; if not, there is a position for each row
     int threads                         # 0 for the default
     ptrdiff_t all_rows
 
@@ -379,7 +380,7 @@ cdef object shape_of(const positions_t *p, ptrdiff_t columns):
     return (*[p.shape[i] for i in range(p.axes)], columns)
 
 
-# ---- execution ---------------------------------------------------------------------------------------------------------------
+# ---- execution -----------------------------------------------------------------------------------------
 
 
 cdef int execute_table(table_call_t *call, Columns columns) except -1:
