@@ -50,8 +50,8 @@ def test_the_rotation_of_a_configuration(call, tmp_path):
     assert code == 0 and out.splitlines() == [
         f"{path}: Rotary(64, base=1000000.0) for full_attention", f"{path}: Rotary(64) for sliding_attention"]
     document = json.loads(call("check", path, "--json")[1])
-    assert [(each["layer_type"], Rotary.from_dict({"head_dim": each["head_dim"], "rotary": each["rotary"]}))
-            for each in document["expected"]] == [("full_attention", Rotary(64, base=1e6)), ("sliding_attention", Rotary(64))]
+    assert [(each.pop("layer_type"), Rotary.from_dict(each)) for each in document["expected"]] == [
+        ("full_attention", Rotary(64, base=1e6)), ("sliding_attention", Rotary(64))]
     assert document["ok"] and document["tables"] == []
 
 
@@ -60,10 +60,11 @@ def test_tables_of_a_checkpoint(call, model):
     right = {"cos_cached": cos, "sin_cached": sin, "layers.0.weight": np.zeros((4, 4), np.float32)}
     folder = model(right | {f"layers.{i}.rotary_emb.inv_freq": frequencies(BASE) for i in range(3)})
     code, out, err = call("check", "--model", folder)
-    assert (code, err) == (0, "")
-    assert "cos_cached and sin_cached" in out and "layers.0.rotary_emb.inv_freq and 2 more" in out and "weight" not in out
+    assert (code, err) == (0, "") and "weight" not in out
+    assert "cos_cached and sin_cached" in out and "layers.0.rotary_emb.inv_freq and 2 more" in out
 
-    folder = model(right | {f"layers.{i}.rotary_emb.inv_freq": frequencies(1e4 if i == 1 else BASE) for i in range(3)})
+    bases = (BASE, 1e4, BASE)
+    folder = model(right | {f"layers.{i}.rotary_emb.inv_freq": frequencies(bases[i]) for i in range(3)})
     code, out, _ = call("check", "--model", folder)
     assert code == 1 and "    fault     base is 10000, the configuration has 500000\n" in out
     document = json.loads(call("check", "--model", folder, "--json")[1])
@@ -76,9 +77,9 @@ def test_tables_of_a_checkpoint(call, model):
 def test_a_checkpoint_without_tables_is_not_right(call, model):
     folder = model({"weight": np.zeros((2, 2), np.float32)})
     code, out, _ = call("check", "--model", folder)
-    assert code == 1 and "not checked" in out and "reason    the files have no tables, as the model computes them" in out
+    assert code == 1 and "not checked" in out and "reason    the files have no tables, as the model computes" in out
     code, _, err = call("check", folder / "config.json", "--tables", folder / "model.safetensors")
-    assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; select one by --key" in err
+    assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; select one" in err
     (folder / "model.safetensors").unlink()
     code, out, _ = call("check", "--model", folder, "--json")
     reason = json.loads(out)["tables"][0]["reason"]
@@ -90,8 +91,8 @@ def test_files_of_torch(call, model):
     folder = model({})
     (folder / "model.safetensors").unlink()
     for base, dtype, code in ((BASE, torch.float32, 0), (1e4, torch.float32, 1), (BASE, torch.bfloat16, 1)):
-        state = {"state_dict": {"rotary_emb.inv_freq": torch.from_numpy(frequencies(base)).to(dtype), "w": torch.zeros(2)}}
-        torch.save(state, folder / "pytorch_model.bin")
+        state = {"rotary_emb.inv_freq": torch.from_numpy(frequencies(base)).to(dtype), "w": torch.zeros(2)}
+        torch.save({"state_dict": state}, folder / "pytorch_model.bin")
         assert call("check", "--model", folder)[0] == code, (base, dtype)
         assert call("check", folder / "config.json", "--tables", folder / "pytorch_model.bin")[0] == code
     (folder / "pytorch_model.bin").write_bytes(b"x")
@@ -99,29 +100,31 @@ def test_files_of_torch(call, model):
     assert code == 1 and "pytorch_model.bin: torch.load(weights_only=True, mmap=True) raises" in err
 
 
-@pytest.mark.parametrize("dtype, sentence", [("BF16", "inv_freq was rounded to bfloat16"), ("F8_E4M3", "frequencies of pairs"),
-                                             ("F8_E5M2", "frequencies of pairs"), ("I32", "dtype I32, expected F64")])
-def test_dtypes_of_safetensors(call, model, dtype, sentence):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    kinds = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
-    kind = getattr(ml_dtypes, kinds[dtype]) if dtype in kinds else "i4"
+@pytest.mark.parametrize("dtype, name, sentence", [
+    ("BF16", "bfloat16", "inv_freq was rounded to bfloat16"), ("F8_E4M3", "float8_e4m3fn", "frequencies of pairs"),
+    ("F8_E5M2", "float8_e5m2", "frequencies of pairs"), ("I32", "", "dtype I32, expected F64"),
+])
+def test_dtypes_of_safetensors(call, model, dtype, name, sentence):
+    kind = getattr(pytest.importorskip("ml_dtypes"), name) if name else "i4"
     data, folder = frequencies(BASE).astype(kind), model({})
     header = json.dumps({"inv_freq": {"dtype": dtype, "shape": [32], "data_offsets": [0, data.nbytes]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data.tobytes())
     code, out, err = call("check", "--model", folder)
     assert code == 1 and sentence in out + err
-    values = decoded(np.arange(256, dtype=np.uint8), dtype) if dtype.startswith("F8") else ()
-    assert np.array_equal(values, np.arange(256, dtype=np.uint8).view(kind).astype("f4") if len(values) else (), equal_nan=True)
+    every = np.arange(256, dtype=np.uint8)
+    if dtype.startswith("F8"):
+        assert np.array_equal(decoded(every, dtype), every.view(kind).astype("f4"), equal_nan=True)
 
 
 def test_each_form_of_tables(call, model, tmp_path):
     (cos, sin), wrong = tables(BASE), tables(1e4)
-    other = {"a": cos, "b": sin, "both": np.hstack([cos, sin]), "wrong": np.hstack(wrong), "pairs": np.stack([cos, sin], -1),
-             "half": frequencies(BASE).astype(np.float16), "cos_sin_cache": np.hstack([cos, sin])}
+    other = {"a": cos, "b": sin, "both": np.hstack([cos, sin]), "wrong": np.hstack(wrong),
+             "pairs": np.stack([cos, sin], -1), "half": frequencies(BASE).astype(np.float16),
+             "cos_sin_cache": np.hstack([cos, sin])}
     folder = model(other)
     arguments = "check", folder / "config.json", "--tables", folder / "model.safetensors"
-    for keys, code in ((["a", "b"], 0), (["both"], 0), (["pairs"], 0), (["wrong"], 1), (["b", "a"], 1), (["half"], 1), ([], 0)):
-        assert call(*arguments, *(word for key in keys for word in ("--key", key)))[0] == code, keys
+    for keys, code in (("a b", 0), ("both", 0), ("pairs", 0), ("wrong", 1), ("b a", 1), ("half", 1), ("", 0)):
+        assert call(*arguments, *(word for key in keys.split() for word in ("--key", key)))[0] == code, keys
     for array, code in ((other["both"], 0), (other["wrong"], 1), (frequencies(BASE), 0)):
         np.save(tmp_path / "table.npy", array)
         assert call(*arguments[:3], tmp_path / "table.npy")[0] == code
@@ -144,8 +147,8 @@ def test_tables_of_several_layer_types_are_compared_with_each(call, model):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("{", "expected a model's configuration"), ("{}", "model_type None"),
-    ("\x93NUMPY", "expected a model's configuration"), ("[]", "not a list"),
+    ("{", "expected a model's configuration"), ("{}", "model_type None"), ("[]", "not a list"),
+    ("\x93NUMPY", "expected a model's configuration"),
     ('{"model_type": "bert", "hidden_size": 64, "num_attention_heads": 1}', "no rotary embeddings"),
 ])
 def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, message):
@@ -156,25 +159,16 @@ def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, me
 
 
 @pytest.mark.parametrize("arguments, names", [
-    ("", "CONFIG --model"), ("config.json --model .", "CONFIG --model"), ("--model . --tables a.npy", "--tables --model"),
-    ("config.json --key a", "--key --tables"), ("config.json --tables a.safetensors --key a --key b --key c", "--key"),
+    ("", "CONFIG --model"), ("config.json --model .", "CONFIG --model"),
+    ("--model . --tables a.npy", "--tables --model"), ("config.json --key a", "--key --tables"),
+    ("config.json --tables a.safetensors --key a --key b --key c", "--key"), ("absent.json", "absent.json"),
+    ("config.json --tables absent.npy", "absent.npy"), ("config.json --tables config.json", ".safetensors"),
+    ("config.json --tables model.safetensors --key pe", "'pe', weight"),
 ])
-def test_wrong_options_are_named(call, arguments, names):
+def test_wrong_options_are_named(call, model, monkeypatch, arguments, names):
+    monkeypatch.chdir(model({"weight": np.zeros((2, 2), np.float32)}))
     code, out, err = call("check", *arguments.split())
     assert code > 0 and out == "" and all(name in err.splitlines()[-1] for name in names.split())
-
-
-def test_failures_name_the_file(call, model, tmp_path):
-    folder = model({"weight": np.zeros((2, 2), np.float32)})
-    config = folder / "config.json"
-    for arguments, message in [
-        ((tmp_path / "absent.json",), f"{tmp_path / 'absent.json'}: No such file"),
-        ((config, "--tables", tmp_path / "absent.npy"), f"{tmp_path / 'absent.npy'}: No such file"),
-        ((config, "--tables", config), f"{config}: not a .safetensors file"),
-        ((config, "--tables", folder / "model.safetensors", "--key", "pe"), "no tensor 'pe', expected one of: weight"),
-    ]:
-        code, out, err = call("check", *arguments)
-        assert (code, out) == (1, "") and message in err, err
 
 
 def test_the_command_works_without_torch(model):
