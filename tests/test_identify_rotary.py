@@ -164,6 +164,9 @@ LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": 
             "original_max_position_embeddings": 4096}
 
 
+RISING = Rotary(64, frequencies=np.linspace(0.1, 1, 32))
+
+
 def scaled(scaling, **changes):
     return ROTARY.replace(scaling=scaling | changes)
 
@@ -196,6 +199,10 @@ FAULTS = [
     (-INV_FREQ, ["the signs of the sines are reversed"]),
     (INV_FREQ * (1 + 1e-5 * np.sin(np.arange(32))), ["the frequencies differ slightly from the expected ones"]),
     ((COS[:300, :20], SIN[:300, :20]), ["pairs 20 to 31 are not rotated"]),
+    (tuple(t[:, :20] for t in scaled(LONGROPE).tables(300)), ["pairs 20 to 31 are not rotated"], scaled(LONGROPE)),
+    (tuple(t[:, :20] for t in RISING.tables(300)), ["pairs 20 to 31 are not rotated"], RISING),
+    (Rotary(96).tables(300), ["96 columns are rotated, expected 64"], RISING),
+    (scaled(LONGROPE).tables(300), ["frequency_scale is 1, expected 2"], scaled(LONGROPE).replace(frequency_scale=2.0)),
     (1 / INV_FREQ, ["the frequencies are the reciprocals of the expected ones"]),
     (np.where(np.arange(32) == 3, 0.5, INV_FREQ), ["the frequencies of pair 3 differ; the first is 0.5, expected 0.292228"]),
     (np.where(np.arange(32) < 12, np.nan, INV_FREQ),

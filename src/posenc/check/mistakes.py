@@ -86,7 +86,7 @@ def _slips(r: Rotary) -> Iterator[tuple[Reals, str]]:
 
 
 def _other_keywords(r: Rotary, estimate: Phases) -> Iterator[Rotary | None]:
-    """Yield rotations without the scaling, with another value of a keyword of it, or with another base."""
+    """Yield rotations without the scaling, or with another value of one of its keywords, base or scale."""
     if r.scaling is None:
         return
     scaling, plain, half = r.scaling, r.replace(scaling=None), r.rotary_dim // 2
@@ -102,9 +102,10 @@ def _other_keywords(r: Rotary, estimate: Phases) -> Iterator[Rotary | None]:
     # yarn and llama3 do not change the first frequencies
     if line := estimate.line(np.where(np.arange(half) < max(3, half // 4), r.frequencies, math.nan)):
         base = r.base * math.exp(line.slope * half)
-        shorter = (short(base, errors * half * line.slope_error + least) for errors, least in FITTED_DIGITS)
-        for each in (*(usual for usual in BASES if abs(math.log(usual / base)) < 0.03), *shorter):
-            yield replaced_or_none(r, base=each)
+        yield from (replaced_or_none(r, base=usual) for usual in BASES if abs(math.log(usual / base)) < 0.03)
+        for errors, least in FITTED_DIGITS:
+            yield replaced_or_none(r, base=short(base, errors * half * line.slope_error + least))
+            yield replaced_or_none(r, frequency_scale=r.frequency_scale * line.multiple(errors, least))
 
 
 def _formulas(estimate: Phases, blank: Rotary) -> Iterator[Rotary | None]:

@@ -341,7 +341,8 @@ def _targets(expected: Rotary | None, width: int, source: str) -> Iterator[tuple
     rotary = rotary or expected.replace(**changes, scaling=None, frequencies=None)
     yield rotary, (f"{width} columns are rotated, {source} {expected.rotary_dim}",)
     if width < expected.rotary_dim:
-        first = mistakes.explicit(expected.replace(**changes), expected.frequencies[: width // 2])
+        frequencies = expected.frequencies[: width // 2]
+        first = expected.replace(**changes, frequencies=frequencies, scale=size_of(expected))
         yield first, (mistakes.not_rotated(range(width // 2, expected.rotary_dim // 2)),)
 
 
