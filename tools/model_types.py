@@ -111,19 +111,11 @@ def rotary_modules(config):
             raise
         return [(kind, config) for kind in kinds], classes
     used = [*{type(part): None for part in parts.values()}]
-    found = [key for key, part in parts.items() if is_rotary(type(part))]
-    modules = [(type(parts[key]), owner_of(key, parts).config) for key in found]
+    modules = [(type(part), getattr(part, "config", config)) for part in parts.values() if is_rotary(type(part))]
     if not modules and functions_of(used):              # RoFormer: the tables are a weight
         modules = [(lambda _, part=part: type(part)(*part.weight.shape), config) for part in parts.values()
                    if "input_ids_shape" in inspect.signature(part.forward).parameters]
     return modules, used
-
-
-def owner_of(name, parts):
-    """Return the nearest module with a configuration that contains a module, or is this module."""
-    while not hasattr(parts[name], "config"):
-        name = name.rpartition(".")[0]
-    return parts[name]
 
 
 def is_rotary(kind):
