@@ -18,7 +18,7 @@ from posenc._encoding.columns import checked_width
 from posenc._rotary.axes_of_pairs import axis_of_each_pair, columns_of_axes, kernel_rotation
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import layer_types, settings_of
-from posenc._rotary.rotary_at import RotaryAt
+from posenc._rotary.rotary_at import RotaryAt, rotary_at
 from posenc._rotary.scaling import Frequencies, checked_scaling, frequencies_of, keywords_in_scaling
 
 
@@ -448,7 +448,7 @@ class Rotary(Specification):
         factors = kernel.Factors(self._rotation, positions, inverse)
         shape = factors.positions.shape[self.axes is not None :]
         rows = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
-        return RotaryAt(self, factors.inverse, shape, factors, factors.positions, rows)
+        return rotary_at(self, factors, factors.positions, rows)
 
     @functools.cached_property
     def _columns(self) -> list[AxisColumns]:

@@ -17,7 +17,7 @@ from posenc._arguments.arrays import AnyDType, ArrayT
 from posenc._core import kernel
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class RotaryAt:
     """A rotation at given positions, for many arrays.
 
@@ -62,6 +62,9 @@ class RotaryAt:
     _positions: NDArray[Any]        # in writable memory and without negative strides, as torch requires
     _rows: NDArray[np.int64]        # the rows of _factors, a view of 0, 1, 2 ...
 
+    def __init__(self) -> None:
+        raise TypeError("RotaryAt cannot be called; rotary.at(positions) returns an instance")
+
     def __reduce__(self) -> tuple[Callable[[NDArray[Any]], Any], tuple[NDArray[Any]]]:
         return functools.partial(self.rotary.at, inverse=self.inverse), (self.positions,)
 
@@ -80,8 +83,7 @@ class RotaryAt:
         positions = self._positions[axes + keys]
         if min(positions.strides, default=0) < 0:
             positions = positions.copy()
-        rows = self._rows[keys]
-        return RotaryAt(self.rotary, self.inverse, rows.shape, self._factors, positions, rows)
+        return rotary_at(self.rotary, self._factors, positions, self._rows[keys])
 
     @property
     def positions(self) -> NDArray[Any]:
@@ -201,6 +203,17 @@ class RotaryAt:
             np.negative(sin, out=sin)
             sin += sin.dtype.type(0)            # the sine of angle 0 is +0
         return cos, sin
+
+
+def rotary_at(
+    rotary: Any, factors: kernel.Factors, positions: NDArray[Any], rows: NDArray[np.int64]
+) -> RotaryAt:
+    """Return the rotation at some of the positions of `factors`."""
+    result, inverse = object.__new__(RotaryAt), factors.inverse
+    vars(result).update(
+        rotary=rotary, inverse=inverse, shape=rows.shape, _factors=factors, _positions=positions, _rows=rows
+    )
+    return result
 
 
 def _basic_index(part: Any) -> int | slice | EllipsisType | None:
