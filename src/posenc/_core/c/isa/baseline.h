@@ -24,17 +24,10 @@ static inline vu64 u16_max(vu64 a, vu64 b) { return u16_add(b, u16_excess(a, b))
 NOINLINE vu64 f16_of_f32(vf32 a, vf32 b) {
     float t[4 * LANES];
     uint16_t half[4 * LANES];
-    uint32_t special = 0;
+    vu64 bits;
     memcpy(t, &a, sizeof a);
     memcpy(t + 2 * LANES, &b, sizeof b);
-    for (int i = 0; i < 4 * LANES; i++) {
-        const uint32_t u = bits_of_float(t[i]), magnitude = u & 0x7fffffffu;
-        half[i] = (uint16_t)((magnitude - (112u << 23) + 0xfffu + (u >> 13 & 1)) >> 13 | (u >> 16 & 0x8000u));
-        special |= (uint32_t)(magnitude - 0x38800000u >= 0x47000000u - 0x38800000u); /* outside 2**-14 .. 2**15 */
-    }
-    if (special)
-        for (int i = 0; i < 4 * LANES; i++) half[i] = half_of_float(t[i]);
-    vu64 bits;
+    for (int i = 0; i < 4 * LANES; i++) half[i] = half_of_float(t[i]);
     memcpy(&bits, half, sizeof bits);
     return bits;
 }

@@ -151,24 +151,25 @@ static double error_of(const spec_t *spec, const position_t *position, double va
  * If the tally asks for approximations, an undecided value has the error of the double-double, or is 0 if it
  * cannot be computed. */
 COLD double decided_value(const spec_t *spec, const undecided_t *u, tally_t *tally) {
+    const dtype_t dtype = u->job.dtype;
     const int lane = (int)(u->column % LANES), is_cosine = u->is_combined || spec->quarter[u->column];
-    const double c_factor = u->is_combined ? u->factors[0] : is_cosine, s_factor = u->is_combined ? u->factors[1] : !is_cosine;
-    const int is_known =
-        u->position.limbs == 0 || spec->scale == 0 || first_of(f64_of_bits(turns_of(spec, u->column - lane)), lane) == 0;
+    const vu64 turns = turns_of(spec, u->column - lane);
+    const int is_known = u->position.limbs == 0 || spec->scale == 0 || first_of(f64_of_bits(turns), lane) == 0;
+    const double c_factor = u->is_combined ? u->factors[0] : is_cosine;
+    const double s_factor = u->is_combined ? u->factors[1] : !is_cosine;
     vdd s = {f64_set(0), f64_set(0)}, c = {f64_set(spec->scale), f64_set(0)};
     tally->exact++;
-    if (is_known && !u->is_combined) return is_cosine ? round_to(u->job.dtype, spec->scale) : 0;
+    if (is_known && !u->is_combined) return is_cosine ? round_to(dtype, spec->scale) : 0;
     if (!is_known && !spec->has_fast_path) return tally->is_approximate ? 0 : left_undecided(spec, u, tally);
     if (!is_known) direct_values(spec, &u->position, u->column - lane, ANGLES, 1, &s, &c);
-    const vdd x = dd_times_double(c, f64_set(c_factor)), y = dd_times_double(s, f64_set(s_factor)),
-              sum = two_sum(x.high, y.high);
-    const double high = first_of(sum.high, lane) + 0.0,
-                 low = first_of(sum.low, lane) + (first_of(x.low, lane) + first_of(y.low, lane));
+    const vdd x = dd_times_double(c, f64_set(c_factor)), y = dd_times_double(s, f64_set(s_factor));
+    const vdd sum = two_sum(x.high, y.high), terms = {f64_add(f64_abs(x.high), f64_abs(y.high)), f64_add(x.low, y.low)};
+    const double high = first_of(sum.high, lane) + 0.0, low = first_of(sum.low, lane) + first_of(terms.low, lane);
     const double c_error = error_of(spec, &u->position, first_of(c.high, lane), is_known);
     const double s_error = error_of(spec, &u->position, first_of(s.high, lane), is_known);
     double error = magnitude_of(c_factor) * c_error + magnitude_of(s_factor) * s_error;
-    if (error != 0) error += (magnitude_of(first_of(x.high, lane)) + magnitude_of(first_of(y.high, lane))) * COMBINATION_ERROR;
-    const double below = rounded_sum(high, low - error, u->job.dtype), above = rounded_sum(high, low + error, u->job.dtype);
+    if (error != 0) error += first_of(terms.high, lane) * COMBINATION_ERROR;
+    const double below = rounded_sum(high, low - error, dtype), above = rounded_sum(high, low + error, dtype);
     if (bits_of_double(below) == bits_of_double(above) || tally->is_approximate) return below;
     return left_undecided(spec, u, tally);
 }

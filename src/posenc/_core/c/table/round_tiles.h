@@ -44,11 +44,6 @@ INLINE void complex_product(vf64 c, vf64 s, vf64 cosine, vf64 sine, vf64 *c_prod
     *s_product = f64_muladd(s, cosine, f64_mul(c, sine));
 }
 
-/* Multiplies (c, s) by a factor. */
-INLINE void multiply_by(const double *factor, int angles, vf64 *c, vf64 *s) {
-    complex_product(*c, *s, f64_load(factor), f64_load(factor + angles), c, s);
-}
-
 /* Multiplies (c, s) by the cosine and sine of an angle of at most 2**-5; the truncation errors are below
  * 2**-55 and, for the sine, 2**-58 t. */
 INLINE void multiply_by_rest(vf64 t, vf64 *c, vf64 *s) {
@@ -76,7 +71,10 @@ INLINE void multiply(const product_t *p, int tile, int at, int angles, int vecto
         s[v] = f64_load(first + v * LANES + angles);
     }
     for (int k = 1; k < p->factors; k++)
-        for (int v = 0; v < vectors; v++) multiply_by(p->factor[k] + from + v * LANES, angles, &c[v], &s[v]);
+        for (int v = 0; v < vectors; v++) {
+            const double *const factor = p->factor[k] + from + v * LANES;
+            complex_product(c[v], s[v], f64_load(factor), f64_load(factor + angles), &c[v], &s[v]);
+        }
     for (int v = 0; v < vectors && p->radians; v++)
         multiply_by_rest(f64_mul(f64_load(radians + v * LANES), f64_set(p->rest)), &c[v], &s[v]);
 }
