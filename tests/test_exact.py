@@ -129,6 +129,12 @@ def test_cosines_of_tiny_angles(isa, dtype):
     assert (bits_of(values) == Reference(1, **convention).bits(1, 0, dtype)).all()
 
 
+def test_columns_with_frequency_0_at_scales_that_only_python_evaluates(isa, dtype):
+    convention = {"frequencies": (0.0, 1.0), "scale": 2.0**-401}
+    expected = Reference(4, **convention).table([5, -7], dtype)
+    np.testing.assert_array_equal(bits_of(posenc.encode([5, -7], 4, dtype=dtype, **convention)), expected)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_each_value_is_evaluated_once(evaluations, threads):
     positions = np.full(5000, UNDECIDED_POSITION)
