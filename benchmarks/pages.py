@@ -62,7 +62,8 @@ def code(name):
 def table(*rows, left=1):
     """Return a Markdown table; the first row is the header, and the first `left` columns are left-aligned."""
     rule = ["---"] * left + ["---:"] * (len(rows[0]) - left)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
+    header, *others = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([header, f"|{'|'.join(rule)}|", *others])
 
 
 # ---- tables ------------------------------------------------------------------------------------------------
