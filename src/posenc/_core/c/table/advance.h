@@ -290,6 +290,7 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
             bits_above[store / per_store] = bits_of(f_above, dtype);
             bits_below[store / per_store] = bits_of(f_below, dtype);
         }
+        if (again && dtype == FLOAT32) continue; /* the first call has already written the rounded values */
         if (with_above) write_line(above + line * LANES * size_of(dtype), bits_above, output);
         write_line(below + line * LANES * size_of(dtype), bits_below, output);
     }
