@@ -50,11 +50,19 @@ INLINE void evaluate_tile(const direct_t *d, ptrdiff_t column, int count, int is
     for (int i = count; i < TILE; i++) v->high[i] = v->low[i] = v->error[i] = 0;
 }
 
-/* Evaluates and writes a tile: with short phases or, if a value is uncertain then, with its error bound. */
-NOINLINE void write_direct_tile(const direct_t *d, const tile_t *t, tally_t *tally) {
-    const spec_t *const spec = d->spec;
-    const int count = t->rows * t->width, is_direct = count == TILE && is_contiguous(d->job, t);
+/* Evaluates the values of a tile with their error bounds, and writes it. */
+NOINLINE void write_evaluated(const direct_t *d, const tile_t *t, tally_t *tally) {
+    const int count = t->rows * t->width;
     values_t v;
+    if (d->job->dtype == FLOAT64) evaluate_tile(d, t->column, count, 1, &v);
+    else evaluate_tile(d, t->column, count, 0, &v);
+    write_settled(d->spec, d->job, t, &v, tally);
+}
+
+/* Writes a tile: with short phases or, if they are not used or a value is uncertain then, with error bounds. */
+INLINE void write_direct_tile(const direct_t *d, const tile_t *t, tally_t *tally) {
+    const spec_t *const spec = d->spec;
+    const int is_direct = t->rows * t->width == TILE && is_contiguous(d->job, t);
     if (d->is_short) {
         ALIGNED double factor[2 * TILE];
         ALIGNED char staged[TILE * sizeof(double)];
@@ -75,9 +83,7 @@ NOINLINE void write_direct_tile(const direct_t *d, const tile_t *t, tally_t *tal
             return;
         }
     }
-    if (d->job->dtype == FLOAT64) evaluate_tile(d, t->column, count, 1, &v);
-    else evaluate_tile(d, t->column, count, 0, &v);
-    write_settled(spec, d->job, t, &v, tally);
+    write_evaluated(d, t, tally);
 }
 
 /* Writes columns column .. end - 1 of a row to `out`. */

@@ -174,17 +174,22 @@ static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, ro
 
 enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
 
-/* Computes a tile of a product as a factor. */
+/* Computes a tile of a product as a factor; only float64 has low parts. */
 NOINLINE void multiply_tile(const product_t *p, int tile, int is_float64, double *factor) {
     const int angles = p->order == UNPAIRED ? TILE : TILE / 2;
     for (int i = 0; i < angles; i += 2 * LANES) {
-        vf64 c[2] = {f64_set(0), f64_set(0)}, s[2] = {c[0], c[0]};
+        vf64 c[2], s[2];
         if (!is_float64) multiply(p, tile, i, angles, 2, c, s);
         for (int v = 0; v < 2; v++, factor += LANES) {
-            vdd cosine = {c[v], f64_set(0)}, sine = {s[v], f64_set(0)};
-            if (is_float64) multiply_dd(p, tile, i + v * LANES, angles, &cosine, &sine);
-            dd_store(factor, factor + 2 * angles, cosine);
-            dd_store(factor + angles, factor + 3 * angles, sine);
+            vdd cosine, sine;
+            if (is_float64) {
+                multiply_dd(p, tile, i + v * LANES, angles, &cosine, &sine);
+                dd_store(factor, factor + 2 * angles, cosine);
+                dd_store(factor + angles, factor + 3 * angles, sine);
+            } else {
+                f64_store(factor, c[v]);
+                f64_store(factor + angles, s[v]);
+            }
         }
     }
 }
@@ -194,7 +199,7 @@ COLD void settle_product(const product_t *p, int tile, const spec_t *spec, const
     const int paired = p->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
     const uint64_t *const quarter = p->quarter + tile * TILE;
     const limit_t *const limit = p->limits + tile;
-    double factor[FACTOR];
+    double factor[FACTOR] = {0};
     values_t v;
     multiply_tile(p, tile, job->dtype == FLOAT64, factor);
     for (int i = angles; i < 2 * angles; i += LANES) {
