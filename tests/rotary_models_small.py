@@ -348,7 +348,7 @@ WRONG = [
     case("the values depend on the other positions of the call", positions=lambda p, x: p.cummax(0)[0]),
     case("the table ends at 1,024 and its last row is repeated", positions=lambda p, x: p.clamp(max=1023)),
     case("the table ends at 2,048 and repeats", positions=lambda p, x: p % 2048),
-    case("some values are not finite, the first at position ", angles=lambda p, w: torch.where(p[:, None] <
+    case("some values are not finite, for example at position ", angles=lambda p, w: torch.where(p[:, None] <
          1024, p[:, None] * w, torch.nan)),
     case("frequency_scale is 2, expected 1", positions=lambda p, x: 2 * p),
     case("a call with a single row has other values than a call with several rows", positions=lambda p, x: p

@@ -69,7 +69,7 @@ def test_parameters_without_a_preset_are_identified(convention, kind, stop):
 
 
 @pytest.mark.parametrize("periods, positions", [
-    ([24, 168, 8766, 12], None), ([12, 365.25], range(300)),
+    ([24, 168, 8766, 12], None), ([12, 365.25], range(300)), ([4, 24], None),
     ([86400 * 10**9, 604800 * 10**9], np.arange(0, 10**15, 7 * 3600 * 10**9)),
 ])
 def test_usual_periods_are_identified(periods, positions):

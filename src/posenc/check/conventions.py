@@ -386,7 +386,7 @@ def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
                 encodings += [Encoding(d_model, **common, **each) for each in (
                     *_periods(sign * phases.frequency, second), *_geometric(line, *divisors, errors, least))]
             if encodings:
-                yield sorted(encodings, key=lambda encoding: (cost_of(encoding), encoding.base))
+                yield sorted(encodings, key=lambda each: (cost_of(each), each.periods is None, each.base))
 
 
 def _periods(frequencies: Reals, count: int) -> Iterator[dict[str, Any]]:

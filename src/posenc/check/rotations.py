@@ -299,7 +299,7 @@ def judged(
     if not values.size:
         return RotaryMatch(None, math.inf, "", faults or ("no value is finite",))
     if len(others):
-        faults += (f"some values are not finite, the first at position {others.min():,}",)
+        faults += (f"some values are not finite, for example at position {others.min():,}",)
     if not np.ptp(positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")
     if not np.median(np.abs(values), axis=0).any():

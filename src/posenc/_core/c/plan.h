@@ -20,7 +20,7 @@ enum {
     DIRECT_PER_THREAD = 1 << 14,
     DIRECT_IN_BLOCK = 1 << 13,
     /* Fewest rows that are advanced.  Building an offset table takes as long as the direct evaluation of
-     * about 100 rows in double-double (float64), or of 300 to 500 rows in double.  A kept table also speeds
+     * tens of rows in double-double (float64), or of hundreds in double.  A kept table also speeds
      * up later calls. */
     ROWS_WITH_TABLE = 4, /* if the table exists */
     ROWS_FOR_KEPT_TABLE = 32, /* if the table is built and kept */
