@@ -175,6 +175,10 @@ def test_a_single_frequency_has_exponent_zero(isa, dtype):
             assert_correct(np.array(INTEGERS), d_model, dtype, frequency_scale=0.7, **convention)
 
 
+def test_a_scale_of_minus_zero_is_zero(isa, dtype):
+    assert not bits_of(posenc.encode([366, -850, 10**15], 12, scale=-0.0, dtype=dtype)).any()
+
+
 def random_convention(seed):
     rng = np.random.default_rng(seed)
     d_model = int(rng.integers(1, 40))

@@ -115,7 +115,7 @@ def columns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> kernel.Col
     else:
         order = 1 if c["order"] == "sin" else 2
     return kernel_columns(
-        compute_turns, *arrangement(d, c), order, c["scale"], c["position_offset"],
+        compute_turns, *arrangement(d, c), order, c["scale"] + 0.0, c["position_offset"],       # -0.0 is 0
         checks.LOWEST if is_nan else c["padding_idx"], is_nan,              # NaT is the lowest integer
     )
 
