@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits, python_output
+from conftest import Tensor, assert_same_bits, python_output
 from posenc import Encoding
 
 
@@ -144,31 +144,19 @@ def test_frequencies_of_an_encoding_are_read_only():
         assert encoding.frequencies.tolist() == before
 
 
-class Adjustable:
-    """A mutable number that stays equal to itself when its value changes, like a zero-dimensional tensor."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __float__(self):
-        return self.value
-
-    def __index__(self):
-        return self.value
-
-
 def test_a_changed_argument_is_converted_again():
-    number = Adjustable(10.0)
+    """A tensor stays equal to itself when its value changes."""
+    number = Tensor("torch.float64", 10.0)
     before = posenc.encode(3, 4, base=number)
-    number.value = 5.0
+    number.number = 5.0
     after = posenc.encode(3, 4, base=number)
     assert (after == Encoding(4, base=5.0).encode(3)).all() and (after != before).any()
     reference = weakref.ref(number)
     del number
     assert reference() is None
-    width = Adjustable(4)
+    width = Tensor("torch.int64", 4)
     assert posenc.encode(3, width).shape == (3, 4)
-    width.value = 6
+    width.number = 6
     assert posenc.encode(3, width).shape == (3, 6)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import posenc
 from adversarial import halfway, zeros
-from conftest import bits_of
+from conftest import DTYPES, HERE, assert_same_bits, bits_of, instruction_set
 from constructed import cases, tight_scale
 from keywords import VALID, drawn_convention, single_keywords
 from posenc._core import kernel
@@ -84,6 +84,22 @@ def test_powers_of_two_and_neighbours_are_correct(isa, dtype):
     positions = {sign * (2**k + d) for k in range(64) for d in (-1, 0, 1) for sign in (1, -1)}
     assert_correct(np.array(sorted(p for p in positions if LOWEST <= p < BEYOND)), 16, dtype,
                    [0, 1, 6, 7, 14, 15])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("first", range(0, 2**20, 2**16))
+@pytest.mark.parametrize("d_model, base", [(2, 10000.0), (6, 10000.0), (11, 10000.0), (8, 500000.0), (16, 1e8)])
+def test_every_position_below_a_million_is_correct(d_model, base, first):
+    """With all positions, columns and dtypes, these are 180 million values."""
+    positions = range(first, first + 2**16)
+    for column in range(d_model):
+        reference = Reference(d_model, base=base)           # one for each column, because it keeps its values
+        for dtype in DTYPES:
+            correct = reference.table(positions, dtype, [column])
+            for name in HERE:
+                with instruction_set(name):
+                    values = posenc.encode(positions, d_model, dtype=dtype, base=base)[:, [column]]
+                assert_same_bits(bits_of(values), correct)
 
 
 # --- fractional positions -------------------------------------------------------------------------
@@ -261,9 +277,10 @@ def test_every_dtype_of_positions_is_correct(isa, dtype, kind):
 
 def test_positions_that_are_not_finite_give_nan(isa, dtype):
     """Their rows contain the canonical NaN, and other rows are not affected."""
-    positions = np.array([3.5, np.nan, 7.0, np.inf, -np.inf, -np.nan, 1e9])
-    for convention in ({}, {"scale": -2.0}, {"odd": "zero"}, {"position_scale": 0.0}):
-        assert_correct(positions, 7, dtype, **convention)
+    among_integers = np.where(np.arange(100) == 50, np.inf, np.arange(100.0))
+    for positions in (np.array([3.5, np.nan, 7.0, np.inf, -np.inf, -np.nan, 1e9]), among_integers):
+        for convention in ({}, {"scale": -2.0}, {"odd": "zero"}, {"position_scale": 0.0}):
+            assert_correct(positions, 7, dtype, **convention)
     assert (bits_of(posenc.encode([np.inf], 4, dtype=dtype)) == NAN[dtype]).all()
 
 

@@ -22,13 +22,9 @@ from conftest import Tensor, assert_same_bits, bits_of
 from keywords import drawn_convention
 from posenc import Encoding
 from reference import NAN, Rotated, reference_of
+from test_mistakes import readonly
 
 # ---- invalid arguments -------------------------------------------------------------------------------------
-
-
-def readonly(a):
-    a.flags.writeable = False
-    return a
 
 
 class Sub(np.ndarray):

@@ -9,23 +9,17 @@ import pytest
 import posenc
 
 N, POSITIONS = 300, {"from 0": range(300), "far": range(10**6, 10**6 + 300), "backward": range(299, -1, -1)}
-WIDTHS = [1, 2, 7, 64, 511, 512]
-LAYOUTS = ["interleaved", "halves"]
-ORDERS = ["sin", "cos"]
+CONVENTIONS = [{}, {"layout": "halves"}, {"order": "cos", "base": 100.0}, {"layout": "halves", "order": "cos"}]
 
 
 def recipe(positions, d_model, layout="interleaved", order="sin", base=10000.0):
     """Return the table in ten lines of NumPy, in float64."""
     pairs = (d_model + 1) // 2
     angles = np.asarray(positions, np.float64)[:, None] * base ** (-2 * np.arange(pairs) / d_model)
-    functions = [np.sin(angles), np.cos(angles)]
-    if order == "cos":
-        functions.reverse()
+    functions = [np.sin(angles), np.cos(angles)] if order == "sin" else [np.cos(angles), np.sin(angles)]
     if layout == "halves":
-        table = np.concatenate([functions[0], functions[1][:, : d_model // 2]], axis=1)
-    else:
-        table = np.stack(functions, axis=2).reshape(len(positions), 2 * pairs)[:, :d_model]
-    return table
+        return np.concatenate(functions, axis=1)[:, :d_model]
+    return np.stack(functions, axis=2).reshape(len(positions), 2 * pairs)[:, :d_model]
 
 
 def error(positions, dtype):
@@ -43,23 +37,15 @@ def assert_close(table, expected, positions):
     assert abs(table.astype(np.float64) - expected).max() <= error(positions, table.dtype)
 
 
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("d_model", WIDTHS)
+@pytest.mark.parametrize("d_model", [1, 2, 7, 64, 511, 512])
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
-def test_encode(positions, d_model, dtype):
-    expected = recipe(positions, d_model)
-    assert_close(posenc.encode(positions, d_model, dtype=dtype), expected, positions)
-    assert_close(posenc.encode(np.array(positions), d_model, out=np.empty((N, d_model), dtype)), expected,
-                 positions)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("d_model", [7, 64])
-@pytest.mark.parametrize("base", [10000.0, 100.0])
-def test_layouts_orders_and_bases(layout, order, d_model, base):
-    table = posenc.encode(N, d_model, layout=layout, order=order, base=base, dtype="float64")
-    assert_close(table, recipe(range(N), d_model, layout, order, base), range(N))
+def test_encode(positions, d_model, dtype, convention):
+    expected = recipe(positions, d_model, **convention)
+    assert_close(posenc.encode(positions, d_model, dtype=dtype, **convention), expected, positions)
+    out = posenc.encode(np.array(positions), d_model, out=np.empty((N, d_model), dtype), **convention)
+    assert_close(out, expected, positions)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -83,7 +69,7 @@ def test_stream(chunk_rows, dtype):
         assert_close(chunk.values, recipe(chunk.positions, 64), chunk.positions)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
 def test_rotate(layout):
     """Each pair (a, b) becomes (a cos - b sin, b cos + a sin)."""
     x = np.random.default_rng(1).standard_normal((2, N, 64), np.float32)

@@ -208,11 +208,3 @@ def test_positions_reach_the_limits_of_int64():
     assert_positions(posenc.positions_from_segments([3, 3], padding_idx=LOWEST), [LOWEST + 1, LOWEST + 2])
 
 
-def test_infinity_among_whole_numbers(isa, dtype):
-    positions = np.arange(100.0)
-    positions[50] = np.inf
-    table = posenc.encode(positions, 8, dtype=dtype)
-    assert np.isnan(table[50].astype(float)).all()
-    assert_same_bits(np.delete(table, 50, axis=0), np.delete(posenc.encode(100, 8, dtype=dtype), 50, axis=0))
-
-

@@ -157,7 +157,7 @@ def run_tests(copy, files):
         return ""
     if code < 0:
         return f"{' '.join(files) or 'the default suite'} (signal {-code})"
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
+    failed = re.search(r"^(?:PARALLEL )?(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
     if not failed:
         sys.exit(f"{' '.join(command)} ended with {code}:\n{text[-2000:]}")
     return failed[1].removeprefix("tests/")
