@@ -27,6 +27,7 @@ cdef extern from "kernel.h" nogil:
         const uint64_t *sign
         const uint64_t *quarter
         int order, phase_bits, padding_is_nan
+        ptrdiff_t second
         double scale, position_offset, padding_real
         int64_t padding, zero
         int has_padding, has_zero, has_fast_path, has_fast_test
@@ -43,6 +44,7 @@ cdef extern from "kernel.h" nogil:
         const double *radians
 
     int angles_of_tile(const spec_t *spec)
+    ptrdiff_t angle_tiles(const spec_t *spec)
 
     ctypedef struct job_t:
         dtype_t dtype
@@ -190,6 +192,6 @@ cdef extern from "plan.h" nogil:
     ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdiff_t rows)
     ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec)
     plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, int most_threads)
-    plan_t plan_offsets(const spec_t *spec, int most_threads)
+    plan_t plan_tiles(ptrdiff_t tiles, int most_threads)
     ptrdiff_t rotation_per_thread(const rotation_t *r)
     plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int most_threads)

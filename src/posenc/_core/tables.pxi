@@ -21,8 +21,9 @@ cdef class Columns:
     sign, quarter : bytes
         uint64, one for each of these columns: `sign` is the sign bit of the frequency; `quarter` is all ones
         for a cosine, 0 for a sine.
-    order : {0, 1, 2}
-        1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin, else 0.
+    order : {0, 1, 2, 3}
+        1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin; 3 if
+        columns i and d_model / 2 + i are sin and cos, or cos and sin, of one frequency; else 0.
     scale, position_offset : float
     padding_idx : int or None
         The position, before the offset, whose row is all zeros, or NaN if `padding_is_nan`.
@@ -57,7 +58,8 @@ cdef class Columns:
         self.spec.turns = <const uint32_t *><const char *>turns
         self.spec.sign = <const uint64_t *><const char *>sign
         self.spec.quarter = <const uint64_t *><const char *>quarter
-        self.spec.order = order
+        self.spec.order = order % 3
+        self.spec.second = d_model // 2 if order == 3 and d_model % (2 * TILE) == 0 else 0
         self.spec.scale = scale
         self.spec.position_offset = position_offset
         self.spec.padding_is_nan = padding_is_nan
@@ -122,6 +124,7 @@ cdef struct tables_run_t:
     # an offset table, or a level of digit tables, that is computed in blocks of tiles
     run_t run
     const spec_t *spec
+    ptrdiff_t tiles
     const offsets_t *offsets            # or NULL
     double *level
     int index, parts                    # of the level
@@ -156,14 +159,14 @@ cdef int keep_tables(tuple key, list tables) except -1:
 
 cdef int compute_table(tables_run_t *run, int threads) except -1:
     run.run.bytes = 0
-    run.run.plan = plan_offsets(run.spec, allowed_for(threads, (HALF + COARSE) * run.spec.columns, DIRECT_PER_THREAD))
+    run.run.plan = plan_tiles(run.tiles, allowed_for(threads, (HALF + COARSE) * run.tiles * TILE, DIRECT_PER_THREAD))
     run_call(&run.run, tables_block, None)
     return 0
 
 
 cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
     cdef tables_run_t *run = <tables_run_t *>context
-    cdef ptrdiff_t first = which * context.plan.rows, last = min(first + context.plan.rows, run.spec.columns // TILE)
+    cdef ptrdiff_t first = which * context.plan.rows, last = min(first + context.plan.rows, run.tiles)
     if run.offsets != NULL:
         context.kernel.tabulate(run.spec, run.offsets, first, last)
     else:
@@ -239,6 +242,7 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
         offsets = <offsets_t *>on_cache_line(tables[0])
         offsets[0] = offsets_in(<double *>(<char *>offsets + LINE), spec.columns, step, first)
         run.spec = spec
+        run.tiles = spec.columns // TILE
         run.offsets = offsets
         compute_table(&run, threads)
         if is_kept:
@@ -255,7 +259,7 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
     cdef const spec_t *spec = &columns.spec
     cdef bint is_float64 = job.dtype == FLOAT64
     cdef int lowest = WHOLE - fractions, level, most
-    cdef double level_bytes = <double>spec.columns // TILE * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
+    cdef double level_bytes = <double>angle_tiles(spec) * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
     cdef tuple key = (key_of(columns), "float64" if is_float64 else "float32")
     cdef tables_run_t run
     if not spec.has_fast_path or not (is_float64 or spec.has_fast_test) or is_float64 and fractions:
@@ -274,6 +278,7 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
     digits.fractions = columns.fractions
     digits.radians = <const double *><const char *>columns.radians
     run.spec = spec
+    run.tiles = angle_tiles(spec)
     run.offsets = NULL
     run.parts = 2 if is_float64 else 1
     cdef list known = kept_tables(key) or [b""] * LEVELS, tables = known

@@ -110,10 +110,10 @@ def arrangement(d: int, c: Keywords) -> tuple[NDArray[np.intp], NDArray[np.bool_
 def columns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> kernel.Columns:
     """Return the columns of a convention for the kernel; `unit` is that of durations."""
     compute_turns, is_nan = turns_of_convention(d, c, unit), has_durations(c)
-    if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
+    if c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
         order = 0
     else:
-        order = 1 if c["order"] == "sin" else 2
+        order = 3 if c["layout"] == "halves" else 1 if c["order"] == "sin" else 2
     return kernel_columns(
         compute_turns, *arrangement(d, c), order, c["scale"] + 0.0, c["position_offset"],       # -0.0 is 0
         checks.LOWEST if is_nan else c["padding_idx"], is_nan,              # NaT is the lowest integer
@@ -135,8 +135,8 @@ def kernel_columns(
     fraction_limbs = turns.fraction_bits // core.LIMB_BITS
     return kernel.Columns(
         d, limbs.T[::-1].tobytes(), limbs.shape[1] - fraction_limbs, fraction_limbs,
-        (is_negative * SIGN_BIT).tobytes(), quarter.tobytes(), order, scale, position_offset, padding_idx,
-        padding_is_nan,
+        (is_negative * SIGN_BIT).tobytes(), quarter.tobytes(), order, scale, position_offset,
+        padding_idx, padding_is_nan,
         compute_turns.phase_bits() if isinstance(compute_turns, RationalTurns) else None,
         ExactColumns(compute_turns, frequency, cosine, scale),
     )

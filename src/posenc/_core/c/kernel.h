@@ -76,6 +76,7 @@ typedef struct {
     const uint64_t *sign;        /* (pitch): the sign bit of the frequency */
     const uint64_t *quarter;     /* (pitch): all ones for a cosine, 0 for a sine */
     order_t order;
+    ptrdiff_t second;            /* if not 0, columns i and second + i have one frequency, and whole tiles: see columns.py */
     double scale;
     int phase_bits;              /* see has_exact_phases in direct.h; NO_PHASE_BITS for frequencies that are not rational */
     double position_offset;
@@ -122,6 +123,9 @@ typedef struct {
 } digits_t;
 
 static inline int angles_of_tile(const spec_t *spec) { return spec->order == UNPAIRED ? TILE : TILE / 2; }
+
+/* Returns the number of tiles with angles of their own. */
+static inline ptrdiff_t angle_tiles(const spec_t *spec) { return (spec->second ? spec->second : spec->columns) / TILE; }
 
 /* Row r of the table is stored at out + r * row_stride.  For ADD, it is added to the rows at `batch`
  * addresses, which are batch_stride apart: x is replaced by x * x_scale + value. */

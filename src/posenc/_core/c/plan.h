@@ -149,9 +149,9 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
 }
 
 /* Plans an offset table or a level of digit tables; a block is a number of tiles. */
-static inline plan_t plan_offsets(const spec_t *spec, int most_threads) {
+static inline plan_t plan_tiles(ptrdiff_t tiles, int most_threads) {
     plan_t plan = {.rows = TILES_PER_BLOCK, .entries = 1};
-    divide(&plan, spec->columns / TILE, 1);
+    divide(&plan, tiles, 1);
     plan.threads = minimum(most_threads, plan.blocks);
     return plan;
 }

@@ -48,7 +48,7 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
 static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *group, uint64_t n, int is_shared, ptrdiff_t first,
                         product_t *p) {
     const double *const *const level = job->digits->level + lowest_level(spec, job);
-    const ptrdiff_t all = spec->columns / TILE;
+    const ptrdiff_t all = angle_tiles(spec);
     const int last = is_shared || n / RADIX == group->known;
     p->radians = NULL;
     p->first_stride = p->stride;
@@ -62,6 +62,13 @@ static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *gro
     p->first_stride = FACTOR;
     p->factor[1] = level[0] + ((ptrdiff_t)(n % RADIX) * all + first) * p->stride;
     p->factors = 2;
+}
+
+/* Writes columns that are in `from`; if `second` is not 0, also those in the second half of the row. */
+static void write_halves(const spec_t *spec, const job_t *job, char *out, const char *from, int columns, ptrdiff_t second) {
+    write_staged(job, out, from, columns, job->dtype, job->output, job->batch);
+    if (second)
+        write_staged(job, out + spec->second * size_of(job->dtype), from + second, columns, job->dtype, job->output, job->batch);
 }
 
 /* Writes the tiles from `first` to `last` of the rows of a group. */
@@ -80,7 +87,8 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
     product_t p = {.stride = count * (job->dtype == FLOAT64 ? 4 : 2),
                    .tiles = tiles,
                    .streamed = is_direct && job->output == STREAM && has_lines,
-                   .order = spec->order,
+                   .order = spec->second ? spec->quarter[0] ? COS_FIRST : SIN_FIRST : spec->order,
+                   .second = is_direct ? spec->second * size : spec->second ? columns * size : 0,
                    .quarter = spec->quarter + column,
                    .limits = group->limits};
     group->known = UINT64_MAX;
@@ -88,7 +96,7 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
         const digit_row_t *const row = group->row + order[i], *const next = group->row + order[i + (i + 1 < group->count)];
         char *const out = job->out + row->row * job->row_stride + column * size, *const to = is_direct ? out : staged;
         if (before && written && before->n == row->n && before->sign == row->sign && before->rest == row->rest) {
-            write_staged(job, out, written, columns, job->dtype, job->output, job->batch);
+            write_halves(spec, job, out, written, columns, p.second);
             continue;
         }
         before = row;
@@ -105,7 +113,7 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
         p.rest = row->rest * unit;
         const unsigned uncertain = ROUND[job->dtype](&p, to);
         written = uncertain ? NULL : to;
-        if (!uncertain && !is_direct) write_staged(job, out, staged, columns, job->dtype, job->output, job->batch);
+        if (!uncertain && !is_direct) write_halves(spec, job, out, staged, columns, p.second);
         for (int t = 0; t < tiles && UNLIKELY(uncertain); t++) {
             const ptrdiff_t at = t * TILE * size;
             const tile_t tile = {.row = &row->row,
@@ -115,13 +123,13 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
                                  .output = job->output,
                                  .out = out + at};
             if (uncertain >> t & 1) settle_product(&p, t, spec, job, &tile, tally);
-            else if (!is_direct) write_tile(job, &tile, staged + at);
+            else if (!is_direct) write_halves(spec, job, tile.out, staged + at, tile.width, p.second);
         }
     }
 }
 
 static void write_digit_rows(const spec_t *spec, const job_t *job, digit_group_t *group, tally_t *tally) {
-    const ptrdiff_t tiles = spec->columns / TILE, most = job->dtype == FLOAT64 ? GROUP_TILES / 2 : GROUP_TILES;
+    const ptrdiff_t tiles = angle_tiles(spec), most = job->dtype == FLOAT64 ? GROUP_TILES / 2 : GROUP_TILES;
     const uint32_t *const order = sort_rows(group, tiles);
     for (ptrdiff_t tile = 0; tile < tiles; tile += most)
         write_tiles(spec, job, group, order, tile, minimum(tile + most, tiles), tally);

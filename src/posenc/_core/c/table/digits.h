@@ -51,7 +51,7 @@ static void tabulate_level(const spec_t *spec, int level, int parts, double *tab
             double *to = table + tile * 2 * parts * angles + i;
             vdd c[RADIX], s[RADIX];
             tabulate_digits(spec, level, column, columns == 2 ? PAIRS : ANGLES, c, s);
-            for (int d = 0; d < RADIX; d++, to += spec->columns / TILE * 2 * parts * angles) {
+            for (int d = 0; d < RADIX; d++, to += angle_tiles(spec) * 2 * parts * angles) {
                 const vdd cosine = dd_times_double(c[d], scale), sine = dd_times_double(s[d], scale);
                 f64_store(to, cosine.high);
                 f64_store(to + angles, sine.high);
@@ -98,7 +98,7 @@ INLINE int levels_of_digits(int lowest, int digits) { return lowest + digits > W
 
 /* Computes the limits of positions below 64**digits units. */
 static void limit_of(const spec_t *spec, const job_t *job, ptrdiff_t tile, int digits, limit_t *limit) {
-    const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED, is_float64 = job->dtype == FLOAT64;
+    const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED || spec->second, is_float64 = job->dtype == FLOAT64;
     const int factors = levels_of_digits(lowest, digits) + 2 * (lowest < WHOLE), count = angles_of_tile(spec);
     const double scale = magnitude_of(spec->scale), units = power_of_two(6 * (lowest + digits - WHOLE));
     const double unit = scale * factors * (is_float64 ? DIGIT_DD_ERROR : DIGIT_ERROR);

@@ -69,7 +69,7 @@ INLINE void write_direct_tile(const direct_t *d, const tile_t *t, tally_t *tally
         product_t p; /* without an initializer, which would set all factors to 0 */
         p.factor[0] = factor;
         p.radians = NULL;
-        p.first_stride = p.stride = 0;
+        p.first_stride = p.stride = p.second = 0;
         p.factors = p.tiles = 1;
         p.streamed = 0;
         p.order = spec->order;

@@ -27,10 +27,11 @@ static void set_addends(limit_t *limit, int count, dtype_t dtype) {
 }
 
 /* Adjacent tiles of a row.  The product has some factors, whose next tiles are `stride` numbers later
- * (first_stride for the first factor), and, if `radians` is not NULL, the cosines and sines of rest * radians. */
+ * (first_stride for the first factor), and, if `radians` is not NULL, the cosines and sines of rest * radians.
+ * Pairs are interleaved or, if `second` is not 0, their second columns are stored `second` bytes after the first ones. */
 typedef struct {
     const double *factor[LEVELS], *radians;
-    ptrdiff_t first_stride, stride;
+    ptrdiff_t first_stride, stride, second;
     double rest;
     int factors, tiles, streamed;
     order_t order;
@@ -88,15 +89,21 @@ INLINE vf64 select_column(const uint64_t *quarter, vf64 s, vf64 c) {
     return f64_of_bits(u64_select(u64_load(quarter), bits_of_f64(c), bits_of_f64(s)));
 }
 
-/* Computes TILE columns, rounded to dtype.  Returns whether a value is uncertain. */
-INLINE int round_tile(const product_t *p, int tile, char *out, int paired, int streamed, dtype_t dtype) {
-    const int angles = paired ? TILE / 2 : TILE, vectors = angles / LANES < 4 ? angles / LANES : 4;
+/* How the columns of a product are stored; columns that are not paired are selected by `quarter`. */
+typedef enum { SELECTED, INTERLEAVED_PAIRS, HALVES } pairing_t;
+
+INLINE int angles_of_product(const product_t *p) { return p->order == UNPAIRED || p->second ? TILE : TILE / 2; }
+
+/* Computes the columns of a tile, rounded to dtype.  Returns whether a value is uncertain. */
+INLINE int round_tile(const product_t *p, int tile, char *out, pairing_t pairing, int streamed, dtype_t dtype) {
+    const int paired = pairing != SELECTED, interleaved = pairing == INTERLEAVED_PAIRS;
+    const int angles = interleaved ? TILE / 2 : TILE, vectors = angles / LANES < 4 ? angles / LANES : 4;
     const uint64_t *const quarter = p->quarter + tile * TILE;
     const limit_t *const limit = p->limits + tile;
     mask16 passed = mask16_all();
     for (int i = 0; i < angles; i += vectors * LANES) {
         vf64 c[4], s[4];
-        vf32 f[4];
+        vf32 f[4], second[4];
         multiply(p, tile, i, angles, vectors, c, s);
         for (int v = 0; v < vectors; v += 2) {
             const int at = (i + v * LANES) / 2;
@@ -109,13 +116,17 @@ INLINE int round_tile(const product_t *p, int tile, char *out, int paired, int s
             if (paired) {
                 const vf32 y = f32_of_f64(c[v], c[v + 1]);
                 passed = fast_test(passed, c + v, y, u64_load(limit->addend[1] + at), dtype);
-                f32_interleave(p->order == SIN_FIRST ? x : y, p->order == SIN_FIRST ? y : x, f + v, f + v + 1);
+                const vf32 a = p->order == SIN_FIRST ? x : y, b = p->order == SIN_FIRST ? y : x;
+                if (interleaved) f32_interleave(a, b, f + v, f + v + 1);
+                else f[v / 2] = a, second[v / 2] = b;
             } else {
                 f[v / 2] = x;
             }
         }
-        for (int g = 0; g < (paired ? vectors : vectors / 2); g += dtype == FLOAT32 ? 1 : 2, out += sizeof(vu64))
+        for (int g = 0; g < (interleaved ? vectors : vectors / 2); g += dtype == FLOAT32 ? 1 : 2, out += sizeof(vu64)) {
             u64_flush(out, bits_of(f + g, dtype), streamed);
+            if (pairing == HALVES) u64_flush(out + p->second, bits_of(second + g, dtype), streamed);
+        }
     }
     return !mask16_is_all(passed);
 }
@@ -128,21 +139,23 @@ INLINE void multiply_dd(const product_t *p, int tile, int at, int angles, vdd *c
 }
 
 /* Does the same for float64. */
-INLINE int round_tile_dd(const product_t *p, int tile, char *out, int paired) {
-    const int angles = paired ? TILE / 2 : TILE;
+INLINE int round_tile_dd(const product_t *p, int tile, char *out, pairing_t pairing) {
+    const int paired = pairing != SELECTED, interleaved = pairing == INTERLEAVED_PAIRS, angles = interleaved ? TILE / 2 : TILE;
     const uint64_t *const quarter = p->quarter + tile * TILE;
     const limit_t *const limit = p->limits + tile;
     vu64 undecided = u64_set(0);
-    for (int i = 0; i < angles; i += LANES, out += (paired ? 2 : 1) * sizeof(vf64)) {
+    for (int i = 0; i < angles; i += LANES, out += (interleaved ? 2 : 1) * sizeof(vf64)) {
         vdd c, s;
         multiply_dd(p, tile, i, angles, &c, &s);
         s = (vdd){with_sign(s.high, p->sign), with_sign(s.low, p->sign)};
         if (!paired) s = (vdd){select_column(quarter + i, s.high, c.high), select_column(quarter + i, s.low, c.low)};
         vf64 x = rounded_dd(s, f64_load(limit->error[0] + i), &undecided);
         if (paired) {
-            vf64 y = rounded_dd(c, f64_load(limit->error[1] + i), &undecided);
-            f64_interleave(p->order == SIN_FIRST ? x : y, p->order == SIN_FIRST ? y : x, &x, &y);
-            u64_flush(out + sizeof(vf64), bits_of_f64(y), 0);
+            const vf64 y = rounded_dd(c, f64_load(limit->error[1] + i), &undecided);
+            vf64 a = p->order == SIN_FIRST ? x : y, b = p->order == SIN_FIRST ? y : x;
+            if (interleaved) f64_interleave(a, b, &a, &b);
+            u64_flush(out + (interleaved ? (ptrdiff_t)sizeof(vf64) : p->second), bits_of_f64(b), 0);
+            x = a;
         }
         u64_flush(out, bits_of_f64(x), 0);
     }
@@ -150,11 +163,11 @@ INLINE int round_tile_dd(const product_t *p, int tile, char *out, int paired) {
 }
 
 /* Computes all tiles of a product, rounded to dtype.  Returns a bit for each tile with an uncertain value. */
-INLINE unsigned round_product(const product_t *p, char *out, int paired, int streamed, dtype_t dtype) {
+INLINE unsigned round_product(const product_t *p, char *out, pairing_t pairing, int streamed, dtype_t dtype) {
     unsigned uncertain = 0;
     for (int tile = 0; tile < p->tiles; tile++, out += TILE * size_of(dtype)) {
         const int fails =
-            dtype == FLOAT64 ? round_tile_dd(p, tile, out, paired) : round_tile(p, tile, out, paired, streamed, dtype);
+            dtype == FLOAT64 ? round_tile_dd(p, tile, out, pairing) : round_tile(p, tile, out, pairing, streamed, dtype);
         uncertain |= (unsigned)fails << tile;
     }
     return uncertain;
@@ -162,9 +175,10 @@ INLINE unsigned round_product(const product_t *p, char *out, int paired, int str
 
 #define DEFINE_ROUND(T) \
     NOINLINE unsigned round_##T(const product_t *p, char *out) { \
-        if (p->order == UNPAIRED) return round_product(p, out, 0, 0, T); \
-        if (T == FLOAT32 && p->streamed) return round_product(p, out, 1, 1, T); \
-        return round_product(p, out, 1, 0, T); \
+        if (p->order == UNPAIRED) return round_product(p, out, SELECTED, 0, T); \
+        if (T == FLOAT32 && p->streamed && p->second) return round_product(p, out, HALVES, 1, T); \
+        if (T == FLOAT32 && p->streamed) return round_product(p, out, INTERLEAVED_PAIRS, 1, T); \
+        return p->second ? round_product(p, out, HALVES, 0, T) : round_product(p, out, INTERLEAVED_PAIRS, 0, T); \
     }
 DEFINE_ROUND(FLOAT64)
 DEFINE_ROUND(FLOAT32)
@@ -176,7 +190,7 @@ enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
 
 /* Computes a tile of a product as a factor; only float64 has low parts. */
 NOINLINE void multiply_tile(const product_t *p, int tile, int is_float64, double *factor) {
-    const int angles = p->order == UNPAIRED ? TILE : TILE / 2;
+    const int angles = angles_of_product(p);
     for (int i = 0; i < angles; i += 2 * LANES) {
         vf64 c[2], s[2];
         if (!is_float64) multiply(p, tile, i, angles, 2, c, s);
@@ -196,22 +210,27 @@ NOINLINE void multiply_tile(const product_t *p, int tile, int is_float64, double
 
 /* Computes a tile again, and rounds each value with its error bound. */
 COLD void settle_product(const product_t *p, int tile, const spec_t *spec, const job_t *job, const tile_t *t, tally_t *tally) {
-    const int paired = p->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
-    const uint64_t *const quarter = p->quarter + tile * TILE;
+    const int angles = angles_of_product(p), paired = angles < TILE;
     const limit_t *const limit = p->limits + tile;
     double factor[FACTOR] = {0};
-    values_t v;
+    tile_t part = *t;
     multiply_tile(p, tile, job->dtype == FLOAT64, factor);
     for (int i = angles; i < 2 * angles; i += LANES) {
         f64_store(factor + i, with_sign(f64_load(factor + i), p->sign));
         f64_store(factor + 2 * angles + i, with_sign(f64_load(factor + 2 * angles + i), p->sign));
     }
-    for (int i = 0; i < TILE; i += LANES) {
-        f64_store(v.high + i, columns_from(factor, factor + angles, quarter, paired, i));
-        f64_store(v.low + i, columns_from(factor + 2 * angles, factor + 3 * angles, quarter, paired, i));
-        f64_store(v.error + i, columns_from(limit->error[1], limit->error[0], quarter, paired, i));
+    for (int half = 0; half <= (p->second != 0); half++) {
+        const uint64_t *const quarter = p->quarter + tile * TILE + half * spec->second;
+        values_t v;
+        for (int i = 0; i < TILE; i += LANES) {
+            f64_store(v.high + i, columns_from(factor, factor + angles, quarter, paired, i));
+            f64_store(v.low + i, columns_from(factor + 2 * angles, factor + 3 * angles, quarter, paired, i));
+            f64_store(v.error + i, columns_from(limit->error[1], limit->error[0], quarter, paired, i));
+        }
+        write_settled(spec, job, &part, &v, tally);
+        part.column += spec->second;
+        part.out += spec->second * size_of(job->dtype);
     }
-    write_settled(spec, job, t, &v, tally);
 }
 
 #endif
