@@ -9,10 +9,11 @@
 #! bound PHASE_DOUBLE: direct_double, angle
 #! bound X_MOST: direct_double, largest rounded angle
 #! constant HALF_BITS table/direct.h: const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << {}));
-#! constant QUARTER_BITS table/direct.h: phase.quadrant = u64_shr(shifted, {});
+#! constant SHIFT table/direct.h: phase.turn = u64_shl(shifted, {});
 #! constant REST_BITS table/direct.h: u64_and(shifted, u64_set((1u << {}) - 1)), {_}), f64_set({_}));
 #! constant BIAS table/direct.h: u64_and(shifted, u64_set((1u << {_}) - 1)), {}), f64_set({_}));
 #! constant FIRST_UNIT table/direct.h: u64_and(shifted, u64_set((1u << {_}) - 1)), {_}), f64_set({}));
+#! let QUARTER_BITS = 62 - SHIFT
 #! let FIRST_LEAST = -BIAS
 #! let FIRST_MOST = 2**REST_BITS - 1 - BIAS
 #! let X_MOST = 0x1.921fb54442d18p-1

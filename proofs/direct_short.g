@@ -1,4 +1,4 @@
-# Rows evaluated with short phases (direct_short in table/direct.h); the scale is 1.
+# Rows evaluated with short phases (store_short in table/direct.h); the scale is 1.
 #
 # The phase is below the exact one by less than two units of 2**-64 turns for each limb of the position.  Half a unit of 2**-54
 # turns is added before the lower 10 bits are cut off.  ANGLE includes both errors, in radians.  Sin and Cos are those
@@ -15,7 +15,7 @@
 #! variants FUSED=0,1
 @rnd = float<53,ne>;
 #! code rounded
-#: direct_short x
+#: store_short x
 #! again exact TWO_PI_HIGH=two_pi
 y = float<53,ne>(x);
 #! code rounded x:=y vectors=1

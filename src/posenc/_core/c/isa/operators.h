@@ -34,6 +34,6 @@ static inline vu64 u64_or(vu64 a, vu64 b) { return a | b; }
 static inline vu64 u64_xor(vu64 a, vu64 b) { return a ^ b; }
 static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
 static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
-static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
+static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return b ^ ((a ^ b) & (0 - (mask >> 63))); }
 
 #endif

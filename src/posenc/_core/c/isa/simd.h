@@ -8,6 +8,7 @@
  *
  *     u64_load32       p[0], p[1] ..., each zero-extended
  *     u64_load_even    p[0], p[2] ...; u64_load_even32 does not define the upper half of a lane, which u64_mul32 does not read
+ *     u64_select       a in lanes where the sign bit of the mask is set, else b
  *     f64_add_fma      a + b, computed as a fused 1 * a + b where that keeps the adders free for other sums
  *     f64_muladd, f64_mulsub, f32_muladd, f32_mulsub: fused or not fused; used only where the error bound allows both
  *     f64_interleave, f32_interleave: a[0], b[0], a[1], b[1] ...; f32_deinterleave is the inverse

@@ -26,7 +26,9 @@ static inline vf32 f32_of_bits(vu64 u) { return _mm256_castsi256_ps(u); }
 
 static inline vu64 u64_shl(vu64 a, int n) { return _mm256_slli_epi64(a, n); }
 static inline vu64 u64_shr(vu64 a, int n) { return _mm256_srli_epi64(a, n); }
-static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm256_blendv_epi8(b, a, mask); }
+static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) {
+    return _mm256_castpd_si256(_mm256_blendv_pd(_mm256_castsi256_pd(b), _mm256_castsi256_pd(a), _mm256_castsi256_pd(mask)));
+}
 static inline int u64_is_zero(vu64 a) { return _mm256_testz_si256(a, a); }
 static inline vu64 u16_odd(vu64 a, vu64 b) { return _mm256_blend_epi16(a, _mm256_srli_epi64(b, 16), 0x55); }
 

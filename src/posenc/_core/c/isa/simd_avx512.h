@@ -28,7 +28,7 @@ static inline vf32 f32_of_bits(vu64 u) { return _mm512_castsi512_ps(u); }
 
 static inline vu64 u64_shl(vu64 a, int n) { return _mm512_slli_epi64(a, (unsigned)n); }
 static inline vu64 u64_shr(vu64 a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
-static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
+static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm512_mask_blend_epi64(_mm512_movepi64_mask(mask), b, a); }
 static inline int u64_is_zero(vu64 a) { return _mm512_test_epi64_mask(a, a) == 0; }
 static inline vu64 u16_odd(vu64 a, vu64 b) {
     const __m512i down = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);

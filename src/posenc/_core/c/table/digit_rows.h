@@ -68,7 +68,8 @@ static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *gro
 static void write_halves(const spec_t *spec, const job_t *job, char *out, const char *from, int columns, ptrdiff_t second) {
     write_staged(job, out, from, columns, job->dtype, job->output, job->batch);
     if (second)
-        write_staged(job, out + spec->second * size_of(job->dtype), from + second, columns, job->dtype, job->output, job->batch);
+        write_staged(job, out + spec->second * size_of(job->dtype), from + second, columns, job->dtype, job->output,
+                     job->batch);
 }
 
 /* Writes the tiles from `first` to `last` of the rows of a group. */
@@ -88,7 +89,9 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
                    .tiles = tiles,
                    .streamed = is_direct && job->output == STREAM && has_lines,
                    .order = spec->second ? spec->quarter[0] ? COS_FIRST : SIN_FIRST : spec->order,
-                   .second = is_direct ? spec->second * size : spec->second ? columns * size : 0,
+                   .second = is_direct      ? spec->second * size
+                             : spec->second ? columns * size
+                                            : 0,
                    .quarter = spec->quarter + column,
                    .limits = group->limits};
     group->known = UINT64_MAX;

@@ -74,10 +74,10 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
  * and cos of one frequency, in either order. */
 typedef enum { ANGLES, PAIRS } lanes_t;
 
-/* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits
- * of the rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits. */
+/* The angles of a vector: whole quarter turns, in the upper two bits of `turn`, and a rest of -1/8 .. 1/8 turn.  `first` has
+ * the first 32 bits of the rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits. */
 typedef struct {
-    vu64 quadrant;
+    vu64 turn;
     vf64 first;
     vu64 rest[PHASE_LIMBS];
 } phase_t;
@@ -111,12 +111,21 @@ typedef struct lanes {
     ALIGNED uint64_t whole[TILE + LANES], fraction[TILE + LANES], sign[TILE + LANES];
 } position_lanes_t;
 
-/* Limb a of the position of LANES lanes, in the lower halves.  If the lanes have positions of their own, the
+/* The lane of a column of the first tile. */
+INLINE ptrdiff_t lane_of(ptrdiff_t column, lanes_t lanes) {
+    return (ptrdiff_t)((size_t)column / (size_t)columns_of(lanes) * LANES);
+}
+
+/* Loads limb a of the position of some vectors of lanes, into the lower halves.  If the lanes have positions of their own, the
  * exponent is at least -2. */
-INLINE vu64 limb_of(const position_t *position, int a, ptrdiff_t lane) {
+INLINE void load_positions(const position_t *position, int a, ptrdiff_t column, lanes_t lanes, int vectors, vu64 p[]) {
     const int limb = position->exponent + a;
-    if (!position->lanes) return u64_set(position->limb[a]);
-    return u64_shr(u64_load((limb < 0 ? position->lanes->fraction : position->lanes->whole) + lane), 32 * (limb & 1));
+    if (position->lanes) {
+        const uint64_t *const from = (limb < 0 ? position->lanes->fraction : position->lanes->whole) + lane_of(column, lanes);
+        for (int v = 0; v < vectors; v++) p[v] = u64_shr(u64_load(from + v * LANES), 32 * (limb & 1));
+    } else {
+        for (int v = 0; v < vectors; v++) p[v] = u64_set(position->limb[a]);
+    }
 }
 
 /* Computes the first `limbs` limbs of the phase. */
@@ -126,7 +135,8 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
     vu64 sum[PHASE_LIMBS + 1]; /* highest first: weights 2**-32, 2**-64 ... */
     for (int i = 0; i <= limbs; i++) sum[i] = u64_set(0);
     for (int a = 0; a < position->limbs; a++) {
-        const vu64 p = limb_of(position, a, column / columns_of(lanes) * LANES);
+        vu64 p;
+        load_positions(position, a, column, lanes, 1, &p);
         const int shift = spec->integer_limbs + position->exponent + a;
         for (int i = 0; i <= limbs; i++) {
             const int at = shift + i;
@@ -146,25 +156,24 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
     }
     if (is_exact) phase.rest[limbs - 1] = u64_and(phase.rest[limbs - 1], u64_set(~(uint64_t)EXACT_PHASE_MASK));
     const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << 29));
-    phase.quadrant = u64_shr(shifted, 30);
+    phase.turn = u64_shl(shifted, 32);
     phase.first = f64_mul(double_of_integer(u64_and(shifted, u64_set((1u << 30) - 1)), 0x1p29), f64_set(0x1p-32));
     return phase;
 }
 
-/* Masks that turn sin and cos of the rest, (s, c), into those of the angle: they exchange s and c, then flip
+/* Turns sin and cos of the rest, (s, c), into those of the angle: their sign bits exchange s and c, or flip
  * their signs.  Each quarter turn is one step of (s, c) -> (c, -s) -> (-s, -c) -> (-c, s). */
 typedef struct {
     vu64 exchange, sin_sign, cos_sign;
 } symmetry_t;
 
-INLINE symmetry_t symmetry_of(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vu64 quadrant) {
-    const vu64 one = u64_set(1);
+INLINE symmetry_t symmetry_of(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vu64 turn) {
+    const vu64 bit = u64_set((uint64_t)1 << 63), next = u64_shl(turn, 1);
     const vu64 sign = lanes == PAIRS ? u64_load_even(spec->sign + column) : u64_load(spec->sign + column);
-    const vu64 backwards = u64_xor(sign, position->lanes ? u64_load(position->lanes->sign + column / columns_of(lanes) * LANES)
+    const vu64 backwards = u64_xor(sign, position->lanes ? u64_load(position->lanes->sign + lane_of(column, lanes))
                                                          : u64_set((uint64_t)(position->negative != 0) << 63));
-    return (symmetry_t){.exchange = u64_sub(u64_set(0), u64_and(quadrant, one)),
-                        .sin_sign = u64_xor(u64_shl(u64_shr(quadrant, 1), 63), backwards),
-                        .cos_sign = u64_shl(u64_shr(u64_add(quadrant, one), 1), 63)};
+    return (symmetry_t){
+        .exchange = next, .sin_sign = u64_xor(u64_and(turn, bit), backwards), .cos_sign = u64_and(u64_xor(turn, next), bit)};
 }
 
 INLINE void apply_symmetry(const symmetry_t *t, vf64 s, vf64 c, vf64 *sine, vf64 *cosine) {
@@ -196,7 +205,7 @@ NOINLINE void series_dd(vf64 high, vf64 low, vdd *sine, vdd *cosine) {
 /* sin and cos in double-double. */
 INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *sine, vdd *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
-    const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
+    const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.turn);
     const vdd turn = phase_dd(&phase);
     vdd s, c;
     series_dd(turn.high, turn.low, &s, &c);
@@ -217,7 +226,7 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     for (int k = SIN_LEADING - 1; k > 0; k--) s = f64_muladd(s, z, f64_set(SIN_COEFFICIENTS[k][0]));
     for (int k = COS_LEADING - 1; k >= 0; k--) c = f64_muladd(c, z, f64_set(COS_COEFFICIENTS[k][0]));
     s = f64_muladd(f64_mul(s, z), x, x);
-    const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
+    const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.turn);
     apply_symmetry(&t, s, c, sine, cosine);
 }
 
@@ -302,62 +311,69 @@ static void set_turns(const spec_t *spec, const position_t *position, turns_t *t
     }
 }
 
-/* sin and cos of some vectors of angles; the series end with x**15 and x**16. */
+/* Coefficients of minimax polynomials in x**2 for (sin x - x) / x**3 and cos x, |x| <= pi/4; the script is
+ * proofs/direct_short_polynomials.sollya. */
+static const double SIN_MINIMAX[] = {
+    -0x1.555555555553dp-3, 0x1.111111110eaacp-7,   -0x1.a01a019aaa356p-13,
+    0x1.71de346e42016p-19, -0x1.ae5dafddf7f58p-26, 0x1.5d63a62aaa127p-33,
+};
+static const double COS_MINIMAX[] = {
+    0x1p0,
+    -0x1.fffffffffffa3p-2,
+    0x1.555555554f98ap-5,
+    -0x1.6c16c1648d6b7p-10,
+    0x1.a019f8862c0b5p-16,
+    -0x1.27df6cbb9bd1cp-22,
+    0x1.1b962d63da4f7p-29,
+};
+
+/* sin and cos of some vectors of angles. */
 INLINE void short_series(const vf64 x[], int vectors, vf64 s[], vf64 c[]) {
     vf64 z[TOGETHER];
     for (int v = 0; v < vectors; v++) {
         z[v] = f64_mul(x[v], x[v]);
-        s[v] = f64_set(SIN_COEFFICIENTS[SIN_LEADING - 1][0]);
-        c[v] = f64_set(COS_COEFFICIENTS[COS_LEADING - 1][0]);
+        s[v] = f64_set(SIN_MINIMAX[5]);
+        c[v] = f64_set(COS_MINIMAX[6]);
     }
-    for (int k = SIN_LEADING - 2; k > 0; k--)
-        for (int v = 0; v < vectors; v++) s[v] = f64_muladd(s[v], z[v], f64_set(SIN_COEFFICIENTS[k][0]));
-    for (int k = COS_LEADING - 2; k >= 0; k--)
-        for (int v = 0; v < vectors; v++) c[v] = f64_muladd(c[v], z[v], f64_set(COS_COEFFICIENTS[k][0]));
+    for (int k = 4; k >= 0; k--)
+        for (int v = 0; v < vectors; v++) s[v] = f64_muladd(s[v], z[v], f64_set(SIN_MINIMAX[k]));
+    for (int k = 5; k >= 0; k--)
+        for (int v = 0; v < vectors; v++) c[v] = f64_muladd(c[v], z[v], f64_set(COS_MINIMAX[k]));
     for (int v = 0; v < vectors; v++) s[v] = f64_muladd(f64_mul(s[v], z[v]), x[v], x[v]);
 }
 
-/* cos and sin of TOGETHER vectors of angles, times the scale, with an error below DOUBLE_ERROR |scale|.  The
- * phase has 64 bits, of which 54 are converted (docs/numerics.md, section 4). */
-INLINE void direct_short(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
-                         vf64 cosine[TOGETHER], vf64 sine[TOGETHER]) {
-    const int step = columns_of(lanes);
-    const vf64 scale = f64_set(spec->scale);
-    vu64 phase[TOGETHER];
-    vf64 x[TOGETHER], s[TOGETHER], c[TOGETHER];
-    for (int v = 0; v < TOGETHER; v++) phase[v] = u64_set(SHORT_ROUNDING);
-    for (int a = 0; a < position->limbs; a++) {
-        for (int v = 0; v < TOGETHER; v++) {
-            const ptrdiff_t at = column + v * step;
-            const vu64 p = limb_of(position, a, at / step * LANES);
-            const vu64 first = u64_mul32(p, load_limb(turns->limb[a] + at, lanes));
-            const vu64 second = u64_mul32(p, load_limb(turns->limb[a + 1] + at, lanes));
-            const vu64 third = u64_mul32(p, load_limb(turns->limb[a + 2] + at, lanes));
-            phase[v] = u64_add(phase[v], u64_add(u64_add(u64_shl(first, 32), second), u64_shr(third, 32)));
-        }
-    }
-    for (int v = 0; v < TOGETHER; v++) {
-        const vf64 rest = double_of_integer(u64_shr(u64_shl(phase[v], 2), 12), 0x1p51);
-        x[v] = f64_mul(rest, f64_set(TWO_PI_HIGH * 0x1p-54));
-    }
-    short_series(x, TOGETHER, s, c);
-    for (int v = 0; v < TOGETHER; v++) {
-        const symmetry_t t = symmetry_of(spec, position, column + v * step, lanes, u64_shr(phase[v], 62));
-        apply_symmetry(&t, s[v], c[v], &sine[v], &cosine[v]);
-        sine[v] = f64_mul(sine[v], scale);
-        cosine[v] = f64_mul(cosine[v], scale);
-    }
-}
-
-/* Computes `angles` cosines and as many sines. */
+/* Computes `angles` cosines, then as many sines, times the scale, with an error below DOUBLE_ERROR |scale|.
+ * The phase has 64 bits, of which 54 are converted (docs/numerics.md, section 4). */
 INLINE void store_short(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
                         int angles, double *factor) {
-    for (int i = 0; i < angles; i += TOGETHER * LANES) {
-        vf64 c[TOGETHER], s[TOGETHER];
-        direct_short(spec, position, turns, column + i * (columns_of(lanes) / LANES), lanes, c, s);
+    const int step = columns_of(lanes);
+    const vf64 scale = f64_set(spec->scale);
+    for (int i = 0; i < angles; i += TOGETHER * LANES, column += TOGETHER * step, factor += TOGETHER * LANES) {
+        vu64 phase[TOGETHER];
+        vf64 x[TOGETHER], s[TOGETHER], c[TOGETHER];
+        for (int v = 0; v < TOGETHER; v++) phase[v] = u64_set(SHORT_ROUNDING);
+        for (int a = 0; a < position->limbs; a++) {
+            vu64 p[TOGETHER];
+            load_positions(position, a, column, lanes, TOGETHER, p);
+            for (int v = 0; v < TOGETHER; v++) {
+                const ptrdiff_t at = column + v * step;
+                const vu64 first = u64_mul32(p[v], load_limb(turns->limb[a] + at, lanes));
+                const vu64 second = u64_mul32(p[v], load_limb(turns->limb[a + 1] + at, lanes));
+                const vu64 third = u64_mul32(p[v], load_limb(turns->limb[a + 2] + at, lanes));
+                phase[v] = u64_add(phase[v], u64_add(u64_add(u64_shl(first, 32), second), u64_shr(third, 32)));
+            }
+        }
         for (int v = 0; v < TOGETHER; v++) {
-            f64_store(factor + i + v * LANES, c[v]);
-            f64_store(factor + angles + i + v * LANES, s[v]);
+            const vf64 rest = double_of_integer(u64_shr(u64_shl(phase[v], 2), 12), 0x1p51);
+            x[v] = f64_mul(rest, f64_set(TWO_PI_HIGH * 0x1p-54));
+        }
+        short_series(x, TOGETHER, s, c);
+        for (int v = 0; v < TOGETHER; v++) {
+            const symmetry_t t = symmetry_of(spec, position, column + v * step, lanes, phase[v]);
+            vf64 sine, cosine;
+            apply_symmetry(&t, s[v], c[v], &sine, &cosine);
+            f64_store(factor + v * LANES, f64_mul(cosine, scale));
+            f64_store(factor + angles + v * LANES, f64_mul(sine, scale));
         }
     }
 }

@@ -16,6 +16,8 @@ typedef struct {
     turns_t turns;               /* for this position */
     limit_t limit;               /* of values that are evaluated with short phases */
     int is_short;                /* whether they are */
+    product_t product;           /* its only factor is `factor` */
+    ALIGNED double factor[2 * TILE];
 } direct_t;
 
 static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
@@ -25,6 +27,14 @@ static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
     d->is_short = job->dtype != FLOAT64 && spec->has_fast_test;
     for (int i = 0; i < TILE; i++) d->limit.error[0][i] = d->limit.error[1][i] = magnitude_of(spec->scale) * DOUBLE_ERROR;
     if (d->is_short) set_addends(&d->limit, TILE, job->dtype);
+    d->product.factor[0] = d->factor;
+    d->product.radians = NULL;
+    d->product.first_stride = d->product.stride = d->product.second = 0;
+    d->product.factors = d->product.tiles = 1;
+    d->product.streamed = 0;
+    d->product.order = spec->order;
+    d->product.sign = 0;
+    d->product.limits = &d->limit;
 }
 
 /* Evaluates the values of a tile, with their error bounds, which are 0 for a value of 0 that is exact, because
@@ -60,25 +70,14 @@ NOINLINE void write_evaluated(const direct_t *d, const tile_t *t, tally_t *tally
 }
 
 /* Writes a tile: with short phases or, if they are not used or a value is uncertain then, with error bounds. */
-INLINE void write_direct_tile(const direct_t *d, const tile_t *t, tally_t *tally) {
+INLINE void write_direct_tile(direct_t *d, const tile_t *t, tally_t *tally) {
     const spec_t *const spec = d->spec;
     const int is_direct = t->rows * t->width == TILE && is_contiguous(d->job, t);
     if (d->is_short) {
-        ALIGNED double factor[2 * TILE];
         ALIGNED char staged[TILE * sizeof(double)];
-        product_t p; /* without an initializer, which would set all factors to 0 */
-        p.factor[0] = factor;
-        p.radians = NULL;
-        p.first_stride = p.stride = p.second = 0;
-        p.factors = p.tiles = 1;
-        p.streamed = 0;
-        p.order = spec->order;
-        p.rest = 0;
-        p.sign = 0;
-        p.quarter = spec->quarter + t->column;
-        p.limits = &d->limit;
-        short_factor(spec, &d->position, &d->turns, t->column, factor);
-        if (!UNLIKELY(ROUND[d->job->dtype](&p, is_direct ? t->out : staged))) {
+        d->product.quarter = spec->quarter + t->column;
+        short_factor(spec, &d->position, &d->turns, t->column, d->factor);
+        if (!UNLIKELY(ROUND[d->job->dtype](&d->product, is_direct ? t->out : staged))) {
             if (!is_direct) write_tile(d->job, t, staged);
             return;
         }
