@@ -84,9 +84,10 @@ def system():
 
 
 def proofs():
-    """Return the table of the constants of the program, without the bounds that only scripts use."""
-    rows = [row for row in load("proofs")["rows"] if ".h`" in row[2]]
-    return table(["bound", "script", "constant in use", "proved", "slack"], *rows, left=2)
+    """Return the table of the constants that proofs/ prove."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    from prove import rows
+    return table(["bound", "script", "constant"], *rows(), left=2)
 
 
 def best(calls, *kinds):

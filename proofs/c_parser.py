@@ -14,14 +14,10 @@ class ProofError(Exception):
 
 def number_of(text):
     """Return the exact value of a number in C."""
-    if text.startswith("-"):
-        return -number_of(text[1:])
-    text = text.rstrip("uUlL") if "p" not in text else text.rstrip("f")
-    if "p" not in text:
-        return Fraction(text) if "." in text else int(text, 0)
-    mantissa, exponent = text[2:].split("p")
-    whole, _, fraction = mantissa.partition(".")
-    return Fraction(int(whole + fraction, 16), 16 ** len(fraction)) * Fraction(2) ** int(exponent)
+    if "p" in text:
+        return Fraction(float.fromhex(text.rstrip("f")))
+    text = text.rstrip("uUlL")
+    return Fraction(text) if "." in text else int(text, 0)
 
 
 def parse(text):

@@ -7,6 +7,7 @@ lower number of the result is the exact rounding error.  A condition on a floati
 because its result is unknown.
 """
 
+import operator
 import re
 from fractions import Fraction
 
@@ -16,6 +17,8 @@ from pycparser import c_ast
 OPAQUE = {"direct_phase", "phase_limb", "symmetry_of", "apply_symmetry", "direct_double", "direct_dd"}     # not translated
 LOADS = {"f64_load", "f32_load", "f64_load_f32"}
 EXACT = {"fast_two_sum": "+", "two_sum": "+", "two_difference": "-", "two_product": "*"}
+INTEGERS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "<<": operator.lshift,
+            "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
 ROUNDED = {"f64_add": "+", "f64_sub": "-", "f64_mul": "*", "f64_add_fma": "+"}
 
 
@@ -252,27 +255,22 @@ class Translator:
     def negated(self, value):
         return value if isinstance(value, Zero) else Real(f"-{wrapped(value)}")
 
-    def binary(self, operator, left, right):
+    def binary(self, sign, left, right):
         if isinstance(left, Real) or isinstance(right, Real):       # arithmetic on scalars in C is rounded
-            return self.rounded(self.combined(operator, left, right))
-        operations = {
-            "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "<": lambda a, b: a < b,
-            ">": lambda a, b: a > b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "==": lambda a, b: a == b,
-            "!=": lambda a, b: a != b, "/": lambda a, b: a // b, "<<": lambda a, b: a << b,
-        }
-        return operations[operator](left, right)
+            return self.rounded(self.combined(sign, left, right))
+        return INTEGERS[sign](left, right)
 
-    def combined(self, operator, left, right):
+    def combined(self, sign, left, right):
         """Return left + right, left - right or left * right without rounding."""
-        if operator not in ("+", "-", "*"):
-            raise ProofError(f"{left} {operator} {right} is not a sum or product")
+        if sign not in ("+", "-", "*"):
+            raise ProofError(f"{left} {sign} {right} is not a sum or product")
         left, right = real(left), real(right)
-        if operator == "*":
+        if sign == "*":
             return ZERO if isinstance(left, Zero) or isinstance(right, Zero) else Real(f"{wrapped(left)} * {wrapped(right)}")
         if isinstance(left, Zero) or isinstance(right, Zero):
-            other = left if isinstance(right, Zero) else right if operator == "+" else self.negated(right)
+            other = left if isinstance(right, Zero) else right if sign == "+" else self.negated(right)
             return other if isinstance(other, Zero) else Double(other)
-        return Real(f"{left} {operator} {wrapped(right)}")
+        return Real(f"{left} {sign} {wrapped(right)}")
 
     def rounded(self, value):
         """Return a rounded value."""
@@ -315,8 +313,8 @@ class Translator:
             return self.rounded(self.combined(ROUNDED[name], *values))
         if name in ("f64_muladd", "f64_mulsub"):
             product = self.combined("*", values[0], values[1])
-            first, operator = product if self.fused else self.rounded(product), "+" if name == "f64_muladd" else "-"
-            total = self.combined(operator, first, values[2])
+            first, sign = product if self.fused else self.rounded(product), "+" if name == "f64_muladd" else "-"
+            total = self.combined(sign, first, values[2])
             is_product = self.fused and not isinstance(product, Zero) and isinstance(values[2], Zero)
             return self.rounded(Real(total) if is_product else total)
         if name in ("f64_abs", "magnitude_of"):

@@ -68,7 +68,7 @@ def test_the_check_lists_every_script_whose_statements_are_missing(prove, capsys
 
 @needs_programs
 def test_every_bound_is_proved():
-    result = run("--fast")
+    result = run()
     assert result.returncode == 0, result.stderr
     proofs = TOOL.parents[1] / "proofs"
     assert result.stdout.count(": proved") == len([*proofs.glob("*.g"), *proofs.glob("*.sollya")]) > 20

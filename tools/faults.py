@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make the changes of faults.txt one by one in a copy of the tree: a test or a proof must fail.
+"""Make the changes of faults.txt one by one in a copy of the tree that git has staged: a test or a proof must fail.
 
 The test files or the proof that a line names run first; if they pass, the whole default suite of tests runs.
 The exit code is 1 if a fault is missed.  Faults in posenc.torch need PyTorch, and proofs need Gappa and
@@ -10,7 +10,6 @@ import argparse
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from headers import replaced
 
 LIST = Path(__file__).with_name("faults.txt")
 COMPILED = (".c", ".h", ".pyx", ".pxd", ".pxi")
-LONGEST = 1800              # seconds; a fault may cause a deadlock
+LONGEST = "1800"            # seconds; a fault may cause a deadlock
 
 
 class Fault(NamedTuple):
@@ -90,12 +89,8 @@ def read_list():
 
 
 def copied(folder):
-    copy = Path(folder, "posenc")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=prove.ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, listed.split("\0")):
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(prove.ROOT / name, copy / name)
-    return copy
+    subprocess.run(["git", "checkout-index", "--all", f"--prefix={folder}/posenc/"], cwd=prove.ROOT, check=True)
+    return Path(folder, "posenc")
 
 
 def check_clean(faults):
@@ -139,28 +134,16 @@ def build(copy):
 
 
 def run_tests(copy, files):
-    """Return the first test that failed, or the signal or time limit that ended the tests; "" if all passed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *files]
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(
-            command, cwd=copy, env=environment(copy), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            code = process.wait(LONGEST)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            return f"{' '.join(files) or 'the default suite'} (no end after {LONGEST} s)"
-        output.seek(0)
-        text = output.read()
-    if code == 0:
-        return ""
-    if code < 0:
-        return f"{' '.join(files) or 'the default suite'} (signal {-code})"
-    failed = re.search(r"^(?:PARALLEL )?(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
-    if not failed:
-        sys.exit(f"{' '.join(command)} ended with {code}:\n{text[-2000:]}")
-    return failed[1].removeprefix("tests/")
+    """Return the first test that failed, or that a signal or the time limit ended the tests; "" if all passed."""
+    command = ["timeout", "--signal=KILL", LONGEST, sys.executable, "-m", "pytest", "-x", "-q", "--tb=no",
+               "-p", "no:cacheprovider", *files]
+    done = subprocess.run(command, cwd=copy, env=environment(copy), capture_output=True, text=True)
+    if done.returncode < 0 or done.returncode > 128:
+        return f"{' '.join(files) or 'the default suite'} (a signal, or no end after {LONGEST} s)"
+    failed = re.search(r"^(?:PARALLEL )?(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    if done.returncode and not failed:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr}")
+    return failed[1].removeprefix("tests/") if done.returncode else ""
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-"""Prove the error bounds of docs/numerics.md with Gappa and Sollya, and print a table of all bounds:
+"""Prove the error bounds of docs/numerics.md with Gappa and Sollya:
 
     tools/prove.py [WORD ...]                 the scripts whose names contain a word; default: all
-    tools/prove.py --write                    also writes the table to docs/data/proofs.json; run benchmarks/pages.py afterwards
-    tools/prove.py --fast [WORD ...]          proves, but does not search for the smallest bound that can be proved
     tools/prove.py --check [WORD ...]         only reads the sources; needs neither program
     tools/prove.py --show SCRIPT [NAME=VALUE ...]     prints what Gappa or Sollya reads
 
@@ -16,8 +14,8 @@ src/posenc/_core/c, or to src/posenc for Python and Cython:
     constant NAME PATH: TEXT {}     the number at {} in a source; TEXT must occur there exactly once; {_} is any number
     let NAME = EXPRESSION           a bound that is in no source; EXPRESSION may use the names above; it is rounded as in {{}}
     from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
-    bound NAME: DESCRIPTION         a bound that this script proves and that has a row in the table
-    export NAME ...                 definitions, and bounds without a row, that other scripts may use
+    bound NAME: DESCRIPTION         a bound that this script proves; that of a constant has a row in docs/development/proofs.md
+    export NAME ...                 definitions, and bounds without a description, that other scripts may use
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
     code MODE [SETTING ...]         is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..." takes the
                                     statements of a function that assign the names, or all of them: A..B takes
@@ -48,7 +46,6 @@ If neither the code nor a setting defines a variable, it is a name in Gappa's la
 
 import argparse
 import itertools
-import json
 import math
 import re
 import shutil
@@ -61,7 +58,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROOFS = ROOT / "proofs"
 SOURCES = ROOT / "src/posenc/_core/c"
-DATA = ROOT / "docs/data/proofs.json"
 sys.path.insert(0, str(PROOFS))
 
 from c_parser import ProofError, number_of  # noqa: E402
@@ -75,10 +71,10 @@ FUNCTIONS = {"N": lambda text: Fraction(number_of(text)), "u": U, "abs": abs, "e
 
 
 class Script:
-    """A script of proofs/: `headers` are the sources; `changed` overrides the values of some bounds."""
+    """A script of proofs/: `headers` are the sources."""
 
-    def __init__(self, path, headers, changed=None):
-        self.path, self.headers, self.changed = path, headers, changed or {}
+    def __init__(self, path, headers):
+        self.path, self.headers = path, headers
         self.names, self.bounds, self.variants, self.origin, self.exports = {}, {}, {}, {}, set()
         self.parts = []                 # the text between directives, and the blocks of code
         self.errors = []                # of constants and statements that are not in the sources
@@ -106,12 +102,12 @@ class Script:
 
     def read_constant(self, rest, _):
         name, where, text = re.fullmatch(r"(\w+) ([\w/.]+): (.*)", rest).groups()
-        self.names[name] = self.changed.get(name, self.found(self.headers.capture, where, text))
+        self.names[name] = self.found(self.headers.capture, where, text)
         self.origin[name] = where
 
     def read_let(self, rest, _):
         name, _, expression = rest.partition(" = ")
-        self.names[name] = self.changed.get(name, dyadic(self.value(expression)))
+        self.names[name] = dyadic(self.value(expression))
 
     def read_from(self, rest, _):
         other, names = rest.split(": ")
@@ -262,36 +258,9 @@ def prove(text, suffix):
     return "" if output == "proved" else output or "failed"
 
 
-def smallest(path, headers, name, value):
-    """Return the smallest value of a bound that can be proved, to within 1 %."""
-    def power(exponent):
-        return dyadic(Fraction(2.0**exponent))
-
-    proved, step = math.log2(value), 1 / 70
-    while step < 64 and not Script(path, headers, {name: power(proved - step)}).failure():
-        proved, step = proved - step, 2 * step
-    while step > 1 / 70:
-        step /= 2
-        if not Script(path, headers, {name: power(proved - step)}).failure():
-            proved -= step
-    return min(power(proved), value)
-
-
 def shown(x):
-    """Return a bound in the units of docs/numerics.md, rounded up after removing the rounding error of `dyadic`."""
-    is_in_u = 2**-54 < x < 2**-44
-    if x < 2**-10 and not is_in_u:
-        return f"`2**{math.ceil(math.log2(x) * 100 - 1e-6) / 100:.6g}`"
-    number, unit, digits = (x / U, " u", 4) if is_in_u else (x, "", 6)
-    step = Fraction(10) ** (math.floor(math.log10(number)) + 1 - digits)
-    return f"{float(math.ceil(number / step * (1 - Fraction(1, 2**28))) * step):.{digits}g}{unit}"
-
-
-def slack(ratio):
-    """Return the text for a constant that is `ratio` times the proved value."""
-    if ratio < 4:
-        return f"{(ratio - 1) * 100:.0f}%"
-    return f"{ratio:.0f} times" if ratio < 1000 else f"`2**{math.log2(ratio):.0f}` times"
+    """Return a constant in the units of docs/numerics.md."""
+    return f"{float(x / U):g} u" if 2**-54 < x < 2**-44 else f"`2**{math.log2(x):g}`"
 
 
 def scripts(words):
@@ -299,22 +268,12 @@ def scripts(words):
     return [path for path in paths if not words or any(word in path.name for word in words)]
 
 
-def table(paths, headers, fast):
-    """Prove all scripts; return the rows of the table and the number of scripts that fail."""
-    rows, failed = [], 0
-    for path in paths:
-        script = Script(path, headers)
-        if output := script.failure() or script.contradiction():
-            failed += 1
-            print(f"{path.name}: not proved: {output}", file=sys.stderr)
-            continue
-        print(f"{path.name}: proved", flush=True)
-        for name, description in script.bounds.items() if not fast else ():
-            value = script.names[name]
-            proved = smallest(path, headers, name, value)
-            where = f" (`{script.origin[name]}`)" if name in script.origin else ""
-            rows.append([description, f"`{path.name}`", shown(value) + where, shown(proved), slack(float(value / proved))])
-    return rows, failed
+def rows():
+    """Return a row for each bound that is a constant of the kernel: its description, the script and its value."""
+    headers = Headers(SOURCES)
+    return [[description, f"`{path.name}`", f"{shown(script.names[name])} (`{script.origin[name]}`)"]
+            for path in scripts(()) for script in [Script(path, headers)]
+            for name, description in script.bounds.items() if name in script.origin]
 
 
 def finds(path, change):
@@ -328,13 +287,9 @@ def finds(path, change):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="WORD")
-    parser.add_argument("--fast", action="store_true")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--write", action="store_true")
     parser.add_argument("--show", metavar="SCRIPT")
     args = parser.parse_args()
-    if args.write and (args.words or args.fast):
-        parser.error("--write requires all scripts and all bounds: use it without WORD and --fast")
     headers = Headers(SOURCES)
     try:
         return run(args, headers)
@@ -354,12 +309,13 @@ def run(args, headers):
     for program in ("gappa", "sollya"):
         if not shutil.which(program):
             sys.exit(f"{program} is not installed (Debian, Ubuntu: apt-get install gappa sollya)")
-    rows, failed = table(paths, headers, args.fast)
-    for row in [["bound", "script", "constant in use", "proved", "slack"], *rows] if rows else ():
-        print(f"| {' | '.join(row)} |")
-    if args.write and not failed:
-        DATA.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
-    return bool(failed)
+    failed = False
+    for path in paths:
+        script = Script(path, headers)
+        output = script.failure() or script.contradiction()
+        failed |= bool(output)
+        print(f"{path.name}: {f'not proved: {output}' if output else 'proved'}", flush=True)
+    return failed
 
 
 def check(paths, headers):
