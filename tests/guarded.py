@@ -135,6 +135,14 @@ def row_strides(width, itemsize):
     return sorted({tight, tight + itemsize, tight + 7 * itemsize, padded, padded + 64, -tight, -tight - 3 * itemsize})
 
 
+NUMBERS = itertools.count(1)
+
+
+def chosen(cases, every):
+    """Return every EVERY-th case, counted over all calls of this function."""
+    return (case for case in cases if next(NUMBERS) % every == 0)
+
+
 def check(case, call, encoding, expected, buffer, array, name, threads):
     print(*case, file=sys.stderr)
     call(encoding, array, name, threads)
@@ -146,19 +154,13 @@ def check(case, call, encoding, expected, buffer, array, name, threads):
 
 
 def sweep_matrices(every, lengths, widths, threads=None):
-    """Test each call with matrices of every dtype, length, width, row stride and side.
-
-    Return the number of tested cases.
-    """
-    count = 0
+    """Test each call with matrices of every dtype, length, width, row stride and side."""
     for (name, dtype), width in itertools.product(DTYPES.items(), widths):
         encoding = posenc.Encoding(width)
         itemsize = np.dtype(dtype).itemsize
         table = encoding.encode(range(START, START + max(lengths)), dtype=name, threads=1)
-        for length, stride, side, call in itertools.product(lengths, row_strides(width, itemsize), SIDES, CALLS):
-            count += 1
-            if count % every:
-                continue
+        cases = itertools.product(lengths, row_strides(width, itemsize), SIDES, CALLS)
+        for count, (length, stride, side, call) in enumerate(chosen(cases, every)):
             buffer = buffer_for(abs(stride) * length + 64)
             # shift 0 puts the array directly at the guard page; other shifts vary its offset from a cache
             # line
@@ -166,7 +168,6 @@ def sweep_matrices(every, lengths, widths, threads=None):
             array = buffer.array((length, width), dtype, (stride, itemsize), side, shift)
             case = (call.__name__, name, length, width, stride, side, shift)
             check(case, call, encoding, table[:length], buffer, array, name, threads)
-    return count // every
 
 
 def sweep_batches(every):
@@ -174,7 +175,6 @@ def sweep_batches(every):
 
     The positions are a range or a batch of integers.
     """
-    count = 0
     for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512), (1, 5, 40, 70)):
         encoding = posenc.Encoding(width)
         itemsize = np.dtype(dtype).itemsize
@@ -186,16 +186,13 @@ def sweep_batches(every):
             "batch inside": ((3, length, width), (row, 3 * row, itemsize)),
             "backwards": ((2, length, width), (-length * (row + gap), -(row + gap), itemsize)),
         }
-        for (layout, (shape, strides)), side, scattered in itertools.product(layouts.items(), SIDES, (False, True)):
-            count += 1
-            if count % every:
-                continue
+        cases = itertools.product(layouts.items(), SIDES, (False, True))
+        for (layout, (shape, strides)), side, scattered in chosen(cases, every):
             buffer = buffer_for(sum(abs(s) * n for s, n in zip(strides, shape, strict=True)))
             array = buffer.array(shape, dtype, strides, side)
             call = add_integers if scattered else add_range
             check((call.__name__, name, layout, shape, strides, side), call, encoding, table, buffer, array,
                   name, None)
-    return count // every
 
 
 def rotation(pairs, rest, interleaved):
@@ -208,7 +205,6 @@ def sweep_rotations(every):
 
     Positions: a range or an array.
     """
-    count = 0
     dtypes = [(name, dtype) for name, dtype in DTYPES.items() if name != "float64"]
     for (_, dtype), pairs, rest, interleaved in itertools.product(dtypes, (1, 7, 16, 20, 32, 33), (0, 3), (False, True)):
         turning, width, itemsize = rotation(pairs, rest, interleaved), 2 * pairs + rest, np.dtype(dtype).itemsize
@@ -222,10 +218,7 @@ def sweep_rotations(every):
                 "inside": (row, 2 * row), "backwards": (-length * (row + gap), -(row + gap)),
             }
             cases = itertools.product(layouts.items(), SIDES, (False, True), (False, True))
-            for (layout, strides), side, scattered, has_out in cases:
-                count += 1
-                if count % every:
-                    continue
+            for (layout, strides), side, scattered, has_out in chosen(cases, every):
                 size = 2 * length * (row + gap) + gap
                 positions = guarded(np.arange(START, START + length)) if scattered else range(START, START + length)
                 buffer, source = buffer_for(size), buffer_for(size, "source")
@@ -238,19 +231,18 @@ def sweep_rotations(every):
                 bits = f"u{itemsize}"
                 assert (array.view(bits) == expected.view(bits)).all(), f"wrong values: {case}"
                 assert buffer.untouched(array) and (not has_out or source.untouched(given)), f"written outside of out: {case}"
-    return count // every
 
 
 def main(isa, every=1):
     every = int(every)
     kernel.use_instruction_set(isa)
-    count = sweep_matrices(every, LENGTHS, WIDTHS)
-    count += sweep_matrices(every, BLOCKS, (1, 33, 64, 510, 512), threads=2)
+    sweep_matrices(every, LENGTHS, WIDTHS)
+    sweep_matrices(every, BLOCKS, (1, 33, 64, 510, 512), threads=2)
     # outputs larger than 8 MiB use non-temporal stores, directly or through a buffer
-    count += sweep_matrices(every, (5000,), (513, 1024))
-    count += sweep_batches(every)
-    count += sweep_rotations(every)
-    print(count)
+    sweep_matrices(every, (5000,), (513, 1024))
+    sweep_batches(every)
+    sweep_rotations(every)
+    print((next(NUMBERS) - 1) // every)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import decimal
 import itertools
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -95,19 +95,10 @@ def kernel_host(request, helper):
     return setting(request.param, helper)
 
 
-def in_new_thread(work):
-    """Call `work` in a new thread, which inherits the floating-point mode; return its result."""
-    results = []
-    thread = threading.Thread(target=lambda: results.append(work()))
-    thread.start()
-    thread.join()
-    return results[0]
-
-
 def check_mode(host, work):
     expected = work()
-    with host():
-        results = work(), in_new_thread(work)
+    with host(), ThreadPoolExecutor(1) as pool:
+        results = work(), pool.submit(work).result()            # the new thread inherits the mode
     for result in results:
         assert_same_bits(result, expected)
 

@@ -1,7 +1,7 @@
 """Values that the fast path of the kernel leaves undecided."""
 
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import product
 
@@ -159,15 +159,9 @@ def test_an_undecided_value_is_added_once(isa, threads, evaluations):
 def test_several_threads_may_call_at_the_same_time():
     encoding = posenc.Encoding(1, **UNDECIDED)
     positions = np.full(2000, UNDECIDED_POSITION)
-    results = []
-    callers = [threading.Thread(target=lambda: results.append(encoding.encode(positions, dtype="float64", threads=2)))
-               for _ in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert len(results) == 4
-    assert all((bits_of(values) == UNDECIDED_BITS).all() for values in results)
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(encoding.encode, positions, dtype="float64", threads=2) for _ in range(4)]
+    assert all((bits_of(call.result()) == UNDECIDED_BITS).all() for call in calls)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -235,16 +235,12 @@ def halfway(dtype, position, inverse, ratio=None):
     # in np.longdouble: the products of integers below 2**24 with upper parts of 29 bits are exact
     total = np.zeros(len(a), np.longdouble)
     for factor, x in ((c, a), (s, -sign * b)):
-        upper = float(gmpy_round(factor, 29))
+        upper = float(arithmetic(29).mul(factor, 1))
         total = total + (np.longdouble(upper) * x + np.longdouble(float(mpq(factor) - mpq(upper))) * x)
     unit = np.exp2(np.floor(np.log2(np.abs(total).astype(float))) + 1 - precision)
     distance = np.abs(np.abs(total / unit) % 1 - 0.5)
     best = np.argpartition(distance, 60)[:60]
     return np.stack([a[best], b[best]]) * 2.0 ** -precision
-
-
-def gmpy_round(x, bits):
-    return arithmetic(bits).mul(x, 1)
 
 
 @pytest.mark.parametrize("inverse", [False, True])

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.autograd import forward_ad  # noqa: E402
 
 from posenc.torch import RotaryEmbedding, rotate, rotate_  # noqa: E402
+from posenc.torch._tensor_arguments import array_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")     # from torch itself
 PLAIN = Rotary(16, rotary_dim=12, base=500.0, scale=0.75)
@@ -33,11 +34,10 @@ cases = pytest.mark.parametrize("rotary, positions", CASES, ids=["array", "axes"
 
 def expected(rotary, x, positions=None, inverse=False):
     """Return the result of rotary.rotate for the same values in a NumPy array, as a tensor."""
-    array = x.detach().float().numpy() if x.dtype != torch.bfloat16 else posenc.torch._tensor_arguments.array_of(x.detach())
-    array = array.astype({torch.float16: np.float16}.get(x.dtype, array.dtype))
+    result = x.detach().clone()
     positions = None if positions is None else positions.numpy()
-    out = rotary.rotate(array, positions, inverse=inverse, out=np.empty(array.shape, array.dtype))
-    return torch.from_numpy(out.view(np.uint16)).view(torch.bfloat16) if x.dtype == torch.bfloat16 else torch.from_numpy(out)
+    rotary.rotate(array_of(result), positions, inverse=inverse)         # the array shares the tensor's memory
+    return result
 
 
 @cases
