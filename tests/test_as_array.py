@@ -161,7 +161,8 @@ def test_nanoarrow():
 
 @pytest.mark.parametrize("make", [pa.array, pl.Series, list, pd.Series])
 def test_lists_of_several_lengths_are_refused(make):
-    with pytest.raises((TypeError, ValueError), match=r"for sequences of several lengths, see posenc\.positions_from_lengths"):
+    message = r"for sequences of several lengths, see posenc\.positions_from_lengths|dtype object and contains .*\[?0, 1, 2"
+    with pytest.raises((TypeError, ValueError), match=message):
         posenc.encode(make([[0, 1, 2], [0]]), 8)
 
 
@@ -219,8 +220,7 @@ def test_times_are_refused_with_a_conversion(container):
         with pytest.raises(TypeError) as refused:
             call()
         start = rf"{re.escape(name)} has dtype .*\[(\w+)\], expected numbers such as "
-        unit, code = re.fullmatch(start + "(.*?)(?:; or give periods= .*|, with any periods .*)",
-                                  str(refused.value)).groups()
+        unit, code = re.fullmatch(start + "(.*?); only encode, add_to .*", str(refused.value)).groups()
         numbers = eval(code, {"numpy": np, "shape": [column], name: column})
         assert np.ravel(numbers).tolist() == [Fraction(s) * PER_SECOND[unit] for s in seconds], code
         assert posenc.encode(numbers, 8).shape == (*np.shape(numbers), 8)
@@ -230,8 +230,8 @@ def test_times_are_refused_with_a_conversion(container):
     np.array([*TIMES, "NaT"], "M8[us]"), np.array(["NaT"], "m8[s]"), pd.Series([*TIMES, pd.NaT]),
     pl.Series([*DAYS, None]), pa.array([None, *DURATIONS]),
 ])
-def test_nat_is_counted(column):
-    with pytest.raises(TypeError, match=r"positions has dtype .* with 1 NaT"):
+def test_times_without_periods_are_refused(column):
+    with pytest.raises(TypeError, match=r"positions has dtype .*, expected numbers such as .* with periods= of durations"):
         posenc.encode(column, 8)
 
 

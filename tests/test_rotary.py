@@ -516,7 +516,7 @@ Rotary(8, scaling=YARN, frequencies=[1] * 4)  ValueError  frequencies and scalin
 Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})  ValueError  scale is 1e+308
 Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)  ValueError  frequencies range from 2**
 Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})  ValueError  frequency -inf
-from_config(YARN)  ValueError  only parameters of a rotation
+from_config(YARN)  ValueError  config has model_type None
 from_config({"model_type": "llama", "rope_theta": 1e4})  ValueError  config lacks head_dim
 from_config(LLAMA | {"model_type": "bert"})  ValueError  has no rotary embeddings
 from_config(LLAMA | {"model_type": "x"})  ValueError  pass layout='halves' or layout

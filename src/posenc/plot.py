@@ -167,9 +167,7 @@ def waves(
     d_model = encoding.d_model
     if dimensions is None:
         dimensions = range(0, d_model, max(1, d_model // DIMENSIONS))[:DIMENSIONS]
-    if not isinstance(dimensions, Iterable):
-        raise checks.wrong_type("dimensions", dimensions, "an iterable of integers")
-    columns = [checks.integer("dimensions", dimension, 0) for dimension in dimensions]
+    columns = checks.integers("dimensions", list(dimensions) if isinstance(dimensions, Iterable) else dimensions)
     if max(columns, default=-1) >= d_model:
         raise ValueError(f"dimensions has {max(columns)}, expected less than {d_model}, the number of columns")
     ax = _axes(encoding, ax)

@@ -16,7 +16,7 @@ ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 Positions: TypeAlias = SupportsIndex | range | ArrayLike
 # dtypes of columns and tensors
 _FLOATS = re.compile(r"(torch\.|half)?(float|double)\d*(\[pyarrow\])?", re.IGNORECASE)
-SEVERAL_LENGTHS = "; for sequences of several lengths, see posenc.positions_from_lengths"
+
 
 # ---- dtypes ------------------------------------------------------------------------------------------------
 
@@ -114,20 +114,14 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
         raise
     except Exception as error:  # noqa: BLE001  ragged lists, tensors that require grad, polars' Int128
         kind = ValueError if isinstance(error, ValueError) else TypeError
-        hint = SEVERAL_LENGTHS if "inhomogeneous" in str(error) else ""
-        if "BFloat16" in str(error):
-            hint = f"; pass {name}.{'bool' if name == 'mask' else 'double'}()"
+        is_ragged = "inhomogeneous" in str(error)
+        hint = "; for sequences of several lengths, see posenc.positions_from_lengths" if is_ragged else ""
+
         raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}{hint}") from None
-    if array.dtype.kind in "mM":
-        if times:
-            return array
-        nat = np.count_nonzero(np.isnat(array))
-        found = f"{array.dtype} with {nat} NaT" if nat else str(array.dtype)
-        numbers = f'numbers such as numpy.asarray({name}).astype("int64")'
-        hint = ", with any periods in their unit"
-        if name == "positions":
-            hint = '; or give periods= of durations such as "1D"'
-        raise TypeError(f"{name} has dtype {found}, expected {numbers}{hint}")
+    if array.dtype.kind in "mM" and not times:
+        expected = f'numbers such as numpy.asarray({name}).astype("int64")'
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}; only encode, add_to and "
+                        'posenc.dask.table take times, with periods= of durations such as "1D"')
     if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())

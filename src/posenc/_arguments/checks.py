@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments.arrays import DTYPES, SEVERAL_LENGTHS, as_array, columns, widened
+from posenc._arguments.arrays import DTYPES, as_array, columns, widened
 
 SECOND = 10**18                         # attoseconds
 UNITS = {"W": 604_800 * SECOND, "D": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND,
@@ -172,10 +172,7 @@ def _period(name: str, value: Any) -> int | float | str:
         return f"{duration // UNITS[unit]}{unit}"
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 < value < 2**1000:
         return int(value)
-    try:
-        number = positive(name, value)
-    except TypeError:
-        raise wrong_type(name, value, "a number or a duration such as '1D'") from None
+    number = positive(name, value)
     return int(number) if number < 2**53 and number == int(number) else number
 
 
@@ -246,8 +243,6 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         objects = [p for p in items if not isinstance(p, (int, float)) or abs(p) >= BEYOND]
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
         expected = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
-        if objects and isinstance(objects[0], (list, tuple, np.ndarray)):
-            expected += SEVERAL_LENGTHS
         raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {expected}")
     # columns of different dtypes become float64
     for column, converted in columns(positions, array) or [(original, array)]:
@@ -270,11 +265,8 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
     array = as_array(name, [] if is_range else value, times=True)
     if array.dtype.kind not in "mM":
         found = shown(value) if is_range else f"of dtype {array.dtype}"
-        hint = f"for numbers, give the periods in the unit of {name}"
-        if array.dtype.kind in "OU":
-            hint = f'numpy.asarray({name}, "datetime64[us]") converts dates and times'
-        expected = "datetime64 or timedelta64 with periods that are durations"
-        raise TypeError(f"{name} is {found}, expected {expected}; {hint}")
+        expected = f'datetime64 or timedelta64, as from numpy.asarray({name}, "datetime64[us]")'
+        raise TypeError(f"{name} is {found}, expected {expected}, because periods are durations, not numbers")
     if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] in "YM":
         months, array = array, array.astype("datetime64[D]")
         if (array.astype(months.dtype) != months)[~np.isnat(months)].any():

@@ -106,15 +106,17 @@ class Specification:
     @property
     def _values(self) -> dict[str, Any]:
         """All keywords with their checked values."""
-        return {name: vars(self)[name] for name in self._keywords}
+        values = vars(self)
+        return {name: values[name] for name in self._keywords}
 
     def _check_keywords(self) -> None:
         """Replace the given values by checked ones.
 
         Raise an error for two keywords that exclude each other.
         """
+        values = vars(self)
         for name, field in self._parameters.items():
-            vars(self)[name] = field.checked(vars(self)[name])
+            values[name] = field.checked(values[name])
         changes = changes_of(self)
         for name in changes:
             for excluded in changes.keys() & self._keywords[name].excludes:
@@ -226,15 +228,12 @@ class Specification:
         Rotary(64, layout='interleaved')
         """
         size, group = cls._size, cls._group
-        if not isinstance(document, Mapping):
-            raise checks.wrong_type("document", document, "a dict such as from to_dict()")
-        for key in {size, group} - document.keys():
-            raise ValueError(f"document lacks {key}")
+        keywords = document.get(group) if isinstance(document, Mapping) else None
+        if not isinstance(keywords, Mapping) or size not in document:
+            raise checks.wrong_type("document", document, f"a dict with {size} and the dict {group}, as from to_dict()")
         for key in document.keys() - {"version", size, group, "positions", "dtype"}:
             raise ValueError(f"document has {key}, expected version, {size}, {group}, positions and dtype")
-        if not isinstance(document[group], Mapping):
-            raise checks.wrong_type(group, document[group], "a dict")
-        return cls(document[size], **document[group])
+        return cls(document[size], **keywords)
 
     def __repr__(self) -> str:
         """Return a constructor call with the keywords that differ from the default.

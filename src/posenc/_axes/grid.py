@@ -247,6 +247,7 @@ def lay_out(
         d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
         if d_model > WIDEST * ndim:
             raise ValueError(f"d_model is {checks.shown(d_model)}, expected at most {WIDEST} for each axis")
+
         nesting, inner_layout = axis_columns.nesting_of(group, layout or "interleaved")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
         encodings = [
@@ -270,8 +271,8 @@ def lay_out(
         ]
     end = first + sum(encoding.d_model for encoding in encodings)
     if end < stop:
-        slices_of_zeros = axis_columns.slices_of(range(end, stop))
-        columns.append(AxisColumns(0, axis_columns.write_zeros, stop - end, slices_of_zeros))
+        zeros = ((slice(end, stop), slice(None)),)
+        columns.append(AxisColumns(0, axis_columns.write_zeros, stop - end, zeros))
     return d_model, [encoding.position_offset for encoding in encodings], columns
 
 

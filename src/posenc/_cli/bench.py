@@ -4,7 +4,6 @@ import argparse
 import ctypes
 import math
 import statistics
-import time
 import timeit
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,11 +21,9 @@ CASES: list[tuple[tuple[int, ...], str]] = [
 ]
 ROUNDS = 7
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated for about this many seconds
-PAUSE_SECONDS = 1e-2
 SMALL = 1_048_576                       # values; smaller tables use one thread by default
-HEADINGS = "call   shape           memory threads     ms paused   GB/s  share"
-NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms
-share: speed relative to memset with the same memory and number of threads"""
+HEADINGS = "call   shape           memory threads     ms   GB/s  share"
+NOTE = "share: speed relative to memset with the same memory and number of threads"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -57,11 +54,7 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 
 def measure(pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -> dict[str, Any]:
-    """Return the case, and the median seconds of posenc (`add_to` for a batch, else `encode`) and of memset.
-
-    ``paused`` is the median time of posenc after a pause, during which threads stop spinning and processors
-    become idle.
-    """
+    """Return the case, and the median seconds of posenc (`add_to` for a batch, else `encode`) and of memset."""
     encoding, fresh = posenc.Encoding(shape[-1]), memory == "fresh"
     call = "add_to" if len(shape) > 2 else "encode"
     threads, out = 1 if math.prod(shape) < SMALL else most_threads, np.ones(shape, np.float32)
@@ -74,19 +67,17 @@ def measure(pool: Any, shape: tuple[int, ...], memory: str, most_threads: int) -
     for name in ROUNDS * list(calls):           # the calls alternate
         times[name].append(timeit.timeit(calls[name], number=repeats[name]) / repeats[name])
     seconds = {name: statistics.median(values) for name, values in times.items()}
-    pause = partial(time.sleep, PAUSE_SECONDS)
-    seconds["paused"] = statistics.median(timeit.repeat(ours, pause, number=1, repeat=ROUNDS))
+
     case = {"call": call, "shape": shape, "memory": memory, "threads": threads}
     return case | {"bytes": out.nbytes, "seconds": seconds}
 
 
 def in_words(document: dict[str, Any]) -> str:
     """Return the measurements as a table with notes."""
-    title = "posenc {version} with {instruction_set}, NumPy {numpy}".format(**document)
-    lines = [title, HEADINGS]
+    lines = ["posenc {version} with {instruction_set}, NumPy {numpy}".format(**document), HEADINGS]
     for row in document["rows"]:
-        seconds, ours = row["seconds"], row["seconds"]["posenc"]
+        seconds = row["seconds"]["posenc"]
         case = f"{row['call']:7}{' x '.join(map(str, row['shape'])):16}{row['memory']:7}{row['threads']:7}"
-        rate, share = row["bytes"] / ours / 1e9, seconds["memset"] / ours
-        lines.append(f"{case}{ours * 1e3:7.3g}{seconds['paused'] * 1e3:7.3g}{rate:7.3g}{share:7.0%}")
-    return "\n".join([*lines, NOTES])
+        rate, share = row["bytes"] / seconds / 1e9, row["seconds"]["memset"] / seconds
+        lines.append(f"{case}{seconds * 1e3:7.3g}{rate:7.3g}{share:7.0%}")
+    return "\n".join([*lines, NOTE])

@@ -221,10 +221,9 @@ class Encoding(Specification):
         threads: SupportsIndex | None = None,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
-        kernel_columns = self._columns
         if self._has_durations:
-            kernel_columns, positions = self._located(positions)
-        return kernel.encode(kernel_columns, positions, dtype, out, threads)
+            return kernel.encode(*self._located(positions), dtype, out, threads)
+        return kernel.encode(self._columns, positions, dtype, out, threads)
 
     def add_to(
         self, x: ArrayT, positions: Positions | None = None, *, x_scale: SupportsFloat = 1.0,
@@ -251,14 +250,10 @@ class Encoding(Specification):
             positions = checks.range_of(positions, offset, expected="an integer, a range or None")
         if chunk_rows is not None:
             chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
-        if out is not None:
-            kernel.output_array(out, None, name, "out")
-            if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
-                raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}), chunk_rows > 0")
-            if chunk_rows not in (None, len(out)):
-                raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the rows of out")
-            chunk_rows = len(out)
         rows = chunk_rows or rows_of_chunk(d_model, element.itemsize)
+        if out is not None:
+            rows = chunk_rows or max(1, (*np.shape(out), 0)[0])
+            kernel.output_array(out, (rows, d_model), name, "out")
 
         def generate(rows_to_come: range) -> Iterator[Chunk]:
             while rows_to_come:

@@ -30,8 +30,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
             raise TypeError(f"an Encoding and {name} are both given, expected only one of them; "
                             f"use replace({name}=...)")
         return d_model
-    if isinstance(d_model, str):
-        raise checks.wrong_type("d_model", d_model, "an integer or an Encoding such as preset(name, 64)")
+
     is_cached = d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED
     if is_cached and all(map(_is_cacheable, convention.values())):
         return (_cached_wide if d_model is not None and d_model > WIDE else _cached)(d_model, **convention)

@@ -7,7 +7,6 @@ and no page of the file is read.
 import errno
 import io
 import json
-import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
+from posenc._core import kernel
 from posenc._encoding.columns import WIDEST
 from posenc._encoding.encoding import Encoding, check_encoding, rows_of_chunk, without_durations
 from posenc._files.atomic import naming
@@ -156,13 +156,9 @@ def buffer_rows(rows: int, d_model: int, dtype: str) -> int:
 
 
 def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
-    """Return an array for some rows; for bfloat16, its dtype is uint16.
-
-    The array is page-aligned, because the kernels store whole cache lines and the system copies whole pages.
-    """
-    memory = mmap.mmap(-1, max(1, rows * d_model * itemsize(dtype)))
+    """Return an array for some rows; for bfloat16, its dtype is uint16."""
     element = np.dtype(arrays.DTYPES[dtype].stored).newbyteorder("=")
-    return np.frombuffer(memory, element, rows * d_model).reshape(rows, d_model)
+    return kernel.output_array(None, (rows, d_model), dtype, "rows").view(element)
 
 
 # ---- writing -----------------------------------------------------------------------------------------------
@@ -278,9 +274,7 @@ def npy_header(specification: TableSpecification) -> bytes:
 def read_npy_header(file: BinaryIO, file_size: int) -> Table:
     """Return the table in a .npy file, without pickle; the size of the file must match its header."""
     try:
-        version = np.lib.format.read_magic(file)
-        if version != (1, 0):        # the others are for longer headers than that of a table, of up to 4 GB
-            raise ValueError(f"version {version}, expected (1, 0)")
+        np.lib.format.read_magic(file)      # other versions are for longer headers than that of a table
         axes, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
     except OSError:
         raise

@@ -36,21 +36,15 @@ def _spaced(base: float | Fraction, scale: float, divisor: Fraction, count: int 
     return list(values.tolist())
 
 
-def _rows_and_columns(
-    head_dim: int, base: float, frequency_scale: float, *, layout: str = "halves", alternate: bool = False
-) -> dict[str, Any]:
-    """Divide the pairs equally among two axes, both with the frequencies ``base**(-4 i / head_dim)``.
-
-    With `alternate`, the frequencies are ``base**(-2 i / head_dim)``, where even i belong to the first axis
-    and odd i to the second.
-    """
-    values = _spaced(base, frequency_scale, Fraction(head_dim, 2 if alternate else 4))
-    frequencies = [*values[::2], *values[1::2]] if alternate else values * 2
-    return {"frequencies": frequencies, "layout": layout, "axes": blocks((head_dim // 4, head_dim // 4))}
+def _pixtral(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
+    """Use the even frequencies of a single axis for the first of two axes, and the odd ones for the second."""
+    values = _spaced(base, frequency_scale, Fraction(head_dim, 2))
+    return {"frequencies": [*values[::2], *values[1::2]], "axes": blocks((head_dim // 4, head_dim // 4))}
 
 
 def _axis_by_axis(
-    head_dim: int, base: float, frequency_scale: float, *, widths: Callable[[int], Sequence[int]]
+    head_dim: int, base: float, frequency_scale: float, *, widths: Callable[[int], Sequence[int]],
+    layout: str = "interleaved",
 ) -> dict[str, Any]:
     """Use a block of pairs for each axis.  An axis of d columns has the frequencies ``base**(-2 i / d)``.
 
@@ -58,13 +52,13 @@ def _axis_by_axis(
     """
     pairs = [width // 2 for width in widths(head_dim)]
     frequencies = [w for count in pairs for w in _spaced(base, frequency_scale, Fraction(count))]
-    keywords = {"frequencies": frequencies, "layout": "interleaved", "axes": blocks(pairs)}
-    return keywords | {"rotary_dim": 2 * sum(pairs)}
+    return {"frequencies": frequencies, "layout": layout, "axes": blocks(pairs), "rotary_dim": 2 * sum(pairs)}
 
 
-def _shares(*shares: int) -> Callable[..., dict[str, Any]]:
+def _shares(*shares: int, layout: str = "interleaved") -> Callable[..., dict[str, Any]]:
     """Divide the columns among the axes by `shares`."""
-    return partial(_axis_by_axis, widths=lambda width: [width // sum(shares) * share for share in shares])
+    widths = lambda width: [width // sum(shares) * share for share in shares]  # noqa: E731
+    return partial(_axis_by_axis, widths=widths, layout=layout)
 
 
 def _thirds(head_dim: int) -> list[int]:
@@ -91,16 +85,16 @@ def _one_axis(head_dim: int, base: float, frequency_scale: float, *, rotated: in
 
 PRESETS = {
     "qwen2-vl": RotaryPreset("time, height, width", 1e6, partial(_sections, shares=(2, 3, 3), axes_of=blocks), 16),
-    "qwen2-vl-vision": RotaryPreset("height, width", 1e4, _rows_and_columns, 4),
+    "qwen2-vl-vision": RotaryPreset("height, width", 1e4, _shares(1, 1, layout="halves"), 4),
     "qwen3-vl": RotaryPreset("time, height, width", 5e6, partial(_sections, shares=(6, 5, 5), axes_of=interleaved), 32),
     "ernie-vl": RotaryPreset(
         "time, height, width", 5e5, partial(_sections, shares=(11, 11, 10), axes_of=alternating, layout="interleaved"), 64
     ),
-    "pixtral": RotaryPreset("height, width", 1e4, partial(_rows_and_columns, alternate=True), 4),
-    "sam2": RotaryPreset("width, height", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
-    "dinov3": RotaryPreset("height, width in [-1, 1]", 100.0, _rows_and_columns, 4, 2 * math.pi),
+    "pixtral": RotaryPreset("height, width", 1e4, _pixtral, 4),
+    "sam2": RotaryPreset("width, height", 1e4, _shares(1, 1), 4),
+    "dinov3": RotaryPreset("height, width in [-1, 1]", 100.0, _shares(1, 1, layout="halves"), 4, 2 * math.pi),
     "gemma4-vision": RotaryPreset("one axis: half of a head is a row, for height or width", 100.0, _one_axis, 2),
-    "eva02": RotaryPreset("height, width", 1e4, partial(_rows_and_columns, layout="interleaved"), 4),
+    "eva02": RotaryPreset("height, width", 1e4, _shares(1, 1), 4),
     "vjepa2": RotaryPreset(
         "time, height, width", 1e4, partial(_axis_by_axis, widths=lambda width: [width // 6 * 2] * 3), 2
     ),

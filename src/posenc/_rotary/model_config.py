@@ -120,9 +120,6 @@ class Keys:
         if "refused" in self.properties:
             raise _has(f"model_type {self.name!r}, {self.properties['refused']}")
         if "layout" not in self.properties and layout is None:
-            has_parameters = self.get("rope_theta", "rope_type", "type")
-            if self.name is None and has_parameters and not self.get("hidden_size", "head_dim"):
-                raise _has("only parameters of a rotation; pass them to Rotary(head_dim, scaling=...)")
             reason = self.properties.get("unmeasured", "whose layout posenc does not know")
             raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', as "
                        "the code of the model pairs columns, and axes= if the configuration has mrope_section")
@@ -131,10 +128,9 @@ class Keys:
         """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""
         for key in self._rotary_keys():
             if key not in self.used:
-                reason = f"which posenc does not read for model_type {self.name!r}; call Rotary with base="
-                if key in HARMLESS:
-                    reason = f"expected {HARMLESS[key][0]!r}"
-                raise _has(f"{key} {checks.shown(look_up(self.config, key))}, {reason}")
+                value = checks.shown(look_up(self.config, key))
+                raise _has(f"{key} {value}, which posenc does not read for model_type {self.name!r}; "
+                           "call Rotary with base=")
 
     def _rotary_keys(self) -> list[str]:
         """Return the keys about rotations that may have an effect."""

@@ -19,7 +19,7 @@ from posenc._rotary.axes_of_pairs import axis_of_each_pair, columns_of_axes, ker
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import layer_types, settings_of
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
-from posenc._rotary.scaling import Frequencies, checked_scaling, frequencies_of, keywords_in_scaling
+from posenc._rotary.scaling import IN_SCALING, Frequencies, checked_scaling, frequencies_of, keywords_in_scaling
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,17 +128,16 @@ class Rotary(Specification):
         """Set keywords to the values that `scaling` has for them, and check them together."""
         head_dim = self.head_dim
         keywords["scaling"], shared = keywords_in_scaling(keywords["scaling"], head_dim)
-        for key, (name, value) in shared.items():
+        for key, value in shared.items():
+            name = IN_SCALING[key]
             if keywords[name] not in (self._keywords[name].default, value):
                 raise checks.both_given(name, f"scaling[{key!r}]")
             keywords[name] = value
         rotary_dim = self.head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
         keywords["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
         if rotary_dim % 2 or rotary_dim > head_dim:
-            name, limit = "rotary_dim", f" of at most {head_dim}"
-            if rotary_dim == head_dim:
-                name, limit = "head_dim", ""
-            raise ValueError(f"{name} is {rotary_dim}, expected an even number{limit}")
+            name = "rotary_dim" if keywords["rotary_dim"] else "head_dim"
+            raise ValueError(f"{name} is {rotary_dim}, expected an even number of at most {head_dim}")
         pairs = rotary_dim // 2
         for name in ("axes", "frequencies"):
             length = pairs if keywords[name] is None else len(keywords[name])
@@ -340,14 +339,7 @@ class Rotary(Specification):
         array([[0.        , 0.        ],
                [0.84147096, 0.00999983]], dtype=float32)
         """
-        columns = self._columns
-        if len(columns) == 1:
-            table = columns[0].encode(positions, dtype, out, threads)
-        else:
-            array = checks.positions_of(positions)
-            if isinstance(array, range) or array.shape[:1] != (len(columns),):
-                raise checks.axes_error(array, len(columns))
-            table = encode_axes(columns, list(array), self.rotary_dim, dtype, out, threads, "positions")
+        table = table_at(self, positions, dtype, out, threads)
         pairs = table.shape[-1] // 2
         return table[..., :pairs], table[..., pairs:]
 
@@ -464,3 +456,16 @@ class Rotary(Specification):
     def _factor(self) -> float:
         """Return the factor by which cos and sin are multiplied."""
         return self.scale * self.attention_scaling
+
+
+def table_at(
+    rotary: Rotary, positions: Any, dtype: Any = None, out: Any = None, threads: Any = None
+) -> NDArray[Any]:
+    """Return one array with the cosines of all pairs, followed by their sines."""
+    columns = rotary._columns
+    if len(columns) == 1:
+        return columns[0].encode(positions, dtype, out, threads)
+    array = checks.positions_of(positions)
+    if isinstance(array, range) or array.shape[:1] != (len(columns),):
+        raise checks.axes_error(array, len(columns))
+    return encode_axes(columns, list(array), rotary.rotary_dim, dtype, out, threads, "positions")

@@ -193,9 +193,10 @@ TYPES: dict[str, Callable[..., Frequencies]] = {
 # keys of configurations that do not affect a rotation; llama_4_scaling_beta scales the attention
 IGNORED = {"ntk_alpha": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
            "yarn": ("finetuned", "llama_4_scaling_beta")}
-# keys of all types, which `Rotary` converts to its keywords base, rotary_dim and axes, unless they are
-# parameters of the type's function, as with proportional
-SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
+# keys of all types, which `Rotary` converts to its keywords, unless they are parameters of the type's
+# function, as with proportional
+IN_SCALING = {"rope_theta": "base", "partial_rotary_factor": "rotary_dim", "mrope_section": "axes"}
+SHARED = (*IN_SCALING, "mrope_interleaved")
 DEFAULT = {"rope_type": "default"}
 FORMER_NAMES = {"su": "longrope", "mrope": "default"}
 
@@ -241,8 +242,7 @@ def positions_without_length(scaling: Scaling | None) -> int | None:
     names = {"dynamic": "max_position_embeddings", "longrope": ORIGINAL}
     if scaling is None or "length" in scaling or (rope_type := type_of_scaling(scaling)) not in names:
         return None
-    limit: int = scaling[names[rope_type]]
-    return limit
+    return int(scaling[names[rope_type]])
 
 
 def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
@@ -273,25 +273,21 @@ def _lacks(key: str, rope_type: str) -> ValueError:
     return ValueError(f"scaling lacks the key {key!r}, which {rope_type} needs")
 
 
-def keywords_in_scaling(scaling: Any, head_dim: int) -> tuple[Scaling | None, dict[str, tuple[str, Any]]]:
-    """Return a scaling without the keys of `SHARED`, and the keywords of `Rotary` that they stand for."""
+def keywords_in_scaling(scaling: Any, head_dim: int) -> tuple[Scaling | None, dict[str, Any]]:
+    """Return a scaling without the keys of `SHARED`, and for each key the value of the keyword of `Rotary`."""
     scaling = dict(scaling or DEFAULT)
     names = set(SHARED) - keys_of(scaling["rope_type"]).keys()
     shared = {key: scaling.pop(key) for key in names & scaling.keys()}
-    keywords: dict[str, tuple[str, Any]] = {}
-    if "rope_theta" in shared:
-        keywords["rope_theta"] = "base", shared["rope_theta"]
-    if "partial_rotary_factor" in shared:
-        share = shared["partial_rotary_factor"]
+    if share := shared.get("partial_rotary_factor"):
         if head_dim and head_dim * share < 2:
             least = f"at least {2 / head_dim}, for one pair"
             raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected {least}")
-        keywords["partial_rotary_factor"] = "rotary_dim", int(head_dim * share)
-    if "mrope_section" in shared or shared.get("mrope_interleaved"):
-        axes_of = interleaved if shared.get("mrope_interleaved") else blocks
-        axes = axis_of_each_pair("scaling['mrope_section']", axes_of(shared.get("mrope_section", ())))
-        keywords["mrope_section"] = "axes", axes
-    return None if scaling == DEFAULT else scaling, keywords
+        shared["partial_rotary_factor"] = int(head_dim * share)
+    axes_of = interleaved if shared.pop("mrope_interleaved", False) else blocks
+    if "mrope_section" in shared or axes_of is interleaved:
+        axes = axes_of(shared.get("mrope_section", ()))
+        shared["mrope_section"] = axis_of_each_pair("scaling['mrope_section']", axes)
+    return None if scaling == DEFAULT else scaling, shared
 
 
 def frequencies_of(rotary_dim: int, keywords: Mapping[str, Any]) -> Frequencies:

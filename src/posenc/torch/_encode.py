@@ -7,6 +7,7 @@ posenc::encode also takes a `Rotary`, and returns the cosines of all pairs, foll
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, SupportsFloat, SupportsIndex, Unpack
 
 import numpy as np
@@ -23,7 +24,7 @@ from posenc._axes.grid import Shape, Width
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.functions import cached_encoding, width_for
-from posenc._rotary.rotary import Rotary
+from posenc._rotary.rotary import Rotary, table_at
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
 
@@ -79,10 +80,9 @@ def encode(
     torch.Size([1, 2, 64])
     """
     device = device_of(positions if out is None else out) if device is None else torch.device(device)
-    subject = "dtype is"
     if dtype is None:
-        subject, dtype = ("out has dtype", out.dtype) if isinstance(out, Tensor) else (subject, torch.float32)
-    tensors.check_dtype(subject, dtype)
+        dtype = out.dtype if isinstance(out, Tensor) else torch.float32
+    tensors.check_dtype("dtype of the result is", dtype)
     return encodings_at(positions, encoding_of(d_model, convention), dtype, device, out)
 
 
@@ -146,8 +146,7 @@ def add_to(
         rows = None if out is None else tensors.jagged_rows_like(x, out)
         add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=rows, **convention)
         return x if out is None else out
-    tensors.check_x(x)
-    tensors.check_on_cpu(x, "PositionalEncoding")
+    tensors.check_x(x, elsewhere="PositionalEncoding")
     if out is not None:
         tensors.check_out(out, x.dtype, x.device, x.shape)
     specification = encoding_of(width_for(x, encoding, convention), convention)
@@ -155,20 +154,21 @@ def add_to(
     compiling = torch.compiler.is_compiling()
     is_number = compiling and type(x_scale) in (int, float)
     factor: Any = x_scale if is_number else tensors.real("x_scale", x_scale)
-    if out is None and tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
+    if out is None and tensors.is_direct(x, positions):
         array = tensors.array_of_positions(positions, x.device)
         specification.add_to(tensors.array_of(x), array, x_scale=factor)
         torch.autograd.graph.increment_version(x)
         return x
+    positions = x.shape[-2] if positions is None else positions
     # a compiler would replace the two roundings of PyTorch's operators by one
     if compiling or tensors.is_tracing():
-        rows = tensors.tensor_of_positions(positions, x.device, n=x.shape[-2])
+        rows = tensors.tensor_of_positions(positions, x.device)
         total = torch.ops.posenc.add(x, rows, factor, tensors.text_of(specification))
         return (x if out is None else out).copy_(total)
     scale = kernel.rounded(tensors.DTYPES[x.dtype], factor)
     if not math.isfinite(scale):
         raise tensors.scale_error(factor, x.dtype)
-    values = encodings_at(x.shape[-2] if positions is None else positions, specification, x.dtype, x.device)
+    values = encodings_at(positions, specification, x.dtype, x.device)
     checks.check_broadcast(tuple(values.shape[:-1]), tuple(x.shape[:-1]))
     result = x if out is None else out.copy_(x)
     return (result if scale == 1 else result.mul_(scale)).add_(values)
@@ -344,7 +344,7 @@ def _on_device(
         tensors.check_dtype("dtype is", dtype)
         options["dtype"] = tensors.DTYPES[dtype]
     options = {name: tensors.values_of(value) for name, value in options.items()}
-    return tensors.tensor_of(function(*map(tensors.values_of, arguments), **options)).to(device)
+    return tensors.tensor_of(function(*map(tensors.values_of, arguments), **options), dtype).to(device)
 
 
 # ---- arguments: an Encoding or, in compiled code, its text -------------------------------------------------
@@ -382,49 +382,41 @@ def encodings_at(
     """Return the encodings of an Encoding or, without `out`, the cosines and sines of a Rotary."""
     if out is not None:
         tensors.check_out(out, dtype, device)
-    if tensors.is_eager() and tensors.is_plain(positions) and tensors.is_plain(out):
-        rows = tensors.array_of_positions(positions, device)
+    if tensors.is_direct(positions, out):
         if out is None:
-            return encodings_on_cpu(rows, encoding, dtype).to(device)
+            return _computed(positions, encoding, dtype, device)
+        rows = tensors.array_of_positions(positions, device)
         encoding.encode(rows, dtype=tensors.DTYPES[dtype], out=tensors.array_of(out))
         torch.autograd.graph.increment_version(out)
         return out
-    values = _by_operator(tensors.tensor_of_positions(positions, device), encoding, dtype, device)
+    # it would record lengths as constants
+    if isinstance(encoding, Encoding) and not torch.compiler.is_compiling() and tensors.is_tracing():
+        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export(dynamo=False)) cannot contain "
+                           "encodings of any length; pass max_len= to PositionalEncoding or use torch.export")
+    rows = tensors.tensor_of_positions(positions, device)
+    values = torch.ops.posenc.encode(rows, tensors.text_of(encoding), dtype, device)
     if out is None:
         return values
     tensors.check_out(out, dtype, device, values.shape)
     return out.copy_(values)
 
 
-def encodings_of_rows(start: int, n: int, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    if tensors.is_eager():
-        return encodings_on_cpu(range(start, start + n), encoding, dtype).to(device)
-    return _by_operator(torch.arange(n, device="cpu") + start, encoding, dtype, device)
+def _computed(positions: Any, encoding: Encoding | Rotary, dtype: torch.dtype, device: torch.device) -> Tensor:
+    rows = tensors.array_of_positions(positions, device)
+    if isinstance(encoding, Rotary):
+        warn_of_length(encoding, rows)
+    return encodings_on_cpu(rows, encoding, dtype).to(device)
 
 
-def _by_operator(positions: Tensor, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    # it would record lengths as constants
-    if isinstance(encoding, Encoding) and not torch.compiler.is_compiling() and tensors.is_tracing():
-        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export(dynamo=False)) cannot contain "
-                           "encodings of any length; pass max_len= to PositionalEncoding or use torch.export")
-    result: Tensor = torch.ops.posenc.encode(positions, tensors.text_of(encoding), dtype, device)
-    return result
+def encodings_on_cpu(
+    positions: Any, encoding: Encoding | Rotary, dtype: torch.dtype, threads: int | None = None
+) -> Tensor:
+    function = encoding.encode if isinstance(encoding, Encoding) else partial(table_at, encoding)
+    return tensors.tensor_of(function(positions, dtype=tensors.DTYPES[dtype], threads=threads), dtype)
 
 
-def encodings_on_cpu(positions: Any, encoding: Any, dtype: torch.dtype, threads: int | None = None) -> Tensor:
-    if isinstance(encoding, Encoding):
-        return tensors.tensor_of(encoding.encode(positions, dtype=tensors.DTYPES[dtype], threads=threads))
-    warn_of_length(encoding, positions)
-    out = tensors.new_array(_shape_at(positions, encoding), dtype)
-    encoding.tables(positions, dtype=tensors.DTYPES[dtype], out=out)
-    return torch.from_numpy(out).view(dtype)
-
-
-def _shape_at(positions: Any, encoding: Encoding | Rotary) -> tuple[int, ...]:
-    """Return the shape of the encodings of a tensor or an array, or of the cosines and sines."""
-    if isinstance(encoding, Encoding):
-        return *positions.shape, encoding.d_model
-    return *positions.shape[encoding.axes is not None :], encoding.rotary_dim
+def width_of(encoding: Encoding | Rotary) -> int:
+    return encoding.d_model if isinstance(encoding, Encoding) else encoding.rotary_dim
 
 
 def warn_of_length(rotary: Rotary, positions: Any) -> None:
@@ -443,13 +435,14 @@ def warn_of_length(rotary: Rotary, positions: Any) -> None:
 def _encode(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type == "meta":
         return _empty(positions, encoding, dtype, device)
-    array = tensors.array_of_positions(positions, device)
-    return encodings_on_cpu(array, tensors.specification_of(encoding), dtype).to(device)
+    return _computed(positions, tensors.specification_of(encoding), dtype, device)
 
 
 @_encode.register_fake
 def _empty(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.empty(_shape_at(positions, tensors.specification_of(encoding)), dtype=dtype, device=device)
+    specification = tensors.specification_of(encoding)
+    shape = positions.shape[getattr(specification, "axes", None) is not None :]
+    return torch.empty((*shape, width_of(specification)), dtype=dtype, device=device)
 
 
 @torch.library.custom_op("posenc::add", mutates_args=())

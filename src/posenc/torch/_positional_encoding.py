@@ -15,7 +15,7 @@ from posenc._arguments.specification import Convention, changes_of
 from posenc._core import kernel
 from posenc._encoding.encoding import rows_of_chunk, without_durations
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._encode import encoding_of, encodings_at, encodings_of_rows, encodings_on_cpu
+from posenc.torch._encode import encoding_of, encodings_at, encodings_on_cpu
 from posenc.torch._table_module import TableModule, kept_table
 
 AnyPositions: TypeAlias = Tensor | ArrayLike | None
@@ -141,24 +141,21 @@ class PositionalTable(TableModule):
             is_computed = device.type == "cpu" and not tensors.is_recording()
             rows = None if is_computed else self._rows_at(positions, dtype, device)
             return encodings_at(positions, self.encoding, dtype, device) if rows is None else rows
-        if not torch.compiler.is_compiling():       # start + n could overflow in NumPy's arithmetic
+        compiling, table = torch.compiler.is_compiling(), None
+        is_tracing = not compiling and tensors.is_tracing()
+        if not compiling:       # start + n could overflow in NumPy's arithmetic
             start = checks.integer("start", start, checks.LOWEST, "an integer; positions= takes a tensor")
-        return self._rows(start, n, dtype, device)
-
-    def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return rows, and extend the table if necessary.
-
-        Graphs contain the table only if `_length` is set.
-        """
-        stop, table, is_tracing = start + n, None, not torch.compiler.is_compiling() and tensors.is_tracing()
-        if torch.compiler.is_compiling() or is_tracing:
+        stop = start + n
+        if compiling or is_tracing:         # graphs contain the table only if `_length` is set
             table = None if self._length is None else kept_table(self, dtype, device)
+        elif start >= 0 and tensors.is_recording():
+            table = self._tables.get((dtype, device, None))
         elif start >= 0:
-            key, is_fixed = (dtype, device, None), tensors.is_recording()
-            table = self._tables.get(key) if is_fixed else self._grown_table(stop, dtype, device)
+            table = self._table(dtype, device, stop=stop)
         # in a traced program, the rows of NaN or another number of rows show that x is too long
         if table is None or start < 0 or not is_tracing and stop > self._length_of(table):
-            return encodings_of_rows(start, n, self.encoding, dtype, device)
+            sequence: Any = range(start, stop) if tensors.is_eager() else torch.arange(n, device="cpu") + start
+            return encodings_at(sequence, self.encoding, dtype, device)
         return table[start - self._first + 1 : stop - self._first + 1]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:

@@ -98,6 +98,7 @@ class RotaryEmbedding(TableModule):
             prefix = "" if layer_type is None else f"{layer_type}_"
             setattr(self, f"{prefix}inv_freq", torch.from_numpy(rotary.frequencies.copy()))
             setattr(self, f"{prefix}attention_scaling", rotary.attention_scaling)
+            warn_of_length(rotary, (self._length or 0) - 1)
 
     def rotary(self, layer_type: str | None = None) -> Rotary:
         """Return the rotation for a layer type.
@@ -242,13 +243,11 @@ class RotaryEmbedding(TableModule):
         """Return a table of cosines and sines or, if dtype is int64, the axis of each of its columns."""
         if dtype == torch.int64:
             return torch.tensor((self._rotations[key].axes or ()) * 2, device=device)
-        if self._length is not None:
-            warn_of_length(self._rotations[key], length - 1)
         return super()._new_table(dtype, device, key, length)
 
-    def _grown_table(self, stop: int, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
+    def _table(self, dtype: torch.dtype, device: torch.device, key: Any = None, stop: int = 0) -> Tensor | None:
         warn_of_length(self._rotations[key], stop - 1)
-        return super()._grown_table(1 << (stop - 1).bit_length(), dtype, device, key)
+        return super()._table(dtype, device, key, stop and 1 << (stop - 1).bit_length())
 
     def _stored(self, name: str, key: Any, n: int, width: int) -> Tensor:
         tables = self._specifications[key].tables(n, dtype="float64")

@@ -114,37 +114,37 @@ def rotate_(
 def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bool, in_place: bool) -> Tensor:
     at = positions if isinstance(positions, RotaryAt) else None
     if at is not None:
-        for name, value in (("rotary", rotary), ("inverse", inverse or None)):
-            if value is not None:
-                raise ValueError(f"{name} is {value!r}, expected None if positions is a RotaryAt")
+        if rotary is not None or inverse:
+            raise ValueError("rotary or inverse is given with a RotaryAt, expected neither of them")
         rotary, inverse = at.rotary, at.inverse
     if not isinstance(rotary, Rotary):
         raise checks.wrong_type("rotary", rotary, "a posenc.Rotary, unless positions is a posenc.RotaryAt")
     checks.boolean("inverse", inverse)
-    tensors.check_x(x, rotary.head_dim, DTYPES)
-    tensors.check_on_cpu(x, "RotaryEmbedding")
-    if tensors.is_eager() and tensors.is_plain(x) and tensors.is_plain(positions):
+    tensors.check_x(x, rotary.head_dim, DTYPES, "RotaryEmbedding")
+    if tensors.is_direct(x, positions):
         if not in_place:
-            x = tensors.with_contiguous_last(x)
-        result = x if in_place else tensors.dense_like(x)
-        out = None if in_place else tensors.array_of(result)
-        if at is not None:
-            at.rotate(tensors.array_of(x), out=out)
-        else:
-            array = tensors.array_of_positions(positions, x.device)
-            rotary.rotate(tensors.array_of(x), array, inverse=inverse, out=out)
-        if in_place:
-            torch.autograd.graph.increment_version(x)
-        return result
+            return _write_rotated(tensors.dense_like(x), tensors.with_contiguous_last(x), positions, inverse, rotary)
+        _write_rotated(x, x, positions, inverse, rotary)
+        torch.autograd.graph.increment_version(x)
+        return x
     if at is not None:
         positions = torch.from_numpy(at._positions)
-    tensor = tensors.tensor_of_positions(positions, x.device, n=x.shape[-2])
+    tensor = tensors.tensor_of_positions(x.shape[-2] if positions is None else positions, x.device)
     axes, shape = axes_of(rotary), tuple(tensor.shape)
     if axes is not None and shape[:1] != (axes,):
         raise ValueError(f"positions has shape {shape}, expected ({axes}, ...), one element for each axis")
     checks.check_broadcast(shape, tuple(x.shape[:-1]), axes is not None)
     result = rotate_by_operator(x, tensor, bool(inverse), tensors.text_of(rotary))
     return x.copy_(result) if in_place else result
+
+
+def _write_rotated(out: Tensor, x: Tensor, positions: Any, inverse: bool, rotary: Rotary) -> Tensor:
+    array, other = tensors.array_of(x), None if out is x else tensors.array_of(out)
+    if isinstance(positions, RotaryAt):
+        positions.rotate(array, out=other)
+    else:
+        rotary.rotate(array, tensors.array_of_positions(positions, x.device), inverse=inverse, out=other)
+    return out
 
 
 def axes_of(rotary: Rotary) -> int | None:
@@ -160,18 +160,13 @@ def rotate_by_operator(x: Tensor, positions: Tensor, inverse: bool, rotary: str)
     is_transformed = torch._C._are_functorch_transforms_active
     in_transform = not torch.compiler.is_compiling() and (is_transformed() or tensors.is_dual(x))
     function = _Rotate.apply if in_transform else torch.ops.posenc.rotate
-    result: Tensor = function(tensors.with_contiguous_last(x), positions, inverse, rotary)
-    return result
+    return function(tensors.with_contiguous_last(x), positions, inverse, rotary)
 
 
 @torch.library.custom_op("posenc::rotate", mutates_args=())
 def _rotate(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     out = tensors.dense_like(x)
-    if not x.is_meta:
-        array, to_rotate = tensors.array_of_positions(positions, x.device), tensors.array_of(x)
-        specification = tensors.specification_of(rotary)
-        specification.rotate(to_rotate, array, inverse=inverse, out=tensors.array_of(out))
-    return out
+    return out if x.is_meta else _write_rotated(out, x, positions, inverse, tensors.specification_of(rotary))
 
 
 @_rotate.register_fake
@@ -182,6 +177,7 @@ def _(x: Tensor, *_: Any) -> Tensor:
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     _, positions, ctx.inverse, ctx.rotary = inputs
     ctx.save_for_backward(positions)
+    ctx.save_for_forward(positions)
 
 
 def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -214,18 +210,10 @@ _rotate.register_vmap(_vmap)
 class _Rotate(torch.autograd.Function):
     """A version of posenc::rotate that torch.func and forward-mode differentiation support."""
 
+    forward = staticmethod(torch.ops.posenc.rotate)
+    setup_context = staticmethod(_save)
     vmap = staticmethod(_vmap)
     backward = staticmethod(_backward)      # type: ignore[assignment]
-
-    @staticmethod
-    def forward(*arguments: Any) -> Tensor:
-        result: Tensor = torch.ops.posenc.rotate(*arguments)
-        return result
-
-    @staticmethod
-    def setup_context(context: Any, inputs: Any, output: Any) -> None:
-        _save(context, inputs, output)
-        context.save_for_forward(inputs[1])
 
     @staticmethod
     def jvp(context: Any, tangent: Tensor, *_: None) -> Tensor:

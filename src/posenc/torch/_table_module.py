@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posenc import Encoding, Rotary
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._encode import encodings_on_cpu
+from posenc.torch._encode import encodings_on_cpu, width_of
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
@@ -49,18 +48,13 @@ class TableModule(nn.Module):
         self._tables = Tables()
 
     def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
-        positions, specification = range(self._first, length), self._specifications[key]
-        array = tensors.new_array((len(positions) + 2, width_of(specification)), dtype)
-        fill = specification.tables if isinstance(specification, Rotary) else specification.encode
-        fill(positions, dtype=tensors.DTYPES[dtype], out=array[1:-1])
-        table = torch.from_numpy(array).view(dtype)
-        table[[0, -1]] = math.nan
-        return table.to(device)
+        rows = encodings_on_cpu(range(self._first, length), self._specifications[key], dtype)
+        return functional.pad(rows, (0, 0, 1, 1), value=math.nan).to(device)
 
     def _length_of(self, table: Tensor) -> int:
         return table.shape[0] - 2 + self._first
 
-    def _grown_table(self, stop: int, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
+    def _table(self, dtype: torch.dtype, device: torch.device, key: Any = None, stop: int = 0) -> Tensor | None:
         """Return a table with at least `stop` positions, or None if it would exceed `_length` and
         TABLE_BYTES.
         """
@@ -71,8 +65,12 @@ class TableModule(nn.Module):
             if stop > longest:
                 return None
             table, length = None, max(stop, min(2 * length, longest))
-        # other threads see either the old or the new table
-        return new_table(self, dtype, device, key, length) if table is None else table
+        if table is None:           # other threads see either the old or the new table
+            # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
+            with ThreadPoolExecutor(1) as pool:
+                table = pool.submit(self._new_table, dtype, device, key, length).result()
+            self._tables[dtype, device, key] = table
+        return table
 
     def _rows_at(self, positions: Tensor, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
         """Return the rows of a table at integer positions; a position outside the table gives a row of NaN.
@@ -87,7 +85,7 @@ class TableModule(nn.Module):
             table = kept_table(self, dtype, device, key)
         elif device.type not in ("cpu", "meta") and not tensors.is_recording() and index.numel():
             lowest, highest = (int(position) for position in index.aminmax())
-            table = self._grown_table(highest + 1, dtype, device, key) if lowest >= self._first else None
+            table = self._table(dtype, device, key, highest + 1) if lowest >= self._first else None
         if table is None:
             return None
         index = index.to(device).clamp(self._first - 1, self._length_of(table)) + (1 - self._first)
@@ -147,21 +145,11 @@ class TableModule(nn.Module):
                            "torch.jit.trace with a maximum length")
 
 
-def width_of(specification: Encoding | Rotary) -> int:
-    return specification.rotary_dim if isinstance(specification, Rotary) else specification.d_model
-
-
-def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor:
+def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None) -> Any:
     """Return a table that the module keeps; compute it in the first call."""
     if torch.compiler.is_compiling():
-        attribute: Tensor = getattr(module._tables, _attribute(module, dtype, device, key))
-        return attribute
-    return _kept_table(module, dtype, device, key)
-
-
-def _kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any) -> Tensor:
-    table = module._tables.get((dtype, device, key))
-    return new_table(module, dtype, device, key, module._length or 0) if table is None else table
+        return getattr(module._tables, _attribute(module, dtype, device, key))
+    return module._table(dtype, device, key)
 
 
 @torch.compiler.assume_constant_result      # the table is computed when a graph is compiled, not by the graph
@@ -171,13 +159,5 @@ def _attribute(module: TableModule, dtype: torch.dtype, device: torch.device, ke
     Torch.compile does not see a new key of a dict that it has read.
     """
     name = f"{dtype}_{device}_{key}".replace(".", "_")
-    setattr(module._tables, name, _kept_table(module, dtype, device, key))
+    setattr(module._tables, name, module._table(dtype, device, key))
     return name
-
-
-def new_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
-    # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
-    with ThreadPoolExecutor(1) as pool:
-        table = pool.submit(module._new_table, dtype, device, key, length).result()
-    module._tables[dtype, device, key] = table
-    return table

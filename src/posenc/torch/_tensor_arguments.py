@@ -68,19 +68,11 @@ def values_of(value: Any) -> Any:
     return (value.double() if value.dtype == torch.bfloat16 else value).numpy()
 
 
-def tensor_of(array: NDArray[Any]) -> Tensor:
-    """Return a tensor that shares the array's memory."""
-    if array.dtype.kind == "V":         # bfloat16; the name of a dtype takes microseconds
-        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+def tensor_of(array: NDArray[Any], dtype: torch.dtype | None = None) -> Tensor:
+    """Return a tensor that shares the array's memory, by default with the array's dtype."""
+    if dtype == torch.bfloat16:         # NumPy has no bfloat16
+        return torch.from_numpy(array.view(np.uint16)).view(dtype)
     return torch.from_numpy(array)
-
-
-def new_array(shape: tuple[int, ...], dtype: torch.dtype) -> NDArray[Any]:
-    """Return memory for a tensor; that of bfloat16 has the dtype uint16.
-
-    DeepSpeed's zero.Init replaces torch.empty by a function that ignores the dtype.
-    """
-    return np.empty(shape, np.uint16 if dtype == torch.bfloat16 else DTYPES[dtype])
 
 
 def with_contiguous_last(x: Tensor) -> Tensor:
@@ -121,7 +113,12 @@ def is_eager() -> bool:
     return not (is_recording() or torch._C._len_torch_function_stack() or forward_ad._current_level >= 0)
 
 
-def is_plain(value: Any) -> bool:
+def is_direct(*values: Any) -> bool:
+    """Return whether a kernel can be called with these values."""
+    return is_eager() and all(map(_is_plain, values))
+
+
+def _is_plain(value: Any) -> bool:
     """Return whether a value is not a tensor, or is a plain CPU tensor that autograd is not tracking."""
     if not isinstance(value, Tensor):
         return True
@@ -149,13 +146,8 @@ def array_of_positions(positions: Any, device: torch.device, name: str = "positi
     return array
 
 
-def tensor_of_positions(positions: Any, device: torch.device, name: str = "positions", n: Any = None) -> Tensor:
-    """Return positions for encodings on `device` as a tensor, after checks.
-
-    If `n` is given, None means ``range(n)``.
-    """
-    if positions is None and n is not None:
-        positions = n
+def tensor_of_positions(positions: Any, device: torch.device, name: str = "positions") -> Tensor:
+    """Return positions for encodings on `device` as a tensor, after checks."""
     # torch.compile cannot trace positions_of for a symbolic integer
     if type(positions) is int and 0 <= positions < checks.BEYOND:
         positions = range(positions)
@@ -219,7 +211,10 @@ def check_dtype(subject: str, dtype: torch.dtype, dtypes: Collection[torch.dtype
         raise TypeError(f"{subject} {dtype!r}, expected one of {', '.join(map(str, dtypes))}")
 
 
-def check_x(x: Tensor, width: int | None = None, dtypes: Collection[torch.dtype] = DTYPES) -> None:
+def check_x(
+    x: Tensor, width: int | None = None, dtypes: Collection[torch.dtype] = DTYPES, elsewhere: str = ""
+) -> None:
+    """Check x; `elsewhere` names a function for other devices if x must be on the CPU."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
     if x.is_nested or x.layout is not torch.strided:
@@ -228,11 +223,8 @@ def check_x(x: Tensor, width: int | None = None, dtypes: Collection[torch.dtype]
     if x.ndim < 2 or width is not None and x.shape[-1] != width:
         columns = "d_model" if width is None else width
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {columns})")
-
-
-def check_on_cpu(x: Tensor, instead: str) -> None:
-    if not (x.is_cpu or x.is_meta):
-        raise ValueError(f"x is on {x.device}, expected the CPU; {instead} supports every device")
+    if elsewhere and not (x.is_cpu or x.is_meta):
+        raise ValueError(f"x is on {x.device}, expected the CPU; {elsewhere} supports every device")
 
 
 def check_out(out: Tensor, dtype: torch.dtype, device: torch.device, shape: Any = None) -> None:
