@@ -157,8 +157,8 @@ def buffer_rows(rows: int, d_model: int, dtype: str) -> int:
 
 def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
     """Return an array for some rows; for bfloat16, its dtype is uint16."""
-    element = np.dtype(arrays.DTYPES[dtype].stored).newbyteorder("=")
-    return kernel.output_array(None, (rows, d_model), dtype, "rows").view(element)
+    memory = kernel.output_array(None, (rows, d_model), f"float{8 * itemsize(dtype)}", "rows")
+    return memory.view(np.uint16) if dtype == "bfloat16" else memory
 
 
 # ---- writing -----------------------------------------------------------------------------------------------
