@@ -327,7 +327,7 @@ WRONG = [
     case("16 columns are rotated, expected 32", rotate=partial(16), frequencies=frequencies(d=16)),
     case("the columns are paired neither as halves nor interleaved", HALF, rotate=lambda x, a:
          torch.cat([x[..., :16], halves(x[..., 16:], a)], -1), frequencies=frequencies(d=16)),
-    case("the exponents are i / 16, expected 2 i / 16", HALF, rotate=partial(16),
+    case("the exponents are 2 i / 32, expected 2 i / 16", HALF, rotate=partial(16),
          frequencies=frequencies()[:8]),
     case("the signs of the sines are reversed", rotate=lambda x, a: halves(x, -a)),
     case("cos and sin are exchanged", rotate=exchanged),
@@ -358,7 +358,7 @@ WRONG = [
     case("angles were rounded to bfloat16", angles=lambda p, w: angles(p, w).bfloat16().float()),
     case("inv_freq was rounded to bfloat16", frequencies=frequencies().bfloat16()),
     case("inv_freq was rounded to bfloat16", frequencies=frequencies().bfloat16(), dtype=bf16),
-    case("the frequencies are in reverse order", frequencies=frequencies().flip(0)),
+    case("base is 0.0001, expected 10000", frequencies=frequencies().flip(0)),
     case("frequency_scale is 0.125, expected 1", frequencies=frequencies() / 8),
     case("no value is finite", frequencies=NAN),
     case("the scaling linear is not applied", Rotary(D, scaling={"rope_type": "linear", "factor": 4.0})),
@@ -369,14 +369,14 @@ WRONG = [
     case("cosines and sines are multiplied by 2, expected 1", rotate=lambda x, a: 2 * halves(x, a)),
     case("keys: cosines and sines are multiplied by 1.01, expected 1", rotate_keys=lambda x, a: 1.01 *
          halves(x, a)),
-    case("columns 16 to 31 are set to 0", HALF, rotate=lambda x, a: torch.cat([halves(x[..., :16], a), 0 *
-         x[..., 16:]], -1), frequencies=frequencies(d=16)),
+    case("columns 16 to 31 are multiplied by a factor but not rotated", HALF, rotate=lambda x, a:
+         torch.cat([halves(x[..., :16], a), 0 * x[..., 16:]], -1), frequencies=frequencies(d=16)),
     case("the result is not a rotation of x", rotate=lambda x, a: halves(x, a) + torch.cat([0 * x[..., :16],
          0.009 * x[..., 16:] * a.cos()], -1)),
     case("x with negative elements, or with elements above 1, is not rotated as other x are",
          before=torch.abs),
-    case("columns 0 to 15 have sines in a pair that are not opposite", rotate=lambda x, a: torch.cat([x[...,
-         :16] * a.cos() + x[..., 16:] * a.sin(), x[..., 16:] * a.cos() + x[..., :16] * a.sin()], -1)),
+    case("the result is not a rotation of x: it differs by up to 2 of the length of a pair", rotate=lambda x, a:
+         torch.cat([x[..., :16] * a.cos() + x[..., 16:] * a.sin(), x[..., 16:] * a.cos() + x[..., :16] * a.sin()], -1)),
     case("the cosines have the layout interleaved, but the columns are paired as halves", rotate=lambda x, a:
          x * a.cos().repeat_interleave(2, -1) + torch.cat([-x[..., 16:], x[..., :16]], -1) *
          a.sin().repeat_interleave(2, -1)),
@@ -392,8 +392,8 @@ WRONG = [
          "mscale_all_dim": 1.0}), frequencies=of(YARN), rotate=yarn(0)),
     case("the frequencies of pairs 0 to 15 differ; the first is 0.25, expected 1", YARN, frequencies=of(BETAS),
          rotate=yarn(0)),
-    case("factor of the scaling linear is 8, expected 4", Rotary(D, scaling={"rope_type": "linear", "factor":
-         4.0}), frequencies=frequencies() / 8),
+    case("the frequencies of pairs 0 to 15 differ; the first is 0.125, expected 0.25",
+         Rotary(D, scaling={"rope_type": "linear", "factor": 4.0}), frequencies=frequencies() / 8),
     case("inv_freq was computed in bfloat16", frequencies=1 / torch.tensor(BASE).bfloat16() **
          (torch.arange(0, D, 2) / D).bfloat16()),
     case("no known rotation", frequencies=1 / frequencies()),

@@ -1,15 +1,13 @@
-"""Mistakes: the candidates for a rotation, each with the sentence that names it.
+"""Mistakes: the candidates for a rotation, and the sentence that names each difference.
 
-To add a mistake, add a row to `ORIENTATIONS`, if cosines and sines are transformed, or to `KEYWORDS`, if a keyword
-of a scaling has another value, or frequencies and a sentence to `_slips`.  For a new sentence, add its first words
-to `GUIDE` in report.py, a line to the guide in docs/check.md, and a model with the mistake to
-tests/rotary_models_small.py.  reading.py has the sentences about calls and the order of columns, rotations.py
-those about rows and offsets.
+To add a mistake, add a row to `ORIENTATIONS`, if cosines and sines are transformed, or a rotation with a sentence to
+`named`.  For a new sentence, add its first words to `GUIDE` in report.py, a line to the guide in docs/check.md, and a
+model with the mistake to tests/rotary_models_small.py.  reading.py has the sentences about calls and the order of
+columns, rotations.py those about rows and offsets.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -18,20 +16,10 @@ import numpy as np
 
 from posenc import Rotary
 from posenc.check import match
-from posenc.check.match import FITTED_DIGITS, NARROW, TIGHT, Arithmetic, Phases, Reals, Waves, short, size_of
+from posenc.check.match import FITTED_DIGITS, NARROW, TIGHT, Arithmetic, Phases, Waves, size_of
 from posenc.check.reading import Reading, number, pairs
 
 BASES = (1e4, 5e5, 1e6, 5e6, 1e7, 100.0, 1.5e5, 1.6e5, 2.5e5, 256.0, 2000.0)
-LENGTHS = (2048, 4096, 8192, 16384, 32768, 65536, 131072, 163840, 262144, 1024, 512)
-
-# types of scaling, a keyword, and its values in the configurations of other models
-KEYWORDS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
-    ("dynamic longrope", "length", LENGTHS),
-    ("yarn", "truncate", (True, False)),
-    ("yarn llama3", "original_max_position_embeddings", LENGTHS),
-    ("yarn", "beta_fast", (1, 2, 4, 8, 16, 24, 48, 64, 96, 128)),
-    ("yarn", "beta_slow", (2, 4, 8, 16, 32)),
-)
 
 # a sentence, and a transformation of cos + i sin that is its own inverse
 ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
@@ -49,79 +37,43 @@ class Candidate(NamedTuple):
     sentence: str | None
 
 
-def candidates(estimate: Phases, expected: Rotary | None, blank: Rotary) -> Iterator[Candidate]:
-    """Yield the expected rotation, then the candidates whose frequencies are near the estimates.
-
-    `blank` has the number of columns and other keywords by default.
-    """
-    if expected is not None:
-        yield Candidate(expected, "")
-        for frequencies, sentence in _slips(expected):
-            if estimate.are_near(frequencies) and (rotary := explicit(expected, frequencies)):
-                yield Candidate(rotary, sentence)
-    rotations = () if expected is None else _other_keywords(expected, estimate)
-    for rotary in itertools.chain(rotations, _formulas(estimate, blank)):
-        if rotary is not None and estimate.are_near(rotary.frequencies):
-            yield Candidate(rotary, None)
-
-
-def _slips(r: Rotary) -> Iterator[tuple[Reals, str]]:
-    """Yield the frequencies of slips, with their sentences, the likely ones first."""
-    f, dim, half = r.frequencies, r.rotary_dim, r.rotary_dim // 2
+def named(estimate: Phases, r: Rotary) -> Iterator[Candidate]:
+    """Yield the expected rotation, then those with a usual mistake whose frequencies are near the estimates."""
+    yield Candidate(r, "")
+    half, dim = r.rotary_dim // 2, r.rotary_dim
+    others: list[tuple[Rotary | None, str | None]] = []
     if r.scaling is not None:
-        factors = f / r.replace(scaling=None).frequencies
-        yield f * factors, f"the scaling {r.scaling['rope_type']} is applied twice"
-    else:
-        divisors = [(dim, f"i / {dim}"), (half / 2, f"4 i / {dim}"), (half - 1, f"2 i / {dim - 2}")]
-        divisors += [(k * half, f"2 i / {k * dim}") for k in range(3, 129)]
-        for divisor, words in divisors:
-            found = r.frequency_scale * r.base ** (-np.arange(half) / divisor)
-            yield found, f"the exponents are {words}, expected 2 i / {dim}"
+        others += [(r.replace(scaling=None), None), *((replaced_or_none(r, base=base), None) for base in BASES)]
+    elif has_formula(r):
+        for divisor in (half / 2, half - 1, *(k * half for k in range(2, 129))):
+            frequencies = r.frequency_scale * r.base ** (-np.arange(half) / max(divisor, 1))
+            words = f"the exponents are 2 i / {2 * divisor:g}, expected 2 i / {dim}"
+            others.append((r.replace(frequencies=frequencies, scale=size_of(r)), words))
         for dtype in NARROW:
             base, exponents = np.full(half, r.base), match.rounded(np.arange(half) / half, dtype)
             powers = match.rounded(match.rounded(base, dtype) ** exponents, dtype)
-            yield r.frequency_scale * match.rounded(1 / powers, dtype), f"inv_freq was computed in {dtype}"
-    yield 1 / f, "the frequencies are the reciprocals of the expected ones"
-    yield f[::-1], "the frequencies are in reverse order"
+            frequencies = r.frequency_scale * match.rounded(1 / powers, dtype)
+            words = f"inv_freq was computed in {dtype}"
+            others.append((r.replace(frequencies=frequencies, scale=size_of(r)), words))
+    for other, sentence in others:
+        if other is not None and estimate.are_near(other.frequencies):
+            yield Candidate(other, sentence)
 
 
-def _other_keywords(r: Rotary, estimate: Phases) -> Iterator[Rotary | None]:
-    """Yield rotations without the scaling, or with another value of one of its keywords, base or scale."""
-    if r.scaling is None:
-        return
-    scaling, plain, half = r.scaling, r.replace(scaling=None), r.rotary_dim // 2
-    yield plain
-    w, error = estimate.frequency, estimate.error
-    # the last frequencies are divided by the factor
-    last = np.flatnonzero(estimate.is_known & (w * plain.frequencies > 0))[-1:]
-    factors = [short(plain.frequencies[k] / w[k], match.SIGMAS * error[k] / abs(w[k]) + TIGHT) for k in last]
-    of_factors = ("linear yarn llama3", "factor", factors), ("ntk_alpha", "alpha", factors)
-    for types, keyword, values in (*KEYWORDS, *of_factors):
-        for value in values if scaling["rope_type"] in types.split() else ():
-            yield replaced_or_none(r, scaling=scaling | {keyword: value})
-    # yarn and llama3 do not change the first frequencies
-    if line := estimate.line(np.where(np.arange(half) < max(3, half // 4), r.frequencies, math.nan)):
-        base = r.base * math.exp(line.slope * half)
-        yield from (replaced_or_none(r, base=usual) for usual in BASES if abs(math.log(usual / base)) < 0.03)
-        for errors, least in FITTED_DIGITS:
-            yield replaced_or_none(r, base=short(base, errors * half * line.slope_error + least))
-            yield replaced_or_none(r, frequency_scale=r.frequency_scale * line.multiple(errors, least))
+def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
+    """Yield rotations with geometric frequencies, whose base and scale have more and more digits.
 
-
-def _formulas(estimate: Phases, blank: Rotary) -> Iterator[Rotary | None]:
-    """Yield rotations with geometric frequencies, whose base and scale have more and more digits."""
+    `blank` has the number of columns and other keywords by default.
+    """
     if (line := estimate.line()) is None:
         return
     # frequencies that were computed in float32 show a usual base only approximately
     for errors, least in ((4, TIGHT), *FITTED_DIGITS):
         base, multiple = line.base(len(blank.frequencies), errors, least, BASES), line.multiple(errors, least)
         if base in BASES or least < TIGHT:
-            yield replaced_or_none(blank, base=base, frequency_scale=multiple)
-
-
-def explicit(rotary: Rotary, frequencies: Reals) -> Rotary | None:
-    """Return a rotation with other frequencies and the same size of cosines and sines."""
-    return replaced_or_none(rotary, frequencies=frequencies, scale=size_of(rotary))
+            rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
+            if rotary is not None and estimate.are_near(rotary.frequencies):
+                yield Candidate(rotary, None)
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:
@@ -130,6 +82,11 @@ def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:
         return rotary.replace(**changes)
     except ValueError:
         return None
+
+
+def has_formula(rotary: Rotary) -> bool:
+    """Return whether keywords determine the frequencies, instead of an array."""
+    return rotary.to_dict()["rotary"]["frequencies"] is None
 
 
 # ---- sentences ---------------------------------------------------------------------------------------------
@@ -146,25 +103,14 @@ def differences(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[s
     """
     if expected is None:
         return ()
-    if any(each.to_dict()["rotary"]["frequencies"] is not None for each in (rotary, expected)):
-        return _explicit_differences(rotary.frequencies, expected.frequencies)
-    scaling, other = rotary.scaling or {}, expected.scaling or {}
-    kind, expected_kind = scaling.get("rope_type"), other.get("rope_type")
-    values = [(name, getattr(rotary, name), getattr(expected, name)) for name in ("base", "frequency_scale")]
-    if kind == expected_kind:
-        values += [(f"{key} of the scaling {kind}", value, other.get(key, "the default"))
-                   for key, value in scaling.items() if key != "attention_factor"]
-    faults = []
-    for name, *both in values:
-        x, y = (f"{value:.12g}" if isinstance(value, float) else value for value in both)
-        faults += [f"{name} is {x}, {source} {y}"] if both[0] != both[1] else []
-    if kind != expected_kind:
-        faults.append(f"the scaling {expected_kind} is not applied")
-    return tuple(faults)
-
-
-def _explicit_differences(w: Reals, f: Reals) -> tuple[str, ...]:
-    """Return sentences for the differences of frequencies w from f, one of which follows no formula."""
+    w, f = rotary.frequencies, expected.frequencies
+    is_comparable = expected.scaling is None or rotary.frequency_scale == expected.frequency_scale
+    if has_formula(rotary) and has_formula(expected) and is_comparable:
+        both = ((name, getattr(rotary, name), getattr(expected, name)) for name in ("base", "frequency_scale"))
+        faults = [f"{name} is {x:.12g}, {source} {y:.12g}" for name, x, y in both if x != y]
+        if rotary.scaling is None and expected.scaling is not None:
+            faults.append(f"the scaling {expected.scaling['rope_type']} is not applied")
+        return tuple(faults)
     differ = np.flatnonzero(np.abs(w - f) > 1e-3 * np.abs(f))
     still, others = differ[w[differ] == 0], differ[w[differ] != 0]
     faults = [not_rotated(still)] if len(still) else []
@@ -187,13 +133,11 @@ def of_scale(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[str,
 
 def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...]]:
     """Return the layout of a rotation, and its fault."""
-    # tables that repeat all columns, as halves, are also used for interleaved columns
-    shown = reading.layout or (reading.repeated if reading.repeated == "interleaved" else None)
     if expected is None:
-        return shown or reading.repeated or "halves", ()
-    if shown in (None, expected.layout) or expected.rotary_dim == 2:            # a single pair has one layout
+        return reading.layout or "halves", ()
+    if reading.layout in (None, expected.layout) or expected.rotary_dim == 2:   # a single pair has one layout
         return expected.layout, ()
-    return shown, (f"layout is {shown}, {source} {expected.layout}",)
+    return reading.layout, (f"layout is {reading.layout}, {source} {expected.layout}",)
 
 
 def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str, computes_in: str) -> tuple[str, ...]:

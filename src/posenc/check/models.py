@@ -29,7 +29,7 @@ from posenc.check.running import Model, Module, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
-ROWS = (67, 23, 11)         # rows of a run, as many as the model takes; no other axis should have this length
+ROWS = 23                   # rows of a run; no other axis should have this length
 CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
 STATED = "the configuration has no rotation for this layer"
@@ -179,21 +179,22 @@ class Attention(Rotation):
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates, self.start = len(columns) > 0, 0                  # the first column that may be rotated
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
-        if self.rows == 1 and not self.reason:
-            self.rotates, self.reason = True, f"an attention has a single query; {CHECK}"
-        if not self.rotates or self.reason:
+        if self.reason or not self.rotates and self.rows > 1:
             self.reason = self.reason or UNROTATED
             return
-        head_dim, rotary_dim = self.rotaries[0].head_dim, self.rotaries[0].rotary_dim
-        if keys != self.rows and not callable(model.inputs):            # such a function may use a cache
+        rotary, self.rotates = self.rotaries[0], True
+        if self.rows == 1:
+            self.reason = f"an attention has a single query; {CHECK}"
+        elif keys != self.rows and not callable(model.inputs):          # such a function may use a cache
             self.reason = f"an attention has {keys} keys for {self.rows} queries; {CHECK}"
-        elif head_dim > self.width:
-            self.reason = f"queries have {self.width} columns, {SOURCE} head_dim {head_dim}; {CHECK}"
-        elif min(columns) >= self.width - head_dim:
-            self.start = self.width - head_dim
+        elif rotary.head_dim > self.width:
+            self.reason = f"queries have {self.width} columns, {SOURCE} head_dim {rotary.head_dim}; {CHECK}"
+        elif min(columns) >= self.width - rotary.head_dim:
+            self.start = self.width - rotary.head_dim
         has_own_keys = not any(_is_equal(self.vectors[1], other.vectors[1]) for other in others)
         for index, vectors in enumerate(self.vectors[: 1 + has_own_keys]) if not self.reason else ():
-            source = running.source_of(vectors[..., self.start :], taken.records, head_dim, rotary_dim)
+            vectors = vectors[..., self.start :]
+            source = running.source_of(vectors, taken.records, rotary.head_dim, rotary.rotary_dim)
             if source is None:
                 self.reason = f"the {BOTH[index]} before the rotation were not found; {CHECK}"
                 return
@@ -219,7 +220,7 @@ class Attention(Rotation):
         if self.is_free:
             parts, at = x.reshape(1, -1, x.shape[-1]), np.tile(positions, len(x))
         else:
-            at = np.arange(max(positions.max() + 1, ROWS[-1])) if self.model.at is None else self.model.at
+            at = np.arange(max(positions.max() + 1, ROWS)) if self.model.at is None else self.model.at
             is_at = np.atleast_3d((positions[..., :, None] == at[..., None, :]).T).all(axis=2)
             chosen = np.argmax(is_at, axis=0)
             parts = np.ones((len(x), at.shape[-1], x.shape[-1]), np.float32)
@@ -297,13 +298,8 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
         model.at = np.arange(taken[0].vectors[0].shape[1] if taken else 0)
     given = config if config is not None else _readable(getattr(model.module, "config", None))
     model.axes = axes_of(next(iter(_expected(given)[0].values()), None))
-    for rows in ROWS if model.at is None else (model.at.shape[-1],):
-        try:
-            taken, _ = model.run(rows, np.arange(rows))
-            break
-        except Exception:
-            if rows == ROWS[-1] or model.at is not None:
-                raise
+    rows = ROWS if model.at is None else model.at.shape[-1]
+    taken, _ = model.run(rows, np.arange(rows))
     found: list[tuple[int, Taken, Any]] = []
     for number_, part in enumerate(taken):
         configs = [_readable(each) for each in part.configs if config is None] or [config]
@@ -325,7 +321,7 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
 
 def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     """Return a row for each group of attentions that rotate alike."""
-    rows = ROWS[1] if model.at is None else model.at.shape[-1]
+    rows = ROWS if model.at is None else model.at.shape[-1]
     sources = {each.number: [(source, each.random(rows)) for source in each.sources.values()]
                for each in attentions if not each.reason}
     last = max((each.length or 2**17 for each in attentions), default=1)
@@ -414,7 +410,6 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
     f.divisors = [size if divisor is None else divisor for divisor in f.divisors]
     target = rotary.replace(scale=rotary.scale * UNIT / size)
     other, _ = matched(f, target, source, f.choices, any_order=True, computes_in=f.dtype)
-    if other.faults and (0.0 in f.divisors or len(other.faults) >= len(result.faults)):
+    if other.faults or other.rotary is None:
         return result, []
-    found = other.rotary and other.rotary.replace(scale=other.rotary.scale * rotary.scale / target.scale)
-    return other._replace(rotary=found), remarks
+    return other._replace(rotary=other.rotary.replace(scale=rotary.scale)), remarks

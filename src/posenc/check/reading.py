@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -95,7 +93,6 @@ class Reading(NamedTuple):
     positions: Array = np.empty(0)              # the positions of all rows
     read: Callable[[Any], Waves] = lambda rows: np.zeros((0, 0), complex)      # cos + i sin of some rows
     call: Callable[[Array], Waves] | None = None        # cos + i sin at other positions
-    repeated: Layout | None = None              # the column order of tables that have each column twice
     layout: Layout | None = None                # the layout of the pairs, if the rotation shows it
     head_dim: int | None = None                 # if the rotation shows it
     faults: tuple[str, ...] = ()
@@ -115,16 +112,13 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
         if cos.shape != sin.shape or dtype != sin_dtype:
             of_cos = f"the shape and dtype of cos, {cos.shape} and {dtype}"
             raise ValueError(f"sin has shape {sin.shape} and dtype {sin_dtype}, expected {of_cos}")
-    elif isinstance(rotation, tuple):
-        raise ValueError(f"rotation is a tuple of length {len(rotation)}, expected the pair (cos, sin)")
     else:
         array, dtype = array_of("rotation", rotation)
         if np.iscomplexobj(array):
             cos, sin = array.real, array.imag
         elif array.ndim == 1 and array.size:
             if positions is not None:
-                expected_kinds = "expected tables or a function; omit positions"
-                raise TypeError(f"positions is given with frequencies, {expected_kinds}")
+                raise TypeError("positions is given with frequencies, expected tables or a function; omit positions")
             return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
         elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:    # as of torch.view_as_real
             cos, sin = array[..., 0], array[..., 1]
@@ -134,28 +128,33 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
             shapes = "(n, 2 * pairs) for cosines and sines, or (pairs,)"
             raise ValueError(f"rotation has shape {array.shape}, expected {shapes}")
     cos, sin = _rows("cos", cos), _rows("sin", sin)
-    half, repeated, same = cos.shape[1] // 2, None, functools.partial(np.array_equal, equal_nan=True)
-    forms: dict[Layout, Any] = {
-        "halves": (np.s_[:, :half], np.s_[:, half:]), "interleaved": (np.s_[:, ::2], np.s_[:, 1::2])}
+    half, layout = cos.shape[1] // 2, None
+    twice: tuple[tuple[Layout, Any, Any], ...] = (
+        ("halves", np.s_[:, :half], np.s_[:, half:]), ("interleaved", np.s_[:, ::2], np.s_[:, 1::2]))
     is_once = cos.shape[1] % 2 or expected is not None and cos.shape[1] == expected.rotary_dim // 2
-    for form, (one, two) in () if is_once else forms.items():
+    for form, one, two in () if is_once else twice:
         # in some tables, the two sines of a pair have opposite signs
-        if same(cos[one], cos[two]) and (same(sin[one], sin[two]) or same(sin[one], -sin[two])):
-            cos, sin, repeated = cos[one], sin[two], form
+        if _equal(cos[one], cos[two]) and (_equal(sin[one], sin[two]) or _equal(sin[one], -sin[two])):
+            # tables that repeat all columns, as halves, are also used for interleaved columns
+            cos, sin, layout = cos[one], sin[two], form if form == "interleaved" else None
             break
 
     def read(rows: Any) -> Waves:
         return np.asarray(float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype))
 
     at = positions_of(len(cos) if positions is None else positions, len(cos))
-    return Reading(dtype, positions=at, read=read, repeated=repeated)
+    return Reading(dtype, positions=at, read=read, layout=layout)
+
+
+def _equal(x: Array, y: Array) -> bool:
+    return np.array_equal(x, y, equal_nan=True)
 
 
 def _read_frequencies(w: Array, size: float) -> Reading:
     """Return the cosines and sines of frequencies, or a fault if their memory was never written."""
-    invalid = np.count_nonzero(~np.isfinite(w))
-    if invalid or not w.any():
-        what = f"{invalid} of {len(w)} elements are not finite" if invalid else f"all {len(w)} elements are 0"
+    invalid = np.count_nonzero(~np.isfinite(w)) if w.any() else len(w)
+    if invalid:
+        what = f"{invalid} of {len(w)} elements are {'not finite' if w.any() else '0'}"
         return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
     # no pair turns by more than 1 at once
     at = spread(REACH, FIRST, SPREAD) / max(1.0, np.abs(w).max())
@@ -204,8 +203,8 @@ class Called(Rotation):
     """A function of arrays of shape (n, head_dim), or of tensors, with the number of axes of positions."""
 
     def __init__(self, function: Callable[..., Any], axes: int, at: Array, head_dim: int):
-        self.axes, errors = axes, []
-        for self.function in _variants(function):
+        self.function, self.axes, errors = function, axes, []
+        for self.takes_tensors in (False, True):
             try:
                 self(np.zeros((1, len(at), head_dim), np.float32), np.full_like(at, at.min()))
                 return
@@ -216,25 +215,21 @@ class Called(Rotation):
         raise ValueError(f"rotation cannot be called with {shapes}, as arrays or as tensors: {reasons}")
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
-        vectors = x.reshape(-1, x.shape[-1]).copy()             # the function may rotate in place
         is_same = self.axes > positions.ndim == 1               # on all axes
-        result = self.function(vectors, np.tile(positions, (self.axes, len(x)) if is_same else len(x)))
+        at = np.tile(positions, (self.axes, len(x)) if is_same else len(x))
+        arguments: list[Any] = [x.reshape(-1, x.shape[-1]).copy(), at]      # the function may rotate in place
+        if self.takes_tensors:
+            import torch
+
+            arguments = [torch.from_numpy(array) for array in arguments]
+        result = self.function(*arguments)
         parts = result if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
         arrays = [array_of("the result of rotation", part)[0] for part in parts]
         for array in arrays:
-            if array.shape != vectors.shape or array.dtype.kind == "c":
-                expected = f"expected rotated x of shape {vectors.shape}"
+            if array.shape != (len(x) * x.shape[1], x.shape[2]) or array.dtype.kind == "c":
+                expected = f"expected rotated x of shape {(len(x) * x.shape[1], x.shape[2])}"
                 raise ValueError(f"the function returned an array of shape {array.shape}, {expected}")
         return [array.reshape(x.shape) for array in arrays]
-
-
-def _variants(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield a function of arrays, then the same function with tensors instead, if PyTorch is installed."""
-    yield function
-    with contextlib.suppress(ImportError):
-        from posenc.check.running import with_tensors
-
-        yield with_tensors(function)
 
 
 def read_function(
@@ -255,26 +250,25 @@ def read_function(
     if positions is not None:
         choices = [positions_of(positions)]
     call = own or Called(function, axes_of(expected), choices[-1], head_dim)
-    ends: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     for at in choices:
         try:
-            zeros = call.values(np.zeros((1, len(at), head_dim), np.float32), at)
+            rotated = call.values(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (1, len(at), 1)), at)
             break
         except Exception as error:  # the function's table may end before these positions
             last = int(at.max())
-            ends = (f"a call with positions up to {last:,} raises {type(error).__name__}: {error}",)
+            remarks = (f"a call with positions up to {last:,} raises {type(error).__name__}: {error}",)
             if at is choices[-1]:
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
-                raise ValueError(f"{ends[0]}; {hint}") from error
-    if ends and call.length and last < call.length and not call.grows(last + 1):
-        faults, ends = (f"{ends[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
-    rotated = call(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (1, len(at), 1)), at)
-    count = 2 if len(rotated) == 2 and not np.array_equal(rotated[0], rotated[1], equal_nan=True) else 1
-    readings = [_read_rotated(call, k, at, zeros[k][0], expected, any_order) for k in range(count)]
+                raise ValueError(f"{remarks[0]}; {hint}") from error
+    if remarks and call.length and last < call.length and not call.grows(last + 1):
+        faults, remarks = (f"{remarks[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
+    count = 2 if len(rotated) == 2 and not _equal(*rotated) else 1
+    readings = [_read_rotated(call, k, at, rotated[k][0], expected, any_order) for k in range(count)]
     if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
         readings[1] = readings[1]._replace(faults=("the columns have another order than those of queries",))
-    return [each._replace(remarks=each.remarks + ends, faults=each.faults + faults) for each in readings]
+    return [each._replace(remarks=each.remarks + remarks, faults=each.faults + faults) for each in readings]
 
 
 def _fault_of_positions(call: Rotation, index: int, positions: Array, head_dim: int) -> str:
@@ -319,18 +313,16 @@ class Form(NamedTuple):
 
 
 def _read_rotated(
-    call: Rotation, index: int, at: Array, zeros: Reals, expected: Rotary | None, any_order: bool
+    call: Rotation, index: int, at: Array, rows: Reals, expected: Rotary | None, any_order: bool
 ) -> Reading:
-    """Read the rotation of queries (index 0) or of keys (index 1).  `zeros` are the values if x is 0.
+    """Read the rotation of queries (index 0) or of keys (index 1); `rows` are some values at the positions.
 
     Random vectors show the form of the rotation; then vectors of 1 and 0 give exact cosines and sines.
     """
-    rng, head_dim, faults = np.random.default_rng(0), zeros.shape[1], []
-    usable = at[np.isfinite(zeros).all(axis=1)]
+    rng, head_dim, faults = np.random.default_rng(0), rows.shape[1], []
+    usable = at[np.isfinite(rows).all(axis=1)]
     if call.is_free and usable.size and (fault := _fault_of_positions(call, index, usable, head_dim)):
         return Reading("float32", faults=(fault,))
-    if np.abs(zeros[np.isfinite(zeros)]).max(initial=0.0) > SMALL:
-        return Reading("float32", faults=("the function returns values other than 0 if x is 0",))
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
     x = (rng.integers(-32, 32, (8, len(positions), head_dim)) / 8).astype(np.float32)   # exact in every dtype
     for vectors in (x, np.abs(x) / 8):
@@ -399,30 +391,19 @@ def _faults_of_form(form: Form, unit: float) -> list[str]:
     """Return the faults of matrices that are not those of a rotation, and of columns that are not rotated."""
     dim, matrices, faults = form.given.size, form.matrices, []
     cosines, sines = matrices[..., [0, 1], [0, 1]], matrices[..., [1, 0], [0, 1]] * (1, -1)
-    for is_other, words in ((form.factors == 0, "set to 0"),
-                            (~np.isin(form.factors, (0, 1)), "multiplied by a factor but not rotated")):
-        columns = dim + np.flatnonzero(is_other)
-        faults += [f"columns {numbers(columns)} are {words}"] if len(columns) else []
-    differences = [part[..., 1] - part[..., 0] for part in (cosines, sines)]
-    size = np.abs(matrices).max(initial=0)
-    unequal, same_sign = (
-        np.flatnonzero(np.median(np.abs(part), axis=0) > match.ALIKE * size) for part in differences)
+    if len(columns := dim + np.flatnonzero(form.factors != 1)):
+        faults.append(f"columns {numbers(columns)} are multiplied by a factor but not rotated")
+    size, differences = np.abs(matrices).max(initial=0), [x[..., 1] - x[..., 0] for x in (cosines, sines)]
     of_columns = np.zeros((len(matrices), dim))
     of_columns[:, form.given] = cosines
-    for name, columns in _columns(dim).items():
+    largest = max(np.abs(part).max(initial=0) for part in differences) / max(size, 2.0**-99)
+    for name, columns in _columns(dim).items() if largest > match.ALIKE else ():
         one, two = of_columns[:, columns].swapaxes(0, 2)
-        if len(unequal) and name != form.layout and np.allclose(one, two, atol=match.ALIKE * size):
+        if name != form.layout and np.allclose(one, two, atol=match.ALIKE * size):
             faults.append(f"the cosines have the layout {name}, but the columns are paired as {form.layout}")
             return faults
-    for wrong, words in (
-            (unequal, "different cosines in a pair"), (same_sign, "sines in a pair that are not opposite")):
-        if len(wrong):
-            return [*faults, f"columns {numbers(form.given[wrong, 0])} have {words}"]
-    largest = max(np.abs(part).max(initial=0) for part in differences)
-    both = zip((cosines, sines), differences, strict=True)
-    bias = max(abs(np.sum(values[..., 0] * part)) for values, part in both)
+    bias = max(abs(np.sum(x[..., 0] * part)) for x, part in zip((cosines, sines), differences, strict=True))
     is_biased = bias > np.sum(cosines**2) * (SIGMAS * unit / math.sqrt(max(1, cosines.size)) + BIAS)
-    if largest > 2 * ROUNDINGS * unit * size or is_biased:
-        share = f"{largest / size:.2g} of the length of a pair"
-        faults.append(f"the result is not a rotation of x: it differs by up to {share}")
+    if largest > 2 * ROUNDINGS * unit or is_biased:
+        faults.append(f"the result is not a rotation of x: it differs by up to {largest:.2g} of the length of a pair")
     return faults

@@ -7,8 +7,9 @@ the values is the answer, and its sentences are the faults.  Then all rows are c
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
@@ -20,7 +21,7 @@ from posenc._arguments.arrays import DTYPES
 from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match, mistakes
-from posenc.check.match import Arithmetic, Array, Mask, Waves, difference, exact, short, size_of
+from posenc.check.match import Arithmetic, Array, Mask, Phases, Waves, difference, exact, short, size_of
 from posenc.check.mistakes import ORIENTATIONS, Candidate, replaced_or_none
 from posenc.check.reading import FIRST, SPREAD, Reading, Rotation, chunks, number, pairs, read_arrays, read_function, spread
 
@@ -32,6 +33,9 @@ NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves 
 NO_ROTATION = "no known rotation gives these values"
 FEW = 0.1                   # share of the rows that may differ from the others
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
+
+# a rotation, a sentence as in `Candidate`, and the arithmetic that may explain the values
+Trial: TypeAlias = tuple[Rotary, str | None, Arithmetic]
 
 
 class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
@@ -280,10 +284,6 @@ def merged(results: list[RotaryMatch], expected: Rotary | None) -> RotaryMatch:
 # ---- comparison --------------------------------------------------------------------------------------------
 
 
-# a rotation, a sentence as in `Candidate`, and the arithmetic that may explain the values
-Trial: TypeAlias = tuple[Rotary, str | None, Arithmetic]
-
-
 def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None, computes_in: str
 ) -> RotaryMatch:
@@ -295,15 +295,15 @@ def judged(
     rows = rows if reading.call else spread(len(rows), FIRST, SPREAD)
     positions, values, faults = reading.positions[rows], reading.read(rows), reading.faults
     finite = np.isfinite(values).all(axis=1)
-    others, positions, values = positions[~finite], positions[finite], values[finite]
-    if not values.size:
+    if not finite.any() or not values.size:
         return RotaryMatch(None, math.inf, "", faults or ("no value is finite",))
-    if len(others):
-        faults += (f"some values are not finite, for example at position {others.min():,}",)
+    if not finite.all():
+        faults += (f"some values are not finite, for example at position {positions[~finite].min():,}",)
+    positions, values = positions[finite], values[finite]
     if not np.ptp(positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")
     if not np.median(np.abs(values), axis=0).any():
-        return RotaryMatch(None, math.inf, "", (*faults, f"{'most' if values.any() else 'all'} values are 0"))
+        return RotaryMatch(None, math.inf, "", (*faults, "most values are 0"))
     width = 2 * values.shape[1]
     size = head_dim or reading.head_dim or width
     if size < width:
@@ -313,9 +313,8 @@ def judged(
         result = Comparison(reading, positions, values, target, blank).result(source, computes_in)
         results.append(result._replace(faults=(*faults, *of_width, *result.faults)))
     result = min(results, key=lambda result: (result.rotary is None, len(result.faults)))
-    axes = None if expected is None or expected.rotary_dim != width else expected.axes
-    if axes and result.rotary:
-        result = _on_axes(reading, result, result.rotary.replace(axes=axes))
+    if expected is not None and expected.axes and expected.rotary_dim == width and result.rotary:
+        result = _on_axes(reading, result, result.rotary.replace(axes=expected.axes))
     return result._replace(reason="; ".join(filter(None, (result.reason, *reading.remarks))))
 
 
@@ -341,9 +340,9 @@ def _targets(expected: Rotary | None, width: int, source: str) -> Iterator[tuple
     rotary = rotary or expected.replace(**changes, scaling=None, frequencies=None)
     yield rotary, (f"{width} columns are rotated, {source} {expected.rotary_dim}",)
     if width < expected.rotary_dim:
-        frequencies = expected.frequencies[: width // 2]
-        first = expected.replace(**changes, frequencies=frequencies, scale=size_of(expected))
-        yield first, (mistakes.not_rotated(range(width // 2, expected.rotary_dim // 2)),)
+        first = expected.frequencies[: width // 2]
+        yield (expected.replace(**changes, frequencies=first, scale=size_of(expected)),
+               (mistakes.not_rotated(range(width // 2, expected.rotary_dim // 2)),))
 
 
 class Comparison:
@@ -372,44 +371,37 @@ class Comparison:
         if self.shift:
             first = float(np.min(positions))
             self.faults.append(f"positions start at {number(first + self.shift)}, expected {number(first)}")
-        self.scales = self._scales()
 
-    def _scales(self) -> tuple[float, ...]:
-        """Return the possible scales, simple ones first."""
+    def _scales(self) -> list[float]:
+        """Return the possible scales, the expected one first."""
         precision, phases = 2.0 ** -match.PRECISION[self.dtype], self.phases
         scale = float(np.median(phases.amplitude[phases.amplitude > 0]))
-        expected = (1.0,) if self.target is None else (abs(size_of(self.target)), 1.0)
+        expected = (1.0,) if self.target is None else (size_of(self.target), 1.0)
         # the values of slow pairs are all rounded in the same direction
         is_fast = np.abs(phases.frequency) * phases.reach > 4 * math.pi
         sizes = np.abs(self.values[:, is_fast if is_fast.any() else slice(None)])
-        mean, error = float(sizes.mean()), max(match.SIGMAS / math.sqrt(sizes.size) * precision, 2.0**-50)
-        near = (x for x in expected if abs(x - scale) <= 2 * precision * scale)
-        return *near, short(scale, 2 * precision), short(mean, error), short(mean, error / 8)
+        error = max(match.SIGMAS / math.sqrt(sizes.size) * precision, 2.0**-50)
+        near = (x for x in expected if abs(abs(x) - scale) <= 2 * precision * scale)
+        return list(dict.fromkeys((*near, short(scale, 2 * precision), short(float(sizes.mean()), error))))
 
     def _trials(self) -> Iterator[Trial]:
         """Yield what may explain the values: in plain arithmetic, then in 16 bits, then without a formula.
 
         A fitted number may have too few digits, which looks like rounded angles; these are first tried exactly.
         """
-        plain, fitted = match.plain(self.dtype), []
-        for candidate in mistakes.candidates(self.phases, self.target, self.blank):
-            fitted += [candidate] if candidate.sentence is None else []
-            yield from self._sized(candidate, plain if candidate.sentence is not None else plain[:1])
-        for candidate in fitted:
-            yield from self._sized(candidate, plain[1:])
-        for candidate in mistakes.candidates(self.phases.loose(), self.target, self.blank):
-            yield from self._sized(candidate, match.narrow(self.dtype))
-        is_turning = np.abs(self.phases.frequency) > self.phases.error + 2.0**-50
-        rotary = self.blank.replace(frequencies=np.where(is_turning, self.phases.frequency, 0.0))
-        yield from self._sized(Candidate(rotary, None), plain)
+        def candidates(phases: Phases) -> tuple[list[Candidate], list[Candidate]]:
+            expected = [] if self.target is None else [*mistakes.named(phases, self.target)]
+            return expected, [*mistakes.fitted(phases, self.blank)]
 
-    def _sized(self, candidate: Candidate, kinds: Sequence[Arithmetic]) -> Iterator[Trial]:
-        """Yield a candidate with its scale, then with each possible scale, in each arithmetic."""
-        rotary = candidate.rotary
-        for scale in dict.fromkeys((size_of(rotary), *self.scales)):
-            is_own = scale == size_of(rotary)
-            sized = rotary if is_own else rotary.replace(scale=scale / rotary.attention_scaling)
-            yield from ((sized, candidate.sentence, how) for how in kinds)
+        plain, phases, scales = match.plain(self.dtype), self.phases, self._scales()
+        (named, fitted), loose = candidates(phases), candidates(phases.loose())
+        is_turning = np.abs(phases.frequency) > phases.error + 2.0**-50
+        rotary = self.blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
+        for group, kinds in ((named, plain), (fitted, plain[:1]), (fitted, plain[1:]),
+                             ([*loose[0], *loose[1]], match.narrow(self.dtype)), ([Candidate(rotary, None)], plain)):
+            for (candidate, sentence), scale, how in itertools.product(group, scales, kinds):
+                factor = scale / size_of(candidate)
+                yield candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor), sentence, how
 
     def result(self, source: str, computes_in: str) -> RotaryMatch:
         """Return the first trial that explains all values, else nearly all rows, else the most first rows."""
@@ -436,8 +428,12 @@ class Comparison:
         """Return the result for an explanation of all values, or of some rows, with faults and remarks."""
         (rotary, sentence, how), reading, target = trial, self.reading, self.target
         of_keywords = mistakes.differences(rotary, target, source) if sentence is None else ()
-        end, last_position = self._end(rotary, how, is_whole)
-        errors = self._errors(rotary, how, target or rotary, last_position)
+        end, last = self._end(rotary, how, is_whole)
+        errors = {}
+        for position in sorted({min(position, last) for position in match.ERRORS_AT}):
+            at = match.positions_near(position)
+            values = self.turn(match.computed(rotary, at + self.shift, how))
+            errors[position] = float(difference(values, exact(target or rotary, at)).max())
         layout, of_layout = mistakes.of_layout(reading, target, source)
         of_arithmetic = mistakes.of_arithmetic(how, exact(rotary, self.positions), reading.dtype, computes_in)
         remark = f"{how.angles} angles" if how.angles else "rounding"
@@ -449,15 +445,6 @@ class Comparison:
         largest = difference(self.turn(self.values), exact(rotary, self.positions - self.shift)).max()
         return RotaryMatch(rotary.replace(layout=layout), float(largest), "" if of_arithmetic else remark,
                            tuple(faults), errors)
-
-    def _errors(self, rotary: Rotary, how: Arithmetic, reference: Rotary, last: int) -> dict[int, float]:
-        """Return the largest differences from a reference near each of match.ERRORS_AT, up to a position."""
-        errors = {}
-        for position in sorted({min(position, last) for position in match.ERRORS_AT}):
-            at = match.positions_near(position)
-            values = self.turn(match.computed(rotary, at + self.shift, how))
-            errors[position] = float(difference(values, exact(reference, at)).max())
-        return errors
 
     def _end(self, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[str, int]:
         """Compare all rows with the rotation found in the sample, or in some of its rows unless `is_whole`.
@@ -480,16 +467,12 @@ class Comparison:
             return "" if is_whole else "the values at some positions differ", end
         row = int(differing[0])
         last, first = int(abs(at[max(row - 1, 0)])), int(abs(at[row]))
-        if len(differing) < len(at) - row or row in (0, len(at) - 1):
-            share = f"{len(differing)} of {len(at)} positions"
-            return f"the values at {share} differ, the first at {first:,}", last
         rows = reading.read([row, 0, row - 1])
-        if call:
+        if call and row > 0 and len(differing) == len(at) - row:
             between = np.arange(last + 1, first + 1)
             first = int(between[np.argmax(differs(between, call(between)))])
-            last = first - 1
-            rows = call(np.array([first, 0, last]))
+            rows = call(np.array([first, 0, first - 1]))
         for other, words in zip(rows[1:], ("repeats", "its last row is repeated"), strict=True):
-            if np.array_equal(rows[0], other):
-                return f"the table ends at {first:,} and {words}", last
-        return f"the values differ from position {first:,} on", last
+            if 0 < row < len(at) - 1 and np.array_equal(rows[0], other):
+                return f"the table ends at {first:,} and {words}", first - 1
+        return f"the values at {len(differing)} of {len(at)} positions differ, the first at {first:,}", last

@@ -66,11 +66,6 @@ def stored_tensors(path: str) -> dict[str, Callable[[], Array]]:
     return tensors
 
 
-def with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of arrays that calls a function of tensors."""
-    return lambda *arrays: function(*(torch.from_numpy(array.copy()) for array in arrays))
-
-
 def moved(vectors: Tensor) -> Array:
     """Return the columns that differ between rows, in any head."""
     x = vectors.float()
@@ -280,18 +275,17 @@ def _factors(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     if function is not torch.einsum:
         queries, keys = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)][-2:]
         return queries, keys.mT
-    equation, *rest = args
-    operands = rest[0] if isinstance(rest[0], (tuple, list)) else rest
-    inputs, _, output = equation.replace(" ", "").partition("->")
-    names = inputs.split(",")
-    common = {*names[0]} & {*names[-1]} - {*output}
-    if len(names) != 2 or len(common) != 1 or "." in equation:
+    equation, *operands = args
+    names, _, output = equation.replace(" ", "").partition("->")
+    a, _, b = names.partition(",")
+    common = "".join({*a} & {*b} - {*output})
+    if len(operands) != 2 or len(common) != 1 or "." in equation:
         return None
     parts = []
     for letter in output[-2:]:
-        name, x = next(pair for pair in zip(names, operands, strict=True) if letter in pair[0])
-        others = [each for each in name if each not in (letter, *common)]
-        parts.append(torch.einsum(f"{name}->{''.join([*others, letter, *common])}", x))
+        name, x = (a, operands[0]) if letter in a else (b, operands[1])
+        others = "".join(each for each in name if each not in (letter, common))
+        parts.append(torch.einsum(f"{name}->{others}{letter}{common}", x))
     return parts[0], parts[1]
 
 
