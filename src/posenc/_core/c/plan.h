@@ -36,6 +36,7 @@ enum {
     MIN_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
     MIN_HEADS = 8, /* fewest heads in a block, if a rotation is divided among threads */
     DIRECT_HEADS = 6, /* heads that are rotated in the time that the cosines and sines of a row take directly */
+    MOST_SHORT_TILES = 4, /* of rows that a panel holds, because they end with a part of a tile */
     MAX_LIMBS = 20, /* of frequencies above 2**-320 */
     RISKY_LIMBS = 10, /* of frequencies below 2**-31 */
     RISKY_IN_BLOCK = 1 << 16,
@@ -84,10 +85,14 @@ static inline int is_streamed(const job_t *job, const spec_t *spec, ptrdiff_t ro
            !is_new_page(job->out + rows / 2 * job->row_stride);
 }
 
+/* Returns whether rows end with a part of a tile that takes longer to write than a panel to flush. */
+static inline int has_short_end(const spec_t *spec) { return spec->d_model % TILE && spec->columns <= MOST_SHORT_TILES * TILE; }
+
 /* Returns the column at which the offset table of a job begins: see spec_from in advance.h. */
 static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), row_bytes = spec->d_model * itemsize;
-    const int shifts = job->row_stride == row_bytes && row_bytes % LINE == 0 && is_streamed(job, spec, rows);
+    const int shifts =
+        job->row_stride == row_bytes && row_bytes % LINE == 0 && !has_short_end(spec) && is_streamed(job, spec, rows);
     return shifts ? (ptrdiff_t)(-(uintptr_t)job->out % LINE) / itemsize : 0;
 }
 
@@ -103,9 +108,10 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
 #endif
         const ptrdiff_t most = (l2 > 0 ? l2 : L2_BYTES) / 2 / pitch / FINE * FINE;
         job->panel_rows = least(largest(most, FINE), least(divided_up(rows, FINE) * FINE, BLOCK));
-    } else if (is_streamed(job, spec, rows)) {
-        job->output = STREAM;
-        if (job->offsets && !job->offsets->first && !has_lines) job->panel_rows = FINE;
+    } else if (job->output != ADD) {
+        const int streamed = is_streamed(job, spec, rows), is_run = job->offsets && !job->offsets->first;
+        if (streamed) job->output = STREAM;
+        if (is_run && ((streamed && !has_lines) || (has_short_end(spec) && rows >= FINE))) job->panel_rows = FINE;
     }
     /* with a start inside a cache line and the spare columns of the last row */
     if (job->panel_rows) job->panel = (size_t)(divided_up(pitch * job->panel_rows + LINE + TILE * itemsize, LINE) * LINE);

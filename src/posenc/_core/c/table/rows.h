@@ -88,7 +88,8 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
         for (ptrdiff_t r = 0; r < rows; r++) {
             char *const to = out + r * job->row_stride;
             if (job->output == ADD) add_to_batch(job, to, panel + r * pitch, bytes / size_of(job->dtype), 1);
-            else flush_bytes(to, panel + r * pitch, bytes);
+            else if (job->output == STREAM) flush_bytes(to, panel + r * pitch, bytes);
+            else memcpy(to, panel + r * pitch, (size_t)bytes);
         }
     }
 }
@@ -96,11 +97,12 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 /* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor
  * are prefetched.
  *
- * With a panel, the rows of some anchors are stored in the panel, which stays in the cache, then flushed to `out`.  A panel is
- * used for additions to a batch, for additions in float16 or bfloat16, and for streamed rows that do not begin on cache lines
- * (unless spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous,
- * too, and most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next
- * row, so the last tile is computed first. */
+ * With a panel, the rows of some anchors are stored in the panel, which stays in the cache, then flushed to
+ * `out`.  A panel is used for additions to a batch, for additions in float16 or bfloat16, for streamed rows that
+ * do not begin on cache lines (unless spec->first is set), and for short rows that end with a part of a tile.  If
+ * the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous, too, and most
+ * cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the
+ * next row, so the last tile is computed first. */
 NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
