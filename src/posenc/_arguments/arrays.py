@@ -40,15 +40,14 @@ DTYPES = {
 }
 
 
-def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
+def values_of(bits: NDArray[Any], dtype: str) -> Any:
     """Return the values with the given bits, which are unsigned integers.
 
     The values of bfloat16 are returned in float32.
     """
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
-    values: NDArray[Any] = bits.view(dtype)
-    return values
+    return bits.view(dtype)
 
 
 def dtype(dtype: Any, subject: str = "dtype is", others: str = "float64, float32") -> tuple[str, DType]:
@@ -159,10 +158,8 @@ def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
         raise ValueError(f"{name} has {nulls} null{plural} among {converted.size} values, expected numbers")
     if converted.dtype.kind == "O":
         return
-    magnitude = abs(converted.astype(np.float64)) if is_pandas and np.isnan(converted).any() else np.empty(0)
-    if (np.isfinite(magnitude) & (magnitude >= 2**53)).any():
-        text = "NaN beside numbers of 2**53 or more, which pandas may round; use dtype Int64"
-        raise ValueError(f"{name} has {text}")
+    if is_pandas and np.isnan(converted).any() and (abs(converted[np.isfinite(converted)]) >= 2**53).any():
+        raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may round; use dtype Int64")
     for x, y in zip(objects, np.ravel(converted).tolist() if objects else [], strict=True):
         if isinstance(x, (int, np.integer)) and int(x) != y:
             raise ValueError(f"{name} has {x} beside other numbers, expected one that float64 can hold")

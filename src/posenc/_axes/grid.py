@@ -230,7 +230,7 @@ def lay_out(
                               ("include_input", include_input, IncludeInput)):
         if value is not None or name in ("group", "odd"):
             checks.choice(name, value, get_args(kind))
-    order = list(range(ndim)) if axes is None else _integers("axes", axes, ndim)
+    order = per_axis("axes", tuple(range(ndim)) if axes is None else checks.integers("axes", axes), ndim)
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
     inputs = ndim if include_input else 0
@@ -296,7 +296,7 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
             multiple = f"{f'{inputs} more than ' if inputs else ''}a multiple of {2 * ndim}"
             raise ValueError(f"d_model is {d_model}, expected {multiple}, or odd='zero' or odd='truncate'")
         return [2 * (pairs + (remainder > 0 and odd == "truncate"))] * ndim
-    numbers = _integers("widths", widths, ndim)
+    numbers = per_axis("widths", checks.integers("widths", widths), ndim)
     if any(width % 2 for width in numbers):
         raise ValueError(f"widths is {numbers}, expected even numbers")
     total = sum(numbers)
@@ -305,9 +305,7 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
     return numbers
 
 
-def _integers(name: str, values: Any, ndim: int) -> list[int]:
-    """Return the elements of a sequence of integers, one for each axis."""
-    return per_axis(name, checks.integers(name, values), ndim)
+
 
 
 def is_sequence(value: Any) -> bool:

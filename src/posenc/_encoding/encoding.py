@@ -191,7 +191,7 @@ class Encoding(Specification):
         with kernel.default_environment():
             self._check_keywords()
             if vars(self)["d_model"] is None:
-                vars(self)["d_model"] = columns.width_of(self._values)
+                vars(self)["d_model"] = columns.width_of(vars(self))
             if self._has_durations and (self.position_offset or self.padding_idx is not None):
                 raise ValueError("position_offset or padding_idx is given with periods that are durations")
             if self.odd == "error" and self.d_model % 2:
@@ -200,11 +200,11 @@ class Encoding(Specification):
 
     @functools.cached_property
     def _columns(self) -> kernel.Columns:
-        return columns.columns_of_convention(self.d_model, self._values)
+        return columns.columns_of_convention(self.d_model, vars(self))
 
     @functools.cached_property
     def _has_durations(self) -> bool:
-        return columns.has_durations(self._values)
+        return columns.has_durations(vars(self))
 
     def _located(self, positions: Any) -> tuple[kernel.Columns, Any]:
         """Return the columns for the unit of datetimes or durations, and these as integers."""
@@ -213,7 +213,7 @@ class Encoding(Specification):
 
     @functools.cached_property
     def _frequencies(self) -> NDArray[np.float64]:
-        values = columns.float64_frequencies(self.d_model, self._values)
+        values = columns.float64_frequencies(self.d_model, vars(self))
         return np.frombuffer(values.tobytes())        # a view of bytes, which setflags cannot make writeable
 
     def encode(
@@ -268,7 +268,7 @@ class Encoding(Specification):
 def _columns_in(encoding: Encoding, unit: int) -> kernel.Columns:
     """Return the columns for datetimes or durations in a unit, which is given in attoseconds."""
     with kernel.default_environment():
-        return columns.columns_of_convention(encoding.d_model, encoding._values, unit)
+        return columns.columns_of_convention(encoding.d_model, vars(encoding), unit)
 
 
 KEYWORDS = Encoding._keywords

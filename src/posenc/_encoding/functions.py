@@ -42,8 +42,7 @@ def width_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) 
 
     Check that x has as many columns.
     """
-    if "d_model" in convention:
-        raise TypeError("unexpected keyword argument 'd_model'; the last axis of x has this length")
+
     if encoding is None:
         return x.shape[-1]
     check_encoding(encoding)

@@ -121,7 +121,7 @@ class Rotary(Specification):
     def __post_init__(self) -> None:
         with kernel.default_environment():
             self._check_keywords()
-            self._check_together(self._values)
+            self._check_together(vars(self))
             _ = self._frequencies                       # refuses frequencies beyond the range of the kernel
 
     def _check_together(self, keywords: dict[str, Any]) -> None:
@@ -145,11 +145,10 @@ class Rotary(Specification):
                 raise ValueError(f"{name} has length {length}, expected {pairs}, the number of pairs")
         if not any(keywords["axes"] or ()):            # a single axis
             keywords["axes"] = None
-        vars(self).update(keywords)
 
     @functools.cached_property
     def _frequencies(self) -> Frequencies:
-        return frequencies_of(self.rotary_dim, self._values)
+        return frequencies_of(self.rotary_dim, vars(self))
 
     @property
     def attention_scaling(self) -> float:
