@@ -345,7 +345,7 @@ def test_checkpoints_of_other_modules(name):
         if base == 500:
             model.load_state_dict(state, strict=True)
         else:
-            with pytest.raises(RuntimeError, match=rf"layer\.{name} does not match Rotary\(12, base=500\.0\): row"):
+            with pytest.raises(RuntimeError, match=rf"layer\.{name} does not match Rotary\(12, base=500\.0\), but differs"):
                 model.load_state_dict(state, strict=False)
         with pytest.raises(RuntimeError, match=rf"{name} has (shape|dtype)"):
             model.load_state_dict({f"layer.{name}": torch.zeros(3, 5)})

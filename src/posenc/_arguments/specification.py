@@ -50,7 +50,7 @@ class Keyword(Generic[Given, Kept]):
     default: Any                        # if it is None, None is valid
     # converts or refuses a value, or lists the valid values
     check: Callable[[str, Any], Any] | tuple[str, ...]
-    description: str = ""               # help of the option on the command line
+
     excludes: tuple[str, ...] = ()      # must not be given with this one; replace() removes them
     # computes the attribute, by default the checked value
     attribute: Callable[[Any], Any] | None = None

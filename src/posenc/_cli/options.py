@@ -2,7 +2,9 @@
 
 import argparse
 import importlib.util
+import inspect
 import json
+import re
 import sys
 from contextlib import nullcontext, suppress
 from decimal import Decimal, InvalidOperation
@@ -47,17 +49,20 @@ def periods(text: str) -> list[int | float | str]:
 
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
-    group = parser.add_argument_group("convention", f"The defaults are {defaults}; n is half of the columns.")
+    group = parser.add_argument_group("convention", f"The defaults are {defaults}.")
     group.add_argument("--preset", metavar="NAME", help="a name from posenc presets, for options not given")
     kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (reals, "A,B,C"),
                   checks.periods: (periods, "A,B,C")}
+    documentation = inspect.cleandoc(posenc.Encoding.__doc__ or "")         # None in optimized mode
     for name, keyword in KEYWORDS.items():
+        entry = re.search(rf"(?m)^(?:.*, )?{name}(?:, .*)? : .*\n((?:    .*\n)+)", documentation)
+        text = " ".join(entry[1].split()).replace("`", "").replace("%", "%%") if entry else None
         kind, metavar = kinds.get(keyword.check, (float, "X"))
         values: Any = {"type": kind, "metavar": metavar}
         if isinstance(keyword.check, tuple):
             values = {"choices": keyword.check}
         option = f"--{name.replace('_', '-')}"
-        group.add_argument(option, default=argparse.SUPPRESS, help=keyword.description, **values)
+        group.add_argument(option, default=argparse.SUPPRESS, help=text, **values)
 
 
 def selected_table(

@@ -151,41 +151,24 @@ class Encoding(Specification):
 
     d_model: Keyword[SupportsIndex | None, int] = Keyword(None, columns.checked_width)
     _: KW_ONLY
-    base: Keyword[SupportsFloat, float] = Keyword(
-        10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"
-    )
-    frequency_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real, "multiplies the frequencies")
-    position_offset: Keyword[SupportsFloat, float] = Keyword(0.0, _offset, "added to the positions")
-    position_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real, "multiplies position + offset")
-    padding_idx: Keyword[SupportsIndex | None, int | None] = Keyword(
-        None, checks.position, "position whose row is all zeros"
-    )
-    scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real, "multiplies the values")
-    odd: Keyword[Odd, Odd] = Keyword(
-        "truncate", get_args(Odd), "for an odd number of columns: drop the last one, make it zero, or refuse"
-    )
-    spacing: Keyword[Spacing, Spacing] = Keyword(
-        "paper", get_args(Spacing), excludes=("shift",), description=
-        "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base",
-    )
-    shift: Keyword[SupportsFloat | None, float | None] = Keyword(
-        None, checks.real, "frequency i is base**(-i/(n-X))", excludes=("spacing",)
-    )
-    exponents: Keyword[Exponents, Exponents] = Keyword(
-        "pair", get_args(Exponents), "pair: the two columns of a pair share a frequency; "
-        "column: column j has the frequency base**(-j/columns), a common error in code",
-    )
+    base: Keyword[SupportsFloat, float] = Keyword(10000.0, checks.positive)
+    frequency_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
+    position_offset: Keyword[SupportsFloat, float] = Keyword(0.0, _offset)
+    position_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
+    padding_idx: Keyword[SupportsIndex | None, int | None] = Keyword(None, checks.position)
+    scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
+    odd: Keyword[Odd, Odd] = Keyword("truncate", get_args(Odd))
+    spacing: Keyword[Spacing, Spacing] = Keyword("paper", get_args(Spacing), ("shift",))
+    shift: Keyword[SupportsFloat | None, float | None] = Keyword(None, checks.real, ("spacing",))
+    exponents: Keyword[Exponents, Exponents] = Keyword("pair", get_args(Exponents))
     frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
-        None, checks.frequencies, "in radians per position; replaces base, spacing, shift, frequency scale",
-        excludes=(*SPACED, "periods"), attribute=lambda encoding: encoding._frequencies,
+        None, checks.frequencies, (*SPACED, "periods"), lambda encoding: encoding._frequencies
     )
     periods: Keyword[ArrayLike | Sequence[timedelta] | None, tuple[int | float | str, ...] | None] = Keyword(
-        None, checks.periods, "in the unit of the positions; replaces frequencies", (*SPACED, "frequencies")
+        None, checks.periods, (*SPACED, "frequencies")
     )
-    layout: Keyword[Layout, Layout] = Keyword(
-        "interleaved", get_args(Layout), "interleaved: sines and cosines alternate; halves: one half each"
-    )
-    order: Keyword[Order, Order] = Keyword("sin", get_args(Order), "first function of a pair of columns")
+    layout: Keyword[Layout, Layout] = Keyword("interleaved", get_args(Layout))
+    order: Keyword[Order, Order] = Keyword("sin", get_args(Order))
 
     def __post_init__(self) -> None:
         with kernel.default_environment():

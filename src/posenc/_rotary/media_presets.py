@@ -12,9 +12,8 @@ from posenc._rotary.axes_of_pairs import alternating, blocks, interleaved
 
 
 class RotaryPreset(NamedTuple):
-    """The rotation of a model; most rotations have several axes of positions."""
+    """The rotation of a model; docs/rotary.md names its axes."""
 
-    summary: str                                    # the names of the axes
     base: float
     keywords: Callable[..., dict[str, Any]]         # called with head_dim, base and frequency_scale
     divisor: int                                    # head_dim must be a multiple of this
@@ -84,31 +83,27 @@ def _one_axis(head_dim: int, base: float, frequency_scale: float, *, rotated: in
 
 
 PRESETS = {
-    "qwen2-vl": RotaryPreset("time, height, width", 1e6, partial(_sections, shares=(2, 3, 3), axes_of=blocks), 16),
-    "qwen2-vl-vision": RotaryPreset("height, width", 1e4, _shares(1, 1, layout="halves"), 4),
-    "qwen3-vl": RotaryPreset("time, height, width", 5e6, partial(_sections, shares=(6, 5, 5), axes_of=interleaved), 32),
+    "qwen2-vl": RotaryPreset(1e6, partial(_sections, shares=(2, 3, 3), axes_of=blocks), 16),
+    "qwen2-vl-vision": RotaryPreset(1e4, _shares(1, 1, layout="halves"), 4),
+    "qwen3-vl": RotaryPreset(5e6, partial(_sections, shares=(6, 5, 5), axes_of=interleaved), 32),
     "ernie-vl": RotaryPreset(
-        "time, height, width", 5e5, partial(_sections, shares=(11, 11, 10), axes_of=alternating, layout="interleaved"), 64
+        5e5, partial(_sections, shares=(11, 11, 10), axes_of=alternating, layout="interleaved"), 64
     ),
-    "pixtral": RotaryPreset("height, width", 1e4, _pixtral, 4),
-    "sam2": RotaryPreset("width, height", 1e4, _shares(1, 1), 4),
-    "dinov3": RotaryPreset("height, width in [-1, 1]", 100.0, _shares(1, 1, layout="halves"), 4, 2 * math.pi),
-    "gemma4-vision": RotaryPreset("one axis: half of a head is a row, for height or width", 100.0, _one_axis, 2),
-    "eva02": RotaryPreset("height, width", 1e4, _shares(1, 1), 4),
-    "vjepa2": RotaryPreset(
-        "time, height, width", 1e4, partial(_axis_by_axis, widths=lambda width: [width // 6 * 2] * 3), 2
-    ),
-    "flux": RotaryPreset("image, height, width", 1e4, _shares(2, 7, 7), 32),
-    "flux2": RotaryPreset("image, height, width, text", 2e3, _shares(1, 1, 1, 1), 8),
-    "qwen-image": RotaryPreset("frame, height, width", 1e4, _shares(2, 7, 7), 32),
-    "z-image": RotaryPreset("text, height, width", 256.0, _shares(2, 3, 3), 16),
-    "lumina2": RotaryPreset("text, height, width", 1e4, _shares(1, 1, 1), 6),
-    "hunyuan-image": RotaryPreset("height, width", 256.0, _shares(1, 1), 4),
-    "hunyuan-video": RotaryPreset("time, height, width", 256.0, _shares(2, 7, 7), 32),
-    "wan": RotaryPreset("time, height, width", 1e4, partial(_axis_by_axis, widths=_thirds), 2),
-    "cogvideox": RotaryPreset("time, height, width", 1e4, _shares(2, 3, 3), 16),
-    "ltx-video": RotaryPreset("time, height, width", 1e4, _ltx_video, 2, math.pi / 2),
-    "stable-audio": RotaryPreset("one axis, for the first half of a head", 1e4, partial(_one_axis, rotated=2), 4),
+    "pixtral": RotaryPreset(1e4, _pixtral, 4),
+    **dict.fromkeys(("sam2", "eva02"), RotaryPreset(1e4, _shares(1, 1), 4)),
+    "dinov3": RotaryPreset(100.0, _shares(1, 1, layout="halves"), 4, 2 * math.pi),
+    "gemma4-vision": RotaryPreset(100.0, _one_axis, 2),
+    "vjepa2": RotaryPreset(1e4, partial(_axis_by_axis, widths=lambda width: [width // 6 * 2] * 3), 2),
+    **dict.fromkeys(("flux", "qwen-image"), RotaryPreset(1e4, _shares(2, 7, 7), 32)),
+    "flux2": RotaryPreset(2e3, _shares(1, 1, 1, 1), 8),
+    "z-image": RotaryPreset(256.0, _shares(2, 3, 3), 16),
+    "lumina2": RotaryPreset(1e4, _shares(1, 1, 1), 6),
+    "hunyuan-image": RotaryPreset(256.0, _shares(1, 1), 4),
+    "hunyuan-video": RotaryPreset(256.0, _shares(2, 7, 7), 32),
+    "wan": RotaryPreset(1e4, partial(_axis_by_axis, widths=_thirds), 2),
+    "cogvideox": RotaryPreset(1e4, _shares(2, 3, 3), 16),
+    "ltx-video": RotaryPreset(1e4, _ltx_video, 2, math.pi / 2),
+    "stable-audio": RotaryPreset(1e4, partial(_one_axis, rotated=2), 4),
 }
 
 
