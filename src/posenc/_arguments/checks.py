@@ -276,12 +276,6 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def attoseconds_of(dtype: np.dtype[Any]) -> int:
-    """Return the unit of datetimes or durations."""
-    unit, multiple = np.datetime_data(dtype)
-    return int(multiple * UNITS[unit])
-
-
 def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:
     """Raise a ValueError if positions of a 16-bit dtype are so large that they may be rounded integers."""
     if dtype not in ("float16", "bfloat16"):

@@ -192,7 +192,8 @@ class Encoding(Specification):
     def _located(self, positions: Any) -> tuple[kernel.Columns, Any]:
         """Return the columns for the unit of datetimes or durations, and these as integers."""
         times = checks.times_of("positions", positions)
-        return _columns_in(self, checks.attoseconds_of(times.dtype)), times.view(np.int64)
+        unit, multiple = np.datetime_data(times.dtype)
+        return _columns_in(self, multiple * checks.UNITS[unit]), times.view(np.int64)
 
     @functools.cached_property
     def _frequencies(self) -> NDArray[np.float64]:

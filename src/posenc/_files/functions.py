@@ -324,26 +324,23 @@ def first_mismatch(
     Return None, or the place of the first value that differs, and both values with their bits.
     """
     checks.range_of(positions, without_durations(encoding, "a file").position_offset)
-    rows, block_rows, columns, dtype = len(positions), source.block_rows, encoding.d_model, source.dtype
-    buffer = table.row_buffer(table.buffer_rows(block_rows, columns, dtype), columns, dtype)
-    compared_rows: Iterable[int] = range(0, rows, max(1, block_rows))
+    rows, block_rows, dtype = len(positions), max(1, source.block_rows), source.dtype
+    compared_rows: Iterable[int] = range(0, rows, block_rows)
     if samples is not None and samples < rows:          # the last row of each of as many parts
         compared_rows, block_rows = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
-
+    buffer = table.row_buffer(min(rows, block_rows), encoding.d_model, dtype)
     for first in compared_rows if buffer.size else ():
-        values, start = source.read(first, len(positions[first : first + block_rows])), 0
-        part_positions = positions[first : first + len(values)]
-        for part, expected in encoding.stream(part_positions, dtype=dtype, out=buffer, threads=threads):
-            found, bits = values[start : start + len(part)], expected.view(values.dtype)
-            if not np.array_equal(found, bits):
-                row, column = np.argwhere(found != bits)[0].tolist()
-                place = {"position": part[row], "row": first + start + row, "column": column}
-                pair = {"found": found[row, column], "expected": bits[row, column]}
-                return place | {name: number(bits, dtype) for name, bits in pair.items()} | {
-                    f"{name}_bits": f"{bits:#x}" for name, bits in pair.items()}
-            progress(found.nbytes)
-            start += len(part)
-        del values, found               # before the next block is read
+        part = positions[first : first + block_rows]
+        found = source.read(first, len(part))
+        bits = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads).view(found.dtype)
+        if not np.array_equal(found, bits):
+            row, column = np.argwhere(found != bits)[0].tolist()
+            place = {"position": part[row], "row": first + row, "column": column}
+            pair = {"found": found[row, column], "expected": bits[row, column]}
+            return place | {name: number(bits, dtype) for name, bits in pair.items()} | {
+                f"{name}_bits": f"{bits:#x}" for name, bits in pair.items()}
+        progress(found.nbytes)
+        del found                       # before the next block is read
     return None
 
 
