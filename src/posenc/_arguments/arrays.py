@@ -131,14 +131,10 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
 
 def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
     """Return each column of an Arrow, polars or pandas table with its part of `array`, else []."""
-    table_columns: Any = ()
-    if hasattr(value, "itercolumns"):           # Arrow
-        table_columns = value.itercolumns()
-    elif hasattr(value, "iter_columns"):        # polars
-        table_columns = value.iter_columns()
-    elif hasattr(value, "iterrows"):            # pandas
-        table_columns = (column for _, column in value.items())
-    return list(zip(table_columns, array.T, strict=True)) if table_columns else []
+    if hasattr(value, "iterrows"):              # pandas
+        return list(zip((column for _, column in value.items()), array.T, strict=True))
+    iterate = getattr(value, "itercolumns", getattr(value, "iter_columns", None))       # Arrow, polars
+    return list(zip(iterate(), array.T, strict=True)) if iterate else []
 
 
 def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
@@ -158,7 +154,8 @@ def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
         raise ValueError(f"{name} has {nulls} null{plural} among {converted.size} values, expected numbers")
     if converted.dtype.kind == "O":
         return
-    if is_pandas and np.isnan(converted).any() and (abs(converted[np.isfinite(converted)]) >= 2**53).any():
+    finite = converted[np.isfinite(converted)].astype(np.float64)
+    if is_pandas and np.isnan(converted).any() and (abs(finite) >= 2**53).any():
         raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may round; use dtype Int64")
     for x, y in zip(objects, np.ravel(converted).tolist() if objects else [], strict=True):
         if isinstance(x, (int, np.integer)) and int(x) != y:

@@ -57,14 +57,10 @@ def write(
         check_folder(target, overwrite)
         atomic.check_space(target, size)
         array = zarr.create_array(
-            target,
-            shape=specification.shape,
-            chunks=(chunk, columns),
-            shards=None if shard is None else (shard, columns),
-            dtype=arrays.DTYPES[dtype].stored,
+            target, shape=specification.shape, dtype=arrays.DTYPES[dtype].stored, chunks=(chunk, columns),
+            shards=None if shard is None else (shard, columns), dimension_names=("position", "column"),
             compressors=None,                   # sines compress too little to be worth the time
             fill_value=0x7FC0 if dtype == "bfloat16" else np.nan,           # the table of a range has no NaN
-            dimension_names=("position", "column"),
             overwrite=overwrite,
         ).with_config({"write_empty_chunks": True})         # zarr need not compare values with the fill value
         first = 0
