@@ -219,8 +219,7 @@ def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) 
         width = get("hidden_size", "n_embd", "d_model")
         heads = get("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
         if head_dim is None or width is None or heads is None:
-            alternative = "" if head_dim is None else ", or hidden_size and num_attention_heads"
-            raise _lacks(f"head_dim{alternative}")
+            raise _lacks("head_dim")
         width = checks.integer("hidden_size", width, 1)
         heads = checks.integer("num_attention_heads", heads, 1)
         if width % heads:
