@@ -49,7 +49,8 @@ def halves(width):
 
 
 def largest_error(values, exact):
-    pairs = zip(np.asarray(values, np.float64).ravel().tolist(), (v for row in exact for v in row), strict=True)
+    pairs = zip(np.asarray(values, np.float64).ravel().tolist(), (v for row in exact for v in row),
+                strict=True)
     return float(max(abs(EXACT.sub(gmpy2.mpfr(value), true)) for value, true in pairs))
 
 
@@ -78,7 +79,9 @@ def torch_recipe(positions, dtype):
 
 @contextmanager
 def replaced_arange(library, positions):
-    """Make `arange(n)` return the positions; calls with more arguments, which compute frequencies, are unchanged."""
+    """Make `arange(n)` return the positions; calls with more arguments, which compute frequencies, are
+    unchanged.
+    """
     arange = library.arange
 
     def replaced(*args, **options):
@@ -133,7 +136,8 @@ def ours_rotated(x, positions):
 
 
 def llama(module, x, positions, embedding=None):
-    config = module.LlamaConfig(head_dim=HEAD_DIM, rope_parameters={"rope_type": "default", "rope_theta": ROTARY_BASE})
+    config = module.LlamaConfig(head_dim=HEAD_DIM,
+                                rope_parameters={"rope_type": "default", "rope_theta": ROTARY_BASE})
     cos, sin = (embedding or module.LlamaRotaryEmbedding)(config)(x, torch.from_numpy(positions)[None])
     return module.apply_rotary_pos_emb(x[None, None], x[None, None], cos, sin)[0][0, 0]
 
@@ -164,13 +168,17 @@ LLAMA = "transformers.models.llama.modeling_llama"
 IN_HALVES = {
     "posenc": ours_rotated,
     **peer("transformers", ", Llama", LLAMA, llama),
-    **peer("transformers", ", Llama, with posenc's tables", LLAMA, partial(llama, embedding=posenc.torch.RotaryEmbedding)),
+    **peer("transformers", ", Llama, with posenc's tables", LLAMA,
+           partial(llama, embedding=posenc.torch.RotaryEmbedding)),
 }
-INTERLEAVED = torchtune_class() | peer("rotary-embedding-torch", "", "rotary_embedding_torch", rotary_embedding_torch)
+INTERLEAVED = torchtune_class() | peer("rotary-embedding-torch", "", "rotary_embedding_torch",
+                                       rotary_embedding_torch)
 
 
 def exact_rotation(x, angles, positions):
-    """Return the exact values of rotated rows with interleaved pairs, and the length of the pair of each value."""
+    """Return the exact values of rotated rows with interleaved pairs, and the length of the pair of each
+    value.
+    """
     values, lengths = [], []
     with gmpy2.context(EXACT):
         for position, row in zip(positions.tolist(), x.tolist(), strict=True):
@@ -183,8 +191,8 @@ def exact_rotation(x, angles, positions):
 
 
 def rotated(positions, angles):
-    """Yield the name of each rotation and dtype, the largest error relative to the length of the pair, and the share of values
-    that are correctly rounded.
+    """Yield the name of each rotation and dtype, the largest error relative to the length of the pair, and
+    the share of values that are correctly rounded.
     """
     rows = torch.randn(len(positions), HEAD_DIM, generator=torch.Generator().manual_seed(0))
     order = halves(HEAD_DIM)
@@ -198,7 +206,8 @@ def rotated(positions, angles):
             else:
                 result[:] = rotate(x, positions)
             values = list(map(gmpy2.mpfr, result.double().flatten().tolist()))
-            error = max(abs(EXACT.sub(v, true)) / length for v, true, length in zip(values, exact, lengths, strict=True))
+            error = max(abs(EXACT.sub(v, true)) / length for v, true,
+                        length in zip(values, exact, lengths, strict=True))
             right = sum(v == rounding.plus(true) for v, true in zip(values, exact, strict=True))
             yield f"{name}, {str(dtype)[6:]}", float(f"{error:.3g}"), float(f"{right / len(values):.4g}")
 
@@ -211,10 +220,12 @@ def main():
         exact = [[reference.value(p, c, BITS) for c in range(WIDTH)] for p in positions.tolist()]
         for name, table in CANDIDATES.items():
             errors[name][last] = float(f"{largest_error(table(positions), exact):.3g}")
-        print(f"{last:.1e}", *(f"{name} {error[last]:.1e}" for name, error in errors.items()), sep="  ", flush=True)
+        print(f"{last:.1e}", *(f"{name} {error[last]:.1e}" for name, error in errors.items()), sep="  ",
+              flush=True)
         for name, error, share in rotated(positions, angles):
             rotations[name][last], shares[name][last] = error, share
-    document = {"versions": versions("torch"), "errors": errors, "rotation errors": rotations, "correctly rounded": shares}
+    document = {"versions": versions("torch"), "errors": errors, "rotation errors": rotations,
+                "correctly rounded": shares}
     save("accuracy", document)
     pages.update()
     plots.draw(plots.accuracy)

@@ -40,11 +40,12 @@ def times_of(calls, rounds=ROUNDS, before=lambda call: None, cold=False):
 def quartiles(calls, **options):
     """Return the quartiles of the seconds per call, as a dict like `calls`, with four digits."""
     times = zip(calls, times_of(list(calls.values()), **options), strict=True)
-    return {name: [float(f"{value:.4g}") for value in statistics.quantiles(seconds, n=4)] for name, seconds in times}
+    return {name: [float(f"{value:.4g}") for value in statistics.quantiles(seconds, n=4)] for name,
+            seconds in times}
 
 
 def pause(call):
-    """Sleep until the threads of the previous call have stopped spinning; those of onnxruntime spin for about 50 ms."""
+    """Sleep until the threads of the previous call have stopped spinning; onnxruntime's, for about 50 ms."""
     used = math.inf
     while used > PAUSE / 10:
         begin = time.process_time()
@@ -58,7 +59,8 @@ def versions(*packages):
     for package in packages:
         with suppress(PackageNotFoundError):
             installed[package] = version(package).partition("+")[0]
-    return {"posenc": posenc.__version__, "NumPy": np.__version__, **installed, "Python": platform.python_version()}
+    return {"posenc": posenc.__version__, "NumPy": np.__version__, **installed,
+            "Python": platform.python_version()}
 
 
 def save(name, document):

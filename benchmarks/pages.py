@@ -72,15 +72,17 @@ def table(*rows, left=1):
 def disturbed(data):
     """Return a warning if other programs used the processors during the measurement."""
     others = data["system"]["used by others"]
-    return f"\n\n**Other programs used {others:.1f} processors: measure again on an idle system.**" if others > 0.2 else ""
+    if others <= 0.2:
+        return ""
+    return f"\n\n**Other programs used {others:.1f} processors: measure again on an idle system.**"
 
 
 def system():
     data = load("performance")
     system = data["system"]
     names = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
-    text = f"{system['processor']}, {system['processors']} processors, {system['instruction set'].upper()}; {names}"
-    return text + disturbed(data)
+    isa = system["instruction set"].upper()
+    return f"{system['processor']}, {system['processors']} processors, {isa}; {names}{disturbed(data)}"
 
 
 def proofs():
@@ -91,7 +93,9 @@ def proofs():
 
 
 def best(calls, *kinds):
-    """Return the quartiles, the name and the error of the fastest call of these kinds, at its best number of threads."""
+    """Return the quartiles, the name and the error of the fastest call of these kinds, at its best number of
+    threads.
+    """
     found = [(seconds, name.partition(", ")[2], values["error"]) for name, values in calls.items()
              if name.partition(", ")[0] in kinds for key, seconds in values.items() if key != "error"]
     return min(found, key=lambda row: row[0][1])
@@ -141,7 +145,8 @@ def measured():
     for case, calls in load("performance").items():
         if "posenc, default" in calls:
             ours, rivals = default(calls), [best(calls, *kinds) for kinds in RIVALS]
-            cells = [f"{spread(seconds)}, {compared(seconds, ours)}, {code(name)}" for seconds, name, _ in rivals]
+            cells = [f"{spread(seconds)}, {compared(seconds, ours)}, {code(name)}" for seconds, name,
+                     _ in rivals]
             rows.append([case, spread(calls["posenc"]["1"]), spread(ours), *cells, f"{rivals[2][2]:.0e}"])
     return table(["case", "posenc, 1 thread", "posenc", *HEADINGS, "its error"], *rows)
 
@@ -220,7 +225,8 @@ def methods(value):
     owners = inspect.getmro(value) if inspect.isclass(value) else ()
     owners = [owner for owner in owners if owner.__module__.startswith("posenc")]
     found = [name for owner in owners for name, function in vars(owner).items()
-             if inspect.isfunction(getattr(function, "__func__", function)) and name[0] != "_" and name != "extra_repr"]
+             if inspect.isfunction(getattr(function, "__func__", function)) and name[0] != "_"
+             and name != "extra_repr"]
     return f"; methods {', '.join(f'`{name}`' for name in dict.fromkeys(found))}" if found else ""
 
 
@@ -230,7 +236,8 @@ def reference(module, names):
     for name in names:
         value = getattr(importlib.import_module(module), name)
         fields = getattr(value, "_fields", None)
-        rows.append(f"`{name}`, a tuple ({', '.join(fields)})" if fields else call(name, value) + methods(value))
+        rows.append(f"`{name}`, a tuple ({', '.join(fields)})" if fields
+                    else call(name, value) + methods(value))
     return "\n".join(f"- {row}" for row in rows)
 
 
@@ -250,10 +257,12 @@ def update():
 
 def stale():
     """Return the names of the files in docs/data that were measured with other sources of the kernel."""
-    return [path.name for path in sorted(DATA.glob("*.json")) if load(path.stem).get("kernel") != kernel_hash()]
+    return [path.name for path in sorted(DATA.glob("*.json"))
+            if load(path.stem).get("kernel") != kernel_hash()]
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        sys.exit(f"measured with another kernel: {', '.join(stale())}; run python benchmarks" if stale() else 0)
+        sys.exit(f"measured with another kernel: {', '.join(stale())}; run python benchmarks" if stale()
+                 else 0)
     update()

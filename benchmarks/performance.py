@@ -1,4 +1,5 @@
-"""Measure the calls in rivals.py: ``python benchmarks/performance.py [CASE ...]``, where a CASE may be the start of a name.
+"""Measure the calls in rivals.py: ``python benchmarks/performance.py [CASE ...]``, where a CASE may be the
+start of a name.
 
 Each call runs with one thread and with as many threads as there are processors; posenc also with its default.
 Writes the quartiles of the seconds per call, and the largest difference of each result from that of posenc,
@@ -56,7 +57,8 @@ def measured(case, **options):
                 restore()
                 values = call()
                 if values is not None:
-                    values = np.asarray(values.float() if torch.is_tensor(values) else values, np.float64).reshape(-1)
+                    values = np.asarray(values.float() if torch.is_tensor(values) else values,
+                                        np.float64).reshape(-1)
                     exact = values.copy() if exact is None else exact
                     result.setdefault(name, {})["error"] = float(f"{abs(values - exact).max():.1e}")
             for name, values in quartiles(calls, **options).items():
@@ -65,7 +67,9 @@ def measured(case, **options):
 
 
 def one_row():
-    """Encode one row of 512 columns into a new array, or add it to x; then new arrays, encodings, and many conventions."""
+    """Encode one row of 512 columns into a new array, or add it to x; then new arrays, encodings, and many
+    conventions.
+    """
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
     pickled, bases = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)]
     encodings = [posenc.Encoding(512, base=base) for base in bases]
@@ -78,7 +82,8 @@ def one_row():
         "`numpy.full((4096, 512), 1, numpy.float32)`": lambda: np.full((4096, 512), 1, np.float32),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
         "`pickle.loads` of an encoding with 512 columns": partial(pickle.loads, pickled),
-        "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base) for base in bases],
+        "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base)
+                                                                   for base in bases],
         "16 rows in each of 20 conventions, as encodings": lambda: [each.encode(16) for each in encodings],
     })
 
@@ -109,7 +114,8 @@ def main(names):
             for key, values in document[name].items()), sep="\n", flush=True)
         document = {name: document[name] for name in rivals.CASES if name in document}
         others = (used_by_others() - before) / (time.perf_counter() - begin)
-        save("performance", document | {"one row": one_row(), "system": system(others), "versions": versions(*LIBRARIES)})
+        save("performance",
+             document | {"one row": one_row(), "system": system(others), "versions": versions(*LIBRARIES)})
     pages.update()
 
 

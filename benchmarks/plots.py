@@ -1,4 +1,5 @@
-"""Draw docs/images/accuracy.svg (README) and positions.svg (docs/performance.md): ``python benchmarks/plots.py``
+"""Draw docs/images/accuracy.svg (README) and positions.svg (docs/performance.md):
+``python benchmarks/plots.py``
 
 The files adapt to the colour scheme of the browser: if it is dark, a style sheet replaces each colour with a
 dark one.
@@ -17,7 +18,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 IMAGES = pages.ROOT / "docs" / "images"
 WIDTH = 700 / 96                        # inches
 # (light, dark), distinguishable by colour-blind readers (Okabe and Ito)
-PAPER, INK, GREY, GRID = ("#ffffff", "#0d1117"), ("#1f2328", "#e6edf3"), ("#6b7280", "#9aa4af"), ("#e3e7eb", "#2a3038")
+PAPER, INK, GREY, GRID = ("#ffffff", "#0d1117"), ("#1f2328", "#e6edf3"), ("#6b7280", "#9aa4af"), ("#e3e7eb",
+                                                                                                  "#2a3038")
 POSENC, TORCH, NUMPY = ("#0072b2", "#56b4e9"), ("#d55e00", "#ff9a4d"), ("#00855f", "#2cc79a")
 STYLE = {
     "font.size": 12,
@@ -80,8 +82,10 @@ def accuracy():
     tables.set(xlim=(1, 2e18), ylim=(1e-17, 30))
     fix_ticks(tables.yaxis, [10.0**n for n in range(-16, 1, 4)], power)
     title(tables, "Largest error by position, d_model 512")
-    (llama,) = (name.rpartition(",")[0] for name in data["rotation errors"] if name.endswith("Llama, float32"))
-    (other,) = (name for name in data["rotation errors"] if name.startswith("rotary-") and name.endswith("bfloat16"))
+    (llama,
+     ) = (name.rpartition(",")[0] for name in data["rotation errors"] if name.endswith("Llama, float32"))
+    (other,) = (name for name in data["rotation errors"] if name.startswith("rotary-")
+                and name.endswith("bfloat16"))
     draw_errors(rotations, data["rotation errors"], [
         (other, NUMPY, 1e3, 8, "left"),
         (f"{llama}, bfloat16", TORCH, 4e6, 2.5e-2, "left"),

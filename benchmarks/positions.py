@@ -1,4 +1,5 @@
-"""Measure positions as pipelines bring them against the fastest NumPy code: ``python benchmarks/positions.py``
+"""Measure positions as pipelines bring them against the fastest NumPy code:
+``python benchmarks/positions.py``
 
 Writes ratios of times, with one and two threads, and the time of a row of 512 columns by the share of
 irregular rows and by the magnitude of positions, to docs/data/positions.json; updates the tables and the
@@ -57,7 +58,8 @@ def encoding_cases():
     yield "4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, recipes
     yield ("8,192 positions below 131,072, x 512", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
            recipes | {"`np.take`": partial(taken, 131_072)})
-    yield "one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512}, {"`np.take`": partial(taken, 131_072)}
+    yield ("one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512},
+           {"`np.take`": partial(taken, 131_072)})
     times = RANDOM.integers(17 * 10**17, 19 * 10**17, 400_000)
     periods = {"d_model": 8, "periods": tuple(DAYS)}
     yield "400,000 timestamps, x 8", times, periods, {"`t % period`, float32": remainders}
@@ -77,12 +79,14 @@ def measured(threads, pool):
     """Yield each case and its ratios."""
     for name, positions, keywords, rivals in encoding_cases():
         out = np.empty((len(positions), keywords["d_model"]), np.float32)
-        encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points, **keywords)
+        encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points,
+                                                                                        **keywords)
         calls = {"posenc": partial(encode, positions, out=out, threads=threads)}
         parts = np.array_split(np.arange(len(positions)), threads)
         for rival, make in rivals.items():
             parted = [make(positions[p[0] : p[-1] + 1], out[p[0] : p[-1] + 1]) for p in parts]
-            calls[rival] = parted[0] if threads == 1 else lambda parted=parted: list(pool.map(lambda f: f(), parted))
+            calls[rival] = parted[0] if threads == 1 else lambda parted=parted: list(pool.map(lambda f: f(),
+                                                                                              parted))
         yield name, ratios_of(calls)
     for share in (0.3, 0.51, 0.7):
         x, table = np.zeros((32, 512, 512), np.float32), posenc.encode(512, 512)
@@ -94,12 +98,13 @@ def measured(threads, pool):
             def add(i):
                 x[i, padding[i] :] += table[: 512 - padding[i]]
             list((pool.map if threads > 1 else map)(add, range(32)))
-        calls = {"posenc": partial(encoding.add_to, x, positions, threads=threads), "slices of a table": slices}
+        calls = {"posenc": partial(encoding.add_to, x, positions, threads=threads),
+                 "slices of a table": slices}
         yield f"add to 32 x 512 x 512, {share:.0%} padding", ratios_of(calls)
 
 
 def curves():
-    """Return the quartiles of the time of 8,192 x 512 by the share of irregular rows, and by the bits of positions."""
+    """Return the quartiles of the time of 8,192 x 512 by the share of irregular rows, and by their bits."""
     out, encoding = np.empty((8192, 512), np.float32), posenc.Encoding(512)
     consecutive, scattered = np.arange(8192) + 10**6, RANDOM.integers(0, 2**24, 8192)
     shares = {share: np.where(RANDOM.random(8192) * 100 < share, scattered, consecutive)

@@ -1,14 +1,14 @@
-"""The cases that `performance.py` measures: calls of posenc, code as people paste it, and the fastest code that we could write.
+"""The cases that `performance.py` measures: calls of posenc, and other code.
 
 A case is a function of the number of threads, a pool of as many threads, and keywords.  It returns a function
 that restores the input of the calls, and {name: call}.  The first word of a name is its kind:
 
 posenc    the call of posenc.
 pasted    code as people paste it.
-exact     code in float64, whose result is then cast, or code that adds rows of a table that was computed so before: most of its
-          values are correctly rounded.
-fast      other code, usually in float32.  It keeps every buffer between calls, and everything else but the values of the
-          result.
+exact     code in float64, whose result is then cast, or code that adds rows of a table that was computed so
+          before: most of its values are correctly rounded.
+fast      the fastest code that we could write, usually in float32.  It keeps every buffer between calls, and
+          everything else but the values of the result.
 roof      the time to write as much memory.
 
 A call returns its result, so that `performance.py` can measure the error.
@@ -26,7 +26,8 @@ import torch
 import posenc
 from posenc._cli.bench import memset
 
-BLOCK, TORCH_BLOCK = 128, 1024          # rows of temporaries that stay in the cache; torch starts its threads for each call
+# rows of temporaries that stay in the cache; torch starts its threads for each call
+BLOCK, TORCH_BLOCK = 128, 1024
 
 
 def frequencies(d_model):
@@ -85,7 +86,8 @@ def numpy_sin_cos(d_model, dtype, positions):
 
 def torch_sin(positions, d_model, dtype):
     """The cosine of an angle is the sine of the angle + pi/2, so one operation computes all columns."""
-    positions, rates = positions.to(dtype)[:, None], torch.from_numpy(frequencies(d_model).repeat(2)).to(dtype)
+    positions = positions.to(dtype)[:, None]
+    rates = torch.from_numpy(frequencies(d_model).repeat(2)).to(dtype)
     phases = torch.tensor([0, math.pi / 2], dtype=dtype).repeat(d_model // 2)
     angles = torch.empty(TORCH_BLOCK, d_model, dtype=dtype)
 
@@ -98,7 +100,8 @@ def torch_sin(positions, d_model, dtype):
                 block.copy_(values)
 
     def compiled():
-        function = torch.compile(lambda p, rates, phases, pe: pe.copy_(torch.sin(p * rates + phases)), dynamic=False)
+        function = torch.compile(lambda p, rates, phases, pe: pe.copy_(torch.sin(p * rates + phases)),
+                                 dynamic=False)
         return lambda pe: function(positions, rates, phases, torch.from_numpy(pe))
 
     return fill, compiled
@@ -127,7 +130,8 @@ def angle_addition(library, n, d_model, first=0, dtype=np.complex64):
             part = products[: len(anchors[i : i + len(products)])]
             library.multiply(anchors[i : i + len(products)], offsets, out=part)
             values[i : i + len(products)] = (
-                torch.view_as_real(part) if library is torch else part.view(np.float64).reshape(*part.shape, 2))
+                torch.view_as_real(part) if library is torch
+                else part.view(np.float64).reshape(*part.shape, 2))
 
     return fill
 
@@ -146,7 +150,8 @@ def table(threads, pool, *, n, d_model, new):
             lambda first, stop: numpy_sin_cos(d_model, np.float64, np.arange(first, stop)), n, threads, pool),
         "exact, torch float64": torch_sin(torch.arange(n), d_model, torch.float64)[0],
         "exact, NumPy float64 angle addition": in_parts(
-            lambda first, stop: angle_addition(np, stop - first, d_model, first, np.complex128), n, threads, pool),
+            lambda first, stop: angle_addition(np, stop - first, d_model, first, np.complex128), n, threads,
+            pool),
         "exact, torch float64 angle addition": angle_addition(torch, n, d_model, dtype=np.complex128),
         "fast, NumPy sin and cos": in_parts(
             lambda first, stop: numpy_sin_cos(d_model, np.float32, np.arange(first, stop)), n, threads, pool),
@@ -198,7 +203,8 @@ def timesteps(threads, pool, *, n, d_model):
         "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
         "exact, torch float64": partial(in_torch, torch.float64),
         "fast, torch float32": partial(in_torch, torch.float32),
-        **once(threads, {"exact, NumPy float64": in_numpy, "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
+        **once(threads, {"exact, NumPy float64": in_numpy,
+                         "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
         "fast, torch.embedding from a table": partial(torch.embedding, tensor, steps),
     }
 
@@ -303,7 +309,7 @@ def padded(threads, pool, *, shape):
 
 
 def addition(library, n, d_model):
-    """Return a function that adds a table of n rows to a batch, in blocks whose part of the table stays in the cache."""
+    """Return a function that adds a table of n rows to a batch, in blocks that keep a part of it cached."""
     table = posenc.encode(n, d_model).reshape(-1, math.gcd(n, BLOCK) * d_model)
     table = table if library is np else library.from_numpy(table)
 
@@ -336,13 +342,14 @@ def adding(threads, pool, *, shape):
     }
 
 
-# ---- rotations of tensors of shape (batch, heads, n, head_dim), with halves; all rivals use cosines and sines of before ------
+# ---- rotations of (batch, heads, n, head_dim), with halves, by cosines and sines computed before ------------
 
 
 def transformers_recipe(x, positions, base):
     """Return a function that calls transformers as its models do; the result is a new tensor."""
     llama = importlib.import_module("transformers.models.llama.modeling_llama")
-    config = llama.LlamaConfig(head_dim=x.shape[-1], rope_parameters={"rope_type": "default", "rope_theta": base})
+    config = llama.LlamaConfig(head_dim=x.shape[-1],
+                               rope_parameters={"rope_type": "default", "rope_theta": base})
     cos, sin = llama.LlamaRotaryEmbedding(config)(x, positions)
     return lambda: llama.apply_rotary_pos_emb(x, x[:, :0], cos, sin)[0]     # k has no heads
 
@@ -364,10 +371,12 @@ def torch_float64(x, cos, sin):
 
 def torch_in_place(x, cos, sin):
     """Rotate blocks in place; their temporaries stay in the cache."""
-    half, heads = x.shape[-1] // 2, [(x[i, j], cos[i], sin[i]) for i in range(len(x)) for j in range(x.shape[1])]
+    half, heads = x.shape[-1] // 2, [(x[i, j], cos[i], sin[i]) for i in range(len(x))
+                                     for j in range(x.shape[1])]
     if x.shape[2] == 1:                 # decoding: one block
         heads = [(x, cos[:, None], sin[:, None])]
-    parts = [(y[..., i : i + TORCH_BLOCK, :half], y[..., i : i + TORCH_BLOCK, half:], c[..., i : i + TORCH_BLOCK, :],
+    parts = [(y[..., i : i + TORCH_BLOCK, :half], y[..., i : i + TORCH_BLOCK, half:],
+              c[..., i : i + TORCH_BLOCK, :],
               s[..., i : i + TORCH_BLOCK, :]) for y, c, s in heads for i in range(0, x.shape[2], TORCH_BLOCK)]
     product = torch.empty_like(parts[0][0])
 
@@ -382,7 +391,7 @@ def torch_in_place(x, cos, sin):
 
 
 def torch_compiled(x, cos, sin):
-    """Rotate in place; the halves have storages of their own, because the compiler copies tensors that share one."""
+    """Rotate in place; the halves have storages of their own: the compiler copies tensors that share one."""
     y, axis = (x, 1) if x.is_contiguous() else (x.transpose(1, 2), 2)
     cos, sin = cos.unsqueeze(axis), sin.unsqueeze(axis)
     bits, half = y.view(torch.int16 if x.itemsize == 2 else torch.int32).numpy(), x.shape[-1] // 2
@@ -398,7 +407,7 @@ def torch_compiled(x, cos, sin):
 
 
 def onnxruntime(x, cos, sin, threads):
-    """Run the operator RotaryEmbedding in place, with inputs and outputs bound to arrays; it has no bfloat16 on the CPU."""
+    """Run the operator RotaryEmbedding in place, with arrays as inputs and outputs; it has no bfloat16."""
     helper, runtime = importlib.import_module("onnx.helper"), importlib.import_module("onnxruntime")
     info = partial(helper.make_tensor_value_info, elem_type=1, shape=None)
     heads, out = {}, x.numpy()
@@ -418,7 +427,7 @@ def onnxruntime(x, cos, sin, threads):
 
 
 def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
-    """Rotate positions of heads, stored by head or, as in most models, by position; or the last positions of a batch."""
+    """Rotate positions of heads, stored by head or by position, or the last positions of a batch."""
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(shape, generator=generator).to(dtype)
     start = start.transpose(1, 2).contiguous().transpose(1, 2) if by_position else start
@@ -426,7 +435,8 @@ def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
     positions = torch.arange(n)[None] if n > 1 else torch.randint(0, 100_000, (batch, 1), generator=generator)
     rotary = posenc.Rotary(head_dim, base=base)
     array = x.numpy() if dtype == torch.float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    factors = [torch.from_numpy(f) for f in rotary.tables(positions.numpy(), dtype="float64")]      # (batch, n, head_dim / 2)
+    # (batch, n, head_dim / 2)
+    factors = [torch.from_numpy(f) for f in rotary.tables(positions.numpy(), dtype="float64")]
     single = [factor.float().contiguous() for factor in factors]
     rounded = [factor.to(dtype) for factor in factors]
     cases = {
@@ -453,7 +463,9 @@ CASES = {
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
     "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
     "rotation, float32, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32),
-    "rotation, float32, 4,096 x 32 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32, by_position=True),
+    "rotation, float32, 4,096 x 32 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32,
+                                                   by_position=True),
     "rotation, bfloat16, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.bfloat16),
-    "rotation, float32, batch of 64, 1 position": partial(rotation, shape=(64, 32, 1, 128), dtype=torch.float32),
+    "rotation, float32, batch of 64, 1 position": partial(rotation, shape=(64, 32, 1, 128),
+                                                          dtype=torch.float32),
 }

@@ -11,7 +11,7 @@ HEAD = r"(?:for|if|while|switch) \((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) ?"
 
 
 class Headers:
-    """The C sources, by their path below src/posenc/_core/c, and other sources, by their path below src/posenc."""
+    """The C sources, by their path below src/posenc/_core/c, and others, by that below src/posenc."""
 
     def __init__(self, folder, change=None):
         self.package = folder.parents[1]
@@ -38,7 +38,7 @@ class Headers:
         return number_of(found[0])
 
     def constant(self, name):
-        """Return the value of a #define, an enum constant or an array of numbers, or None if there is none."""
+        """Return the value of a #define, an enum constant or an array of numbers, or None."""
         if not name.isupper():
             return None
         if name not in self.known:
@@ -120,7 +120,7 @@ def assigned_names(statement):
 
 
 def replaced(text, old, new):
-    """Replace `old` in a text; white space matches any white space.  Return the text and the number of occurrences."""
+    """Replace `old` in a text; white space matches any white space.  Return the text and their number."""
     return re.subn(r"\s+".join(map(re.escape, old.split())), lambda _: new, text)
 
 

@@ -14,7 +14,8 @@ from fractions import Fraction
 from c_parser import ProofError, number_of, parse
 from pycparser import c_ast
 
-OPAQUE = {"direct_phase", "phase_limb", "symmetry_of", "apply_symmetry", "direct_double", "direct_dd"}     # not translated
+# not translated
+OPAQUE = {"direct_phase", "phase_limb", "symmetry_of", "apply_symmetry", "direct_double", "direct_dd"}
 LOADS = {"f64_load", "f32_load", "f64_load_f32"}
 EXACT = {"fast_two_sum": "+", "two_sum": "+", "two_difference": "-", "two_product": "*"}
 INTEGERS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "<<": operator.lshift,
@@ -83,14 +84,15 @@ class Translator:
         self.lines, self.hypotheses, self.versions, self.factors, self.renamed = [], [], {}, set(), []
         self.given = set(given)
         self.inputs = set()                         # names that have no definition in the code
-        self.prefix, self.target = "", ""           # prefix of names in an inline function; name of the assigned variable
+        # prefix of names in an inline function; name of the assigned variable
+        self.prefix, self.target = "", ""
         self.variables = {**dict(variables), "FUSED": int(fused)}
 
     def run(self, text):
         self.run_all(parse(text))
 
     def definitions(self):
-        """Return the definitions.  The last value has the name of its variable; names of earlier values end with a number."""
+        """Return the definitions.  The last value has the name of its variable; earlier ones a number, too."""
         text = "\n".join(self.lines)
         for name, version in self.versions.items():
             if version and name not in self.factors:
@@ -180,7 +182,7 @@ class Translator:
     # ---- expressions ----
 
     def path(self, node):
-        """Return the name of a variable or an address; indices are left out, unless they are named constants."""
+        """Return the name of a variable or an address; indices are left out, except named constants."""
         match node:
             case c_ast.ID():
                 return node.name

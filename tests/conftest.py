@@ -113,7 +113,7 @@ def path(request, tmp_path):
 
 @pytest.fixture
 def call(capsys):
-    """Return a function that runs the command line in this process and returns its exit code, stdout and stderr."""
+    """Return a function that runs the command line here and returns its exit code, stdout and stderr."""
     def call(*args):
         code = _cli.main([str(arg) for arg in args])
         return code, *capsys.readouterr()
@@ -122,7 +122,7 @@ def call(capsys):
 
 @pytest.fixture
 def heard_signals():
-    """Let child processes receive termination signals, even if this process ignores them (nohup, a background job)."""
+    """Let child processes receive termination signals, even if this process ignores them (nohup)."""
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
     for number in ignored:

@@ -50,7 +50,7 @@ def split(n):
 
 
 def near_multiples(rng, period):
-    """Yield pairs (a, b) whose product is close to a multiple of `period`, with a below 2**63 and b below 2**53."""
+    """Yield pairs (a, b) whose product is close to a multiple of `period`, with a < 2**63 and b < 2**53."""
     limit = 2 ** int(rng.integers(96, 112))
     first, second = [n for n, _ in best_fractions(period, 2**140) if n < limit // 64][-2:]
     for _ in range(200):
@@ -62,7 +62,7 @@ def near_multiples(rng, period):
 
 
 def tight_scale(rng, value, dtype):
-    """Return the scale that brings `value` closest to a half-way point between normal numbers of `dtype`, or None."""
+    """Return the scale that brings `value` closest to a half-way point of normal numbers of `dtype`, or None."""
     precision, smallest, _ = FORMATS[dtype]
     exponent = gmpy2.get_exp(value)
     ratio = abs(mpq(value)) / mpq(2) ** (exponent + 52 - precision)
@@ -100,7 +100,9 @@ def position_scale_too(rng, dtype):
 
 
 def offset_too(rng, dtype):
-    """Yield cases with a position close to a zero of sin or cos, and an offset that brings the angle even closer to it."""
+    """Yield cases with a position close to a zero of sin or cos, and an offset that brings the angle even
+    closer to it.
+    """
     while True:
         position_scale = ldexp(float(rng.uniform(1, 2)), int(rng.integers(-30, 30)))
         frequency = float(rng.uniform(0.5, 4))

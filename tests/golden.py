@@ -3,7 +3,8 @@
 Most tests of values compute the reference when they run, which needs gmpy2.  For systems without gmpy2,
 golden.csv holds a few correct values of every kind:
 
-- ``tables``: small, large, negative, fractional and tiny positions, in columns of high and low frequency for two values of
+- ``tables``: small, large, negative, fractional and tiny positions, in columns of high and low frequency for
+  two values of
   d_model; and two positions for each keyword of a convention;
 - ``near_zeros``: for a few columns, the 64-bit position at which the value is closest to zero;
 - ``near_halfway``: positions at which the value is close to a half-way point of its dtype;

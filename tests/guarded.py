@@ -129,7 +129,9 @@ def guarded(positions):
 
 
 def row_strides(width, itemsize):
-    """Return the strides of contiguous rows, of rows padded by a few elements or to cache lines, and of reversed rows."""
+    """Return the strides of contiguous rows, of rows padded by a few elements or to cache lines, and of
+    reversed rows.
+    """
     tight = width * itemsize
     padded = -(-tight // 64) * 64
     return sorted({tight, tight + itemsize, tight + 7 * itemsize, padded, padded + 64, -tight, -tight - 3 * itemsize})

@@ -1,4 +1,5 @@
-"""Examples of every keyword of a convention, from which the tests of values, arguments, files and the command line are derived.
+"""Examples of every keyword of a convention, from which the tests of values, arguments, files and the command
+line are derived.
 
 `VALID` begins with the value that golden.csv and the command line use.  A keyword with choices needs no row
 here.

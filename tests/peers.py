@@ -61,7 +61,7 @@ def diffusers_embeddings():
 
 
 def installed_class(package, path, name, **names):
-    """Return a class from an installed package without importing the package, whose other requirements may be missing."""
+    """Return a class from a package without importing the package, whose requirements may be missing."""
     spec = importlib.util.find_spec(package)
     if spec is None:
         pytest.skip(f"{package} is not installed")

@@ -165,7 +165,7 @@ class Reference:
             working = precision + lost + 64
 
     def _turns(self, position, column):
-        """Return the nearest number of quarter turns, with one more for a cosine, and the distance from it in turns."""
+        """Return the nearest number of quarter turns, one more for a cosine, and the distance from it in turns."""
         index, function = self.columns[column]
         turns = (position + self.offset) * self.position_scale / self.periods[index] + mpq(function == "cos", 4)
         quarters = math.floor(4 * turns + mpq(1, 2))
@@ -197,7 +197,8 @@ class Reference:
         raise ArithmeticError(f"{precision // 2} bits do not decide column {column} at position {position}")
 
     def _between(self, position, column, precision):
-        """Return integers `lower`, `upper` and `exponent`: the value is from lower * 2**exponent to upper * 2**exponent.
+        """Return integers `lower`, `upper` and `exponent`: the value is from lower * 2**exponent
+        to upper * 2**exponent.
 
         All dtypes share the results.
         """
@@ -240,8 +241,8 @@ def reference_of(d_model, convention=()):
 
 
 class Rotated:
-    """Correctly rounded rotation of pairs (a, b) by the angle t of their position: ``scale * (a cos t - b sin t)`` and
-    ``scale * (b cos t + a sin t)``.
+    """Correctly rounded rotation of pairs (a, b) by the angle t of their position:
+    ``scale * (a cos t - b sin t)`` and ``scale * (b cos t + a sin t)``.
 
     `convention` holds the parameters of `Reference` that determine the angles.
     """

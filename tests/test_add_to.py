@@ -1,4 +1,4 @@
-"""add_to multiplies x by the rounded scale and adds the table's values, each rounded once, in every batch entry."""
+"""add_to multiplies x by the rounded scale and adds the table's values, each rounded once, in every entry."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Run the examples in the README, docs/, docstrings and --help; check measured figures, and that public names are documented.
+"""Run the examples in the README, docs/, docstrings and --help; check measured figures, and that public names
+are documented.
 
 A test is skipped if a package that it needs is not installed.
 """
@@ -143,7 +144,9 @@ def test_examples_of_docstrings_run(name, tmp_path, monkeypatch):
 
 
 def public(name):
-    """Yield (name, object) for the public names of a module and for the public methods and properties of its classes."""
+    """Yield (name, object) for the public names of a module and for the public methods and properties of its
+    classes.
+    """
     for member in module(name).__all__:
         value = getattr(module(name), member)
         yield f"{name}.{member}", value
@@ -245,7 +248,9 @@ def test_shell_commands_of_documents_run(page, shell):
 @POSIX
 @pytest.mark.long
 def test_examples_of_help_run(shell):
-    """Run the examples of all commands except bench, which is slow, and check, for which test_check.py has checkpoints."""
+    """Run the examples of all commands except bench, which is slow, and check, for which test_check.py has
+    checkpoints.
+    """
     ran = 0
     for command in ("generate", "verify", "identify", "presets", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1].split("\n\n")[0]

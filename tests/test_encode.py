@@ -27,7 +27,9 @@ def expected(d_model, dtype, positions, columns, convention):
 
 
 def assert_correct(positions, d_model, dtype, columns=None, **convention):
-    """Assert that the values at `positions` (a range or an array) and `columns` (default: all) have the reference's bits."""
+    """Assert that the values at `positions` (a range or an array) and `columns` (default: all) have the
+    reference's bits.
+    """
     __tracebackhide__ = True
     columns = tuple(range(d_model)) if columns is None else tuple(columns)
     exact = tuple(positions if isinstance(positions, range) else positions.ravel().tolist())
@@ -323,7 +325,8 @@ def test_values_that_a_scale_brings_next_to_a_half_way_point(isa, dtype):
     scattered = np.random.default_rng(0).integers(-(2**62), 2**62, 400)
     for position, column, convention in cases("ordinary_values", dtype, 0, 100):
         correct = Reference(2, **convention).bits(position, column, dtype)
-        wide = convention | {"frequencies": convention["frequencies"] * 32}     # in narrow rows, digits are not used
+        # in narrow rows, digits are not used
+        wide = convention | {"frequencies": convention["frequencies"] * 32}
         scattered[100] = position
         for positions in (scattered[100:101], range(position - 100, position + 100), scattered):
             values = posenc.encode(positions, 64, dtype=dtype, **wide)[len(positions) > 1 and 100]

@@ -63,7 +63,9 @@ def helper(tmp_path_factory):
 
 
 def setting(name, helper):
-    """Return a context manager that sets a floating-point mode and checks that the code inside it preserves the mode."""
+    """Return a context manager that sets a floating-point mode and checks that the code inside it preserves
+    the mode.
+    """
     rounding, flushing = MODES[name]
     if flushing and not helper.can_flush():
         pytest.skip("the processor cannot flush to zero")

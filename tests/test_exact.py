@@ -76,7 +76,9 @@ def test_frequencies_have_256_bits(d_model, convention):
 
 @pytest.mark.parametrize("root", [2.0, 3.0, 1.5, 0.5, 2.5, 7.0])
 def test_frequencies_at_ties_are_rounded_to_even(root):
-    """The exponents are 0, 1/2, 1 and 3/2, so the frequencies are rational, and half of those with a factor of 3 are ties."""
+    """The exponents are 0, 1/2, 1 and 3/2, so the frequencies are rational, and half of those with a factor
+    of 3 are ties.
+    """
     scales = np.ldexp(np.random.default_rng(0).integers(2**52, 2**53, 40), -200)
     for scale in (float.fromhex("0x1.25c19bad640fbp+107"), *scales, *-scales):
         frequencies = posenc.Encoding(8, base=root**2, shift=6.0, frequency_scale=scale).frequencies
@@ -94,7 +96,9 @@ def test_pi(bits):
     "dtype, end", [("float64", "smallest"), *product(["float32", "float16", "bfloat16"], ["smallest", "largest"])]
 )
 def test_ties_at_the_limits_of_a_dtype(isa, dtype, end, evaluations):
-    """Values on both sides of the ties between the largest number and infinity, and between the smallest number and 0."""
+    """Values on both sides of the ties between the largest number and infinity, and between the smallest
+    number and 0.
+    """
     precision, smallest, _ = FORMATS[dtype]
     if end == "largest":
         odd, unit = 2 ** (precision + 1) - 1, {"float32": 103, "float16": 4, "bfloat16": 119}[dtype]

@@ -1,4 +1,6 @@
-"""A forked child uses one thread and computes the same bits, for every state of the parent and every method of forking."""
+"""A forked child uses one thread and computes the same bits, for every state of the parent and every method
+of forking.
+"""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""Compare the bits of grids with encode and the reference, and the calls in docs/grids.md with the libraries listed there."""
+"""Compare the bits of grids with encode and the reference, and the calls in docs/grids.md with the libraries
+listed there.
+"""
 
 import itertools
 import math

@@ -1,4 +1,6 @@
-"""Imports follow the map in CONTRIBUTING.md, files and functions are short, and private names stay in their modules."""
+"""Imports follow the map in CONTRIBUTING.md, files and functions are short, and private names stay in their
+modules.
+"""
 
 import ast
 import graphlib
@@ -27,7 +29,9 @@ def syntax_nodes(path):
 
 
 def imports(path):
-    """Yield the modules of posenc that a module imports, including imports inside functions and for annotations."""
+    """Yield the modules of posenc that a module imports, including imports inside functions and for
+    annotations.
+    """
     for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
@@ -85,7 +89,9 @@ def python_functions(text):
 
 
 def indented_functions(text, header):
-    """Yield the same for Cython and C: a function has a header, the lines with a larger indent, and closing brackets."""
+    """Yield the same for Cython and C: a function has a header, the lines with a larger indent, and closing
+    brackets.
+    """
     lines = re.sub(r'(?s)\n *""".*?"""', "", text).splitlines()
     indents = [len(line) - len(line.lstrip()) if line.strip() else 1000 for line in lines]
     for first, line in enumerate(lines):
@@ -134,14 +140,16 @@ def test_each_instruction_set_defines_every_primitive(name):
 
 def test_each_function_of_the_path_of_a_call_is_called_by_those_above_it():
     block = (ROOT / "docs/design.md").read_text("utf-8").split("## The path of a call")[1].split("```")[1]
-    callers, wrong = [(-1, "encode(4096, 512) and Encoding(512).encode")], []     # (indent, text) of the rows above
+    # (indent, text) of the rows above
+    callers, wrong = [(-1, "encode(4096, 512) and Encoding(512).encode")], []
     for line in block.splitlines()[1:]:
         names, files = re.split(" {2,}", line.strip())[:2]
         indent = len(line) - len(line.lstrip())
         callers = [row for row in callers if row[0] < indent or indent == 0]
         bodies = {name: "\n".join(body) for file in files.split(", ") for name, body in functions_in(file)}
         for name in re.findall(r"(\w+)(?:,|$)", names):
-            called = "GROUP" if name == "DEFINE_GROUP" else name        # a table of the functions that this macro defines
+            # a table of the functions that this macro defines
+            called = "GROUP" if name == "DEFINE_GROUP" else name
             wrong += [name] * (not any(re.search(rf"\b{called}\b", text) for _, text in callers) or name not in bodies)
             callers.append((indent, bodies.get(name, "")))
     assert len(callers) > 3 and wrong == []

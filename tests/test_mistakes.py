@@ -1,4 +1,5 @@
-"""Wrong arguments of each public function: an error of a NumPy kind that names the argument, before anything is written.
+"""Wrong arguments of each public function: an error of a NumPy kind that names the argument, before anything
+is written.
 
 The test enumerates the signatures: every argument gets an object, None (unless it is the default), the values
 in WRONG, and a misspelled name.

@@ -103,7 +103,9 @@ def test_a_folder_without_a_suffix(tmp_path):
     ("safetensors", "safetensors", r"(reading .safetensors needs .*pip install safetensors\n){2}"),
 ])
 def test_a_missing_package_is_reported(tmp_path, package, suffix, message):
-    """Without ml_dtypes, bits of bfloat16 are not opened as integers: the same program would compute different values."""
+    """Without ml_dtypes, bits of bfloat16 are not opened as integers: the same program would compute
+    different values.
+    """
     code = """
         import sys
         sys.modules[sys.argv[1]] = None

@@ -23,7 +23,9 @@ FULL = np.iinfo(np.int64)
 
 
 def positions_in(unit, rng):
-    """Return positions over the whole int64 range, and multiples of a twelfth of each period, with their neighbours."""
+    """Return positions over the whole int64 range, and multiples of a twelfth of each period, with their
+    neighbours.
+    """
     twelfths = [SECONDS["s"] * Fraction(s, 12) / SECONDS[unit] for s in (3600, 86_400, 604_800, 31_556_952)]
     exact = [int(k * t) for t in twelfths for k in (1, 2, 3, 4, 6, 9, 12, 10**6 + 6) if (k * t).denominator == 1]
     near = [p + d for p in exact for d in (-1, 0, 1) if p < 2**63 - 1]
@@ -60,7 +62,9 @@ def test_multiples_of_a_twelfth_are_exact(isa, dtype, scale):
 
 
 def test_zeros_need_no_evaluation_in_python(isa, dtype, evaluations):
-    """Hours at a full hour: every value of the first column, and every twelfth of the second one, is exactly 0."""
+    """Hours at a full hour: every value of the first column, and every twelfth of the second one, is exactly
+    0.
+    """
     times = np.datetime64("1970-01-01", "ns") + np.arange(0, 10**6, 7) * np.timedelta64(1, "h")
     values = posenc.encode(times, dtype=dtype, periods=["1h", "1D", "7D", "31556952s"])
     assert (values[:, 0] == 0).all() and not np.signbit(values[:, 0]).any() and (values[:, 1] == 1).all() and not evaluations

@@ -114,7 +114,8 @@ def test_every_output_holds_the_same_values(group, block_bytes, monkeypatch):
     lambda memory, out: posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=out.reshape(2, 5, 4)),
 ], ids=["one axis", "two axes", "grid"])
 def test_coordinates_may_overlap_out(call, monkeypatch):
-    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)        # a row is written before the next is computed
+    # a row is written before the next is computed
+    monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", 1)
     memory = np.arange(40.0)
     assert_same_bits(call(memory, memory), call(np.arange(40.0), np.empty(40)))
 
@@ -168,7 +169,9 @@ def example(library):
 
 
 def assert_close(table, expected, largest_angle, unit):
-    """Check that errors are at most a few roundings of the largest angle, plus one rounding each of the value and the sum."""
+    """Check that errors are at most a few roundings of the largest angle, plus one rounding each of the value
+    and the sum.
+    """
     assert table.shape == expected.shape
     assert abs(table.astype(np.float64) - expected).max() <= (6 * largest_angle + 4) * unit
 

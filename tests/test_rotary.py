@@ -107,9 +107,9 @@ def test_yarn_by_hand():
     ln(651.8986) / 18.420681 = 8 * 6.479889 / 18.420681 = 2.814180 for r = 1.  The frequencies are 1, 0.1,
     0.01, 0.001, the factor is 4.
 
-    Truncation gives 1 and 3.  In pairs 1, 2 and 3, the frequency divided by 4 has the weight 0, 1/2 and 1, so the results are
-    0.1, 0.01 (1/2 + 1/8) = 0.00625 and 0.00025.  Without truncation, its weight in pair 2 is (2 - 1.309030) / 1.505150 =
-    0.459070, and the result is 0.01 (1 - 0.459070 * 3/4) = 0.006556975.
+    Truncation gives 1 and 3.  In pairs 1, 2 and 3, the frequency divided by 4 has the weight 0, 1/2 and 1, so
+    the results are 0.1, 0.01 (1/2 + 1/8) = 0.00625 and 0.00025.  Without truncation, its weight in pair 2 is
+    (2 - 1.309030) / 1.505150 = 0.459070, and the result is 0.01 (1 - 0.459070 * 3/4) = 0.006556975.
 
     For L = 200000, the indices are 2.997696 and 4.502779.  Truncation gives 2 and 5, beyond the last pair,
     but below d - 1. The weight in pair 3 is 1/3, and the result is 0.001 (1 - 1/3 * 3/4) = 0.00075.

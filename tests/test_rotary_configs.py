@@ -1,4 +1,6 @@
-"""Published configurations, and the default configurations of all model types, give the rotation of transformers' own code."""
+"""Published configurations, and the default configurations of all model types, give the rotation of
+transformers' own code.
+"""
 
 import json
 import re

@@ -25,7 +25,8 @@ def transformer(name):
     return diffusers(f"transformers.transformer_{name}")
 
 
-MODELS = {}         # name: the preset, and a function that returns the cosines and sines of a model's own code, and positions
+# name: the preset, and a function that returns the cosines and sines of a model's own code, and positions
+MODELS = {}
 
 
 def model(preset, head_dim, name=None, **changes):
@@ -194,7 +195,9 @@ def dinov3():
 # ---- comparison --------------------------------------------------------------------------------------------
 
 def tables_of(model):
-    """Return the cosines and sines of a model's own code and of its preset, and the angles, one column for each pair."""
+    """Return the cosines and sines of a model's own code and of its preset, and the angles, one column for
+    each pair.
+    """
     rotary, tables = MODELS[model]
     (cos, sin), positions = tables()
     pairs = len(rotary.frequencies)
@@ -232,7 +235,9 @@ def test_rotations_of_the_models(model):
 
 
 def test_vjepa2():
-    """The code multiplies both columns of a pair by cosines and sines of different frequencies, so it does not rotate."""
+    """The code multiplies both columns of a pair by cosines and sines of different frequencies, so it does
+    not rotate.
+    """
     module = pytest.importorskip("transformers.models.vjepa2.modeling_vjepa2")
     rotary = Rotary.preset("vjepa2", 64)
     assert rotary.rotary_dim == 60 and rotary.axes == (0,) * 10 + (1,) * 10 + (2,) * 10

@@ -217,7 +217,8 @@ def test_cancelling_pairs_are_correct(isa, dtype, interleaved):
 
 @functools.cache
 def halfway(dtype, position, inverse, ratio=None):
-    """Return the 60 pairs, of many random ones, whose first result at the frequency 1 is closest to a half-way point.
+    """Return the 60 pairs, of many random ones, whose first result at the frequency 1 is closest to a
+    half-way point.
 
     If given, `ratio` is the first result divided by the second one; the smaller it is, the larger the
     relative error.
@@ -272,7 +273,9 @@ def test_cancelling_pairs_near_half_way_points_are_correct(isa, position, ratio)
 
 
 def test_subnormal_values_near_half_way_points_are_correct(isa, interleaved):
-    """Rounding to float32 first would put one value of a pair half-way between two subnormal numbers of float16."""
+    """Rounding to float32 first would put one value of a pair half-way between two subnormal numbers of
+    float16.
+    """
     c, s = math.cos(12345), math.sin(12345)
     rng = np.random.default_rng(16)
     a = rng.uniform(2.0**-12, 2.0**-11, 2**20).astype(np.float16).astype(float)
@@ -308,7 +311,9 @@ def test_values_at_the_limit_of_double_double_are_correct(isa):
 
 @pytest.mark.parametrize("position", [0, 5, -0.5])
 def test_values_undecided_in_c_are_decided_in_python(isa, dtype, evaluations, position):
-    """A tiny frequency: the value is next to a half-way point, at a distance that double-double does not resolve."""
+    """A tiny frequency: the value is next to a half-way point, at a distance that double-double does not
+    resolve.
+    """
     precision = FORMATS[dtype][0]
     x = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [0.0, 1.0]]).astype(DTYPES[dtype])
     # scale * 1 is half-way, and b * sin t is below 2**-390 of it

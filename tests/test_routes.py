@@ -16,7 +16,9 @@ def by_few_rows(positions, d_model, **keywords):
 
 
 def framed(rows, row_bytes, stride, past, element):
-    """Return memory filled with 0xFF, an array in it that starts `past` bytes into a cache line, and the array's offset."""
+    """Return memory filled with 0xFF, an array in it that starts `past` bytes into a cache line, and the
+    array's offset.
+    """
     memory = np.full(rows * stride + 256, 0xFF, np.uint8)
     first = -memory.ctypes.data % 64 + 64 + past
     shape, strides = (rows, row_bytes // element.itemsize), (stride, element.itemsize)
@@ -111,7 +113,9 @@ def test_runs_in_position_arrays(isa, dtype, d_model, name):
 
 
 def walks(rows):
-    """Return every way to go up and down by one, ``rows - 1`` times, from a start that makes 0 the lowest number."""
+    """Return every way to go up and down by one, ``rows - 1`` times, from a start that makes 0 the lowest
+    number.
+    """
     up = np.arange(2 ** (rows - 1))[:, None] >> np.arange(rows - 1) & 1
     numbers = np.concatenate([np.zeros_like(up[:, :1]), np.cumsum(2 * up - 1, axis=1)], axis=1)
     return numbers - numbers.min(axis=1, keepdims=True)
@@ -121,7 +125,9 @@ def walks(rows):
     47, 49, 51, *range(58, 64), *(pytest.param(e, marks=pytest.mark.long) for e in (48, 50, *range(52, 58))),
 ])
 def test_large_steps_up_and_down(exponent):
-    """The distance between the first and the last position is, modulo 2**64, also that of positions that do not turn around."""
+    """The distance between the first and the last position is, modulo 2**64, also that of positions that do
+    not turn around.
+    """
     def positions_of(numbers):
         # from -2**63 on
         return (numbers.astype(np.uint64) * np.uint64(2**exponent) + np.uint64(2**63)).view(np.int64)

@@ -1,4 +1,6 @@
-"""A value depends only on its position and column, not on the call's function, other positions, chunks, threads or output."""
+"""A value depends only on its position and column, not on the call's function, other positions, chunks,
+threads or output.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Results with any number of threads, the number of threads that calls use, and calls while no thread can start."""
+"""Results with any number of threads, the number of threads that calls use, and calls while no thread can
+start.
+"""
 
 import os
 import platform

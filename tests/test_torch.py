@@ -535,7 +535,9 @@ def nested(*shape, dtype=torch.float32):
 
 
 def test_nested_tensors(dtype):
-    """Positions begin again at each sequence, with the bits of each sequence alone, also in graphs and derivatives."""
+    """Positions begin again at each sequence, with the bits of each sequence alone, also in graphs and
+    derivatives.
+    """
     module, x = PositionalEncoding(6, x_scale=2.0, max_len=9), nested(6, dtype=NAMES[dtype]).requires_grad_()
     for function in (module, torch.compile(module, backend="aot_eager", fullgraph=True)):
         y = function(x)

@@ -1,4 +1,6 @@
-"""posenc.torch.rotate, rotate_ and RotaryEmbedding: same bits as Rotary, derivatives, torch.compile and torch.func."""
+"""posenc.torch.rotate, rotate_ and RotaryEmbedding: same bits as Rotary, derivatives, torch.compile and
+torch.func.
+"""
 
 import copy
 import pickle
@@ -77,7 +79,9 @@ def test_forms_of_positions_and_strides(positions):
     PLAIN.at(range(13))[::-3],
 ], ids=repr)
 def test_prepared_positions_on_every_path(at):
-    """With gradients, vmap, a default device and compilation, `at` has the bits of eager calls, even with negative strides."""
+    """With gradients, vmap, a default device and compilation, `at` has the bits of eager calls, even with
+    negative strides.
+    """
     torch.compiler.reset()
     expected = rotate(X, at)
     assert torch.equal(expected, rotate(X, at.positions.copy(), rotary=at.rotary, inverse=at.inverse))

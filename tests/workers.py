@@ -1,4 +1,6 @@
-"""Functions and a class for DataLoader workers: a spawned process can import this module, but not a test module."""
+"""Functions and a class for DataLoader workers: a spawned process can import this module, but not a test
+module.
+"""
 
 import os
 from pathlib import Path

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make the changes of faults.txt one by one in a copy of the tree that git has staged: a test or a proof must fail.
+"""Make the changes of faults.txt one by one in a copy of the tree: a test or a proof must fail.
 
-The test files or the proof that a line names run first; if they pass, the whole default suite of tests runs.
-The exit code is 1 if a fault is missed.  Faults in posenc.torch need PyTorch, and proofs need Gappa and
-Sollya.
+The copy has the files of git's index.  The test files or the proof that a line names run first; if they pass,
+the whole default suite of tests runs. The exit code is 1 if a fault is missed.  Faults in posenc.torch need
+PyTorch, and proofs need Gappa and Sollya.
 """
 
 import argparse
@@ -52,7 +52,8 @@ def main():
     if not importlib.util.find_spec("torch"):
         chosen = [f for f in chosen if "/torch/" not in f.file]
     proofs = [f for f in chosen if f.finders[0].startswith("proofs/")]
-    others = sorted((f for f in chosen if f not in proofs), key=lambda f: f.file.endswith(COMPILED))        # fewer builds
+    # fewer builds
+    others = sorted((f for f in chosen if f not in proofs), key=lambda f: f.file.endswith(COMPILED))
     found = {f: f.finders[0] for f in proofs if prove.finds(f.finders[0], f[:1] + f[2:])}
     if others:
         check_clean(others)
@@ -94,7 +95,7 @@ def copied(folder):
 
 
 def check_clean(faults):
-    """End the program if a named test fails without a fault, because this test would seem to find every fault."""
+    """End the program if a named test fails without a fault, because it would seem to find every fault."""
     with tempfile.TemporaryDirectory(prefix="posenc-faults-") as folder:
         copy = copied(folder)
         build(copy)
@@ -134,7 +135,7 @@ def build(copy):
 
 
 def run_tests(copy, files):
-    """Return the first test that failed, or that a signal or the time limit ended the tests; "" if all passed."""
+    """Return the first test that failed, a signal or the time limit; "" if all passed."""
     command = ["timeout", "--signal=KILL", LONGEST, sys.executable, "-m", "pytest", "-x", "-q", "--tb=no",
                "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, cwd=copy, env=environment(copy), capture_output=True, text=True)

@@ -11,34 +11,39 @@ each other.
 A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!".  PATH is relative to
 src/posenc/_core/c, or to src/posenc for Python and Cython:
 
-    constant NAME PATH: TEXT {}     the number at {} in a source; TEXT must occur there exactly once; {_} is any number
-    let NAME = EXPRESSION           a bound that is in no source; EXPRESSION may use the names above; it is rounded as in {{}}
+    constant NAME PATH: TEXT {}     the number at {} in a source; TEXT must occur there exactly once; {_} is any
+                                    number
+    let NAME = EXPRESSION           a bound that is in no source; EXPRESSION may use the names above; it is
+                                    rounded as in {{}}
     from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
-    bound NAME: DESCRIPTION         a bound that this script proves; that of a constant has a row in docs/development/proofs.md
+    bound NAME: DESCRIPTION         a bound that this script proves; if it is a constant, the table in
+                                    docs/development/proofs.md has a row for it
     export NAME ...                 definitions, and bounds without a description, that other scripts may use
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
-    code MODE [SETTING ...]         is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..." takes the
-                                    statements of a function that assign the names, or all of them: A..B takes
-                                    those from A to B, loop:NAME the body of a loop.  "#= TEXT" is C text that
-                                    is not in the sources
+    code MODE [SETTING ...]         is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..."
+                                    takes the statements of a function that assign the names, or all of them:
+                                    A..B takes those from A to B, loop:NAME the body of a loop.  "#= TEXT" is
+                                    C text that is not in the sources
     again MODE [SETTING ...]        translates the last code once more
     repeat NAME=30..1 TEXT          is replaced by one TEXT for each value
 
 MODE selects how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting
 is
 
-    NAME=TEXT           the value of a C variable: a number, a name in Gappa's language, ZERO, or the name of a C array
+    NAME=TEXT           the value of a C variable: a number, a name in Gappa's language, ZERO, or the name of a
+                        C array
     NAME:=TEXT          the same; assignments to the variable are ignored
     SUFFIX=TEXT         TEXT is appended to all names that the code defines
     PRECISION=24        the precision in mode "factors", in bits; default: 53
     POSITIVE=1          absolute values are translated as the values themselves
     WITHOUT_THEOREMS=1  the exact transformations are translated, too
 
-If neither the code nor a setting defines a variable, it is a name in Gappa's language, which the script must define or bound.
+If neither the code nor a setting defines a variable, it is a name in Gappa's language, which the script must
+define or bound.
 --show prints these names as the inputs of each piece of code.  The text between directives may contain
 
-    {{EXPRESSION}}          its exact value, from all names above, u = 2**-53 and the constants of the headers; a value that is
-                            not an integer divided by a power of two is rounded up to 32 bits
+    {{EXPRESSION}}          its exact value, from all names above, u = 2**-53 and the constants of the headers; a
+                            value that is not an integer divided by a power of two is rounded up to 32 bits
     {{hypotheses}}          the bounds of the factors of mode "factors"
     #? NAME=VALUE TEXT      TEXT in the runs with this variant, nothing in other runs
     #@ OPTION               an option of Gappa, which reads it from this comment
@@ -213,7 +218,7 @@ class Script:
         return ""
 
     def contradiction(self):
-        """Return a message about the first run whose hypotheses and conclusions prove a false statement, or an empty text."""
+        """Return a message about the first run that proves a false statement, or an empty text."""
         for variant in self.combinations() if self.path.suffix == ".g" else ():
             definitions, brace, rest = self.text(variant).partition("\n{")
             formula, end, hints = rest.partition("}")
@@ -244,13 +249,14 @@ def sollya(text):
 
 
 def prove(text, suffix):
-    """Return an empty text if Gappa or Sollya proves the text; otherwise, return its output or an explanation."""
+    """Return an empty text if Gappa or Sollya proves the text; otherwise, its output or an explanation."""
     command = ["gappa", "-Eno-auto-dichotomy"] if suffix == ".g" else ["sollya", "--warnonstderr"]
     try:
         run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:
         return f"no result after {LONGEST} seconds"
-    output = re.sub(r"Warning: renaming identifier .*\n?", "", run.stdout + run.stderr).strip()     # two names of one value
+    # two names of one value cause a warning
+    output = re.sub(r"Warning: renaming identifier .*\n?", "", run.stdout + run.stderr).strip()
     if "syntax error" in output:
         raise ProofError(output)
     if suffix == ".g":
@@ -269,7 +275,7 @@ def scripts(words):
 
 
 def rows():
-    """Return a row for each bound that is a constant of the kernel: its description, the script and its value."""
+    """Return a row for each bound that is a constant of the kernel: description, script and value."""
     headers = Headers(SOURCES)
     return [[description, f"`{path.name}`", f"{shown(script.names[name])} (`{script.origin[name]}`)"]
             for path in scripts(()) for script in [Script(path, headers)]
@@ -277,7 +283,7 @@ def rows():
 
 
 def finds(path, change):
-    """Return whether a script fails, or does not find its constants and statements, after a change of the sources."""
+    """Return whether a script fails, or does not find its statements, after a change of the sources."""
     try:
         return bool(Script(ROOT / path, Headers(SOURCES, change)).failure())
     except ProofError:
