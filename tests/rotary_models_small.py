@@ -171,6 +171,21 @@ def with_state(**options):
     return model
 
 
+def shared(**options):
+    """A model that calls one module several times."""
+    model = Small(**options)
+    model.layers.append(model.layers[0])
+    return model
+
+
+class Pooled(Small):
+    """The last attention has a single query."""
+
+    def forward(self, ids, position_ids):
+        x = super().forward(ids, position_ids)[..., :D]
+        return scaled_dot_product_attention(x[:, -1:], x, x)
+
+
 class Packed(nn.Module):
     """Weights of 4 bits: two in a byte, and a scale for each row."""
 
@@ -288,7 +303,7 @@ RIGHT = [
     case("unit length before", before=lambda x: nn.functional.normalize(x, dim=-1)),
     case("unit length after", after=lambda x: nn.functional.normalize(x, dim=-1)),
     case("rms norm after", PAIRS, after=lambda x: nn.functional.rms_norm(x, (D,)), rotate=interleaved),
-    case("a state", HALVES, with_state),
+    case("a state", HALVES, with_state), case("a module called twice", HALVES, shared),
     case("a state, interleaved", PAIRS, with_state, rotate=interleaved, norm=RMS),
     case("learned positions, too", table=2**17),
     case("local and global layers", LOCAL, layers=({}, {"frequencies": frequencies(1e6)})),
@@ -411,5 +426,6 @@ NEITHER = [
     case("no positions", {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2}, rotate=unchanged),
     case("learned positions", {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2},
          rotate=unchanged, table=2**17),
-    case("no configuration", None),
+    case("no configuration", None), case("a single query", HALVES, Pooled, layers=()),
+    case("positions before the projection", HALVES, with_state, rotate=unchanged),
 ]

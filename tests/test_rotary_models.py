@@ -159,6 +159,20 @@ def test_check_rotary_compares_the_axes_of_positions():
     assert row.verdict == "wrong" and "axes" in row.faults[0]
 
 
+def test_check_rotary_takes_the_arguments_of_vision_and_audio_models():
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "head_dim": 32}
+    config = transformers.AutoConfig.for_model("pixtral", image_size=128, patch_size=16, **sizes)
+    inputs = {"pixel_values": torch.zeros(1, 3, 64, 96), "image_sizes": torch.tensor([[64, 96]])}
+    model, at = transformers.AutoModel.from_config(config), np.stack(np.divmod(np.arange(24), 6))
+    for positions, ok in ((at, True), (at[::-1], False)):
+        report = posenc.check.check_rotary(model, Rotary.preset("pixtral", 32), inputs=inputs, positions=positions)
+        assert report.ok == ok, report
+    config = transformers.AutoConfig.for_model("voxtral_realtime_encoder", num_key_value_heads=2, **sizes)
+    model, inputs = transformers.AutoModel.from_config(config), {"input_features": torch.zeros(1, config.num_mel_bins, 80)}
+    assert posenc.check.check_rotary(model, inputs=inputs).ok
+    assert not posenc.check.check_rotary(model, Rotary(32, base=500.0), inputs=inputs).ok
+
+
 SMALL = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32,
          "vocab_size": 99, "max_position_embeddings": 16384, "pad_token_id": 0}
 MLA = {"qk_rope_head_dim": 64, "n_routed_experts": 4, "n_group": 1, "topk_group": 1,

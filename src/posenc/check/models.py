@@ -32,6 +32,7 @@ CACHED = 24, 5, 1           # rows of a call, and of those that continue it with
 ROWS = 23                   # rows of a run; no other axis should have this length
 CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
+VARIES = "vectors depend on the position before they are projected to queries and keys"
 STATED = "the configuration has no rotation for this layer"
 UNIT = 0.5                  # length of rescaled vectors: powers of two keep bits, and 1 would hide a rounding
 BOTH = ("queries", "keys")
@@ -180,7 +181,7 @@ class Attention(Rotation):
         self.rotates, self.start = len(columns) > 0, 0                  # the first column that may be rotated
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
         if self.reason or not self.rotates and self.rows > 1:
-            self.reason = self.reason or UNROTATED
+            self.reason = self.reason or (f"{VARIES}; {CHECK}" if taken.varies else UNROTATED)
             return
         rotary, self.rotates = self.rotaries[0], True
         if self.rows == 1:
@@ -221,8 +222,8 @@ class Attention(Rotation):
             parts, at = x.reshape(1, -1, x.shape[-1]), np.tile(positions, len(x))
         else:
             at = np.arange(max(positions.max() + 1, ROWS)) if self.model.at is None else self.model.at
-            is_at = np.atleast_3d((positions[..., :, None] == at[..., None, :]).T).all(axis=2)
-            chosen = np.argmax(is_at, axis=0)
+            is_at = np.atleast_2d(positions)[:, :, None] == np.atleast_2d(at)[:, None]
+            chosen = is_at.all(axis=0).argmax(axis=1)
             parts = np.ones((len(x), at.shape[-1], x.shape[-1]), np.float32)
             parts[:, chosen] = x
         columns, results = slice(self.start, self.start + x.shape[-1]), []
@@ -258,28 +259,29 @@ class Attention(Rotation):
 
     def faults_of_heads(self) -> list[str]:
         """Return a fault if the same vectors were rotated otherwise in a head than in the first one."""
-        faults = []
+        faults: list[str] = []
         for index in self.sources:
             heads = self.vectors[index][..., self.start : self.start + self.rotaries[0].head_dim]
-            k = next((k for k in range(1, len(heads)) if not running.close(heads, heads[k:])), 0)
-            fault = f"{'keys: ' * index}the heads are not rotated alike: head {k} differs from head 0"
-            faults += [fault] if k else []
+            others = [k for k in range(1, len(heads)) if not running.close(heads, heads[k:])]
+            same = f"{'keys: ' * index}the heads are not rotated alike"
+            faults += [f"{same}: head {k} differs from head 0" for k in others[:1]]
         return faults
 
     def faults_of_cache(self) -> list[str] | None:
         """Compare calls that continue with a cache with a single call; return None if there are no such."""
+        if not self.has_cache:
+            return None
         cache: dict[str, Any] = {}
         parts, x = [], self.random(sum(CACHED))
-        stops = [0, *itertools.accumulate(CACHED)]
         try:
             whole, _ = self.run(x, None, last=self.number)
-            for start, stop in itertools.pairwise(stops) if self.has_cache else ():
+            for start, stop in itertools.pairwise([0, *itertools.accumulate(CACHED)]):
                 vectors, result = self.run(x[start:stop], None, use_cache=True, **cache)
                 cache = {self.model.cache: getattr(result, self.model.cache)}
                 parts.append((start, stop, vectors))
         except Exception:  # noqa: BLE001  (the model has no such cache)
             return None
-        if not parts or parts[1][2][1].shape[1] == CACHED[1]:           # the model is not a decoder
+        if parts[1][2][1].shape[1] == CACHED[1]:                        # the model is not a decoder
             return None
         wrong = [BOTH[index] for index in self.sources if not all(
             running.contains(vectors[index], whole[index][:, start:stop]) for start, stop, vectors in parts)]
@@ -372,9 +374,9 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
         fault = f"queries and keys are rotated, {STATED}" if reason == STATED else ""
     elif rotary is None or is_other:                    # only the other types of layers have a rotation
         return unchecked_row(name, rotary, reason)._replace(verdict="no rotation")
-    elif attention.is_stated or not is_any and attention.layer_type is None:
+    elif reason == UNROTATED and (attention.is_stated or not is_any and attention.layer_type is None):
         fault = not_rotated(range(rotary.rotary_dim // 2))
-    else:
+    elif reason == UNROTATED:
         reason = f"{reason}, and the configuration does not state that these have no rotation"
     if fault:
         return row_of(name, RotaryMatch(None, math.inf, "", (fault,)), rotary, "queries and keys")

@@ -404,19 +404,18 @@ class Comparison:
                 yield candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor), sentence, how
 
     def result(self, source: str, computes_in: str) -> RotaryMatch:
-        """Return the first trial that explains all values, else nearly all rows, else the most first rows."""
-        most, best = FEWEST - 1, None
+        """Return the first trial that explains all values, or else nearly all rows or the first rows."""
+        partial = None
         for trial in self._trials():
             rotary, _, how = trial
             curve = match.rotation_curve(rotary, self.positions, how)
             if curve.explains(self.values, how):
                 return self._described(trial, True, source, computes_in)
-            if how.angles == "float32" and not how.is_narrow:
-                differs = curve.differs(self.values, how).any(axis=1)
-                rows = max(int(np.argmax(differs)), (differs.mean() < FEW) * int(np.sum(~differs)))
-                most, best = (rows, trial) if rows > most else (most, best)
-        if best is not None:
-            return self._described(best, False, source, computes_in)
+            if partial is None and how == match.plain(self.dtype)[-1]:
+                differs = np.asarray(curve.differs(self.values, how).any(axis=1))
+                partial = trial if differs.mean() < FEW or not np.any(differs[:FEWEST]) else None
+        if partial is not None:
+            return self._described(partial, False, source, computes_in)
         if self.target is None:
             return RotaryMatch(None, math.inf, "", (NO_ROTATION,))
         error = difference(self.values, exact(self.target, self.positions)).max(axis=0)

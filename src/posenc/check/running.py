@@ -173,13 +173,14 @@ class Taken(NamedTuple):
     """Queries and keys of shape (heads, rows, columns) in an attention.
 
     `name` is that of the innermost module that runs, `configs` are the configurations of all that run, and
-    `records` are possible sources.
+    `records` are possible sources.  `varies` states whether an argument of a projection had different rows.
     """
 
     vectors: tuple[Tensor, Tensor]
     name: str
     configs: list[Any]
     records: Sequence[Source]
+    varies: bool
 
 
 class Run(TorchFunctionMode):
@@ -198,6 +199,7 @@ class Run(TorchFunctionMode):
 
     def _start_attention(self) -> None:
         self.records: list[Source] = []
+        self.varies = False
         self.product: tuple[Tensor, Tensor] | None = None
         self.pending = list(self.sources.get(len(self.taken), ()))
 
@@ -235,6 +237,9 @@ class Run(TorchFunctionMode):
         return result
 
     def _projected(self, x: Tensor, weight: Tensor) -> Tensor:
+        if self.rows in x.shape[:-1]:
+            axis = x.shape.index(self.rows)
+            self.varies |= not _is_near(x.select(axis, 0), x.select(axis, -1))
         random = torch.Generator().manual_seed(self.model.weights[id(weight)])
         # the length should not be that of a normalized vector
         row = 3 * torch.randn(weight.shape[0], generator=random).to(x.device, x.dtype)
@@ -264,7 +269,7 @@ class Run(TorchFunctionMode):
         # those of diffusers do not describe the rotation
         configs = [config for config in configs if not type(config).__module__.startswith("diffusers.")]
         name = next(filter(None, reversed(names)), "")
-        self.taken.append(Taken((queries, keys), name, configs, self.records))
+        self.taken.append(Taken((queries, keys), name, configs, self.records, self.varies))
         if len(self.taken) - 1 == self.last:
             raise Done
         self._start_attention()
