@@ -96,7 +96,8 @@ def position_scale_too(rng, dtype):
         exponent, frequency = -int(rng.integers(0, 40)), float(rng.uniform(0.1, 10))
         period = pi() / 2 / mpq(2) ** exponent / mpq(*frequency.as_integer_ratio())
         for position, scale in near_multiples(rng, period):
-            yield scaled(rng, position, {"frequencies": (frequency,), "position_scale": ldexp(scale, exponent)}, dtype)
+            yield scaled(rng, position,
+                         {"frequencies": (frequency,), "position_scale": ldexp(scale, exponent)}, dtype)
 
 
 def offset_too(rng, dtype):
@@ -111,7 +112,8 @@ def offset_too(rng, dtype):
         position, k = best[-1 - int(rng.integers(0, min(4, len(best))))]
         position = int(position)
         offset = float(k * period - position)
-        convention = {"frequencies": (frequency,), "position_scale": position_scale, "position_offset": offset}
+        convention = {"frequencies": (frequency,), "position_scale": position_scale,
+                      "position_offset": offset}
         yield scaled(rng, position, convention, dtype)
 
 
@@ -153,7 +155,8 @@ def ordinary_values(rng, dtype):
         yield scale and (position, 0, dict(convention, scale=scale))
 
 
-KINDS = {f.__name__: f for f in (frequencies_and_scale, position_scale_too, offset_too, ties, ordinary_values)}
+KINDS = {f.__name__: f
+         for f in (frequencies_and_scale, position_scale_too, offset_too, ties, ordinary_values)}
 
 
 @cache                              # shared by the tests of all instruction sets

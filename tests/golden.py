@@ -89,6 +89,7 @@ def constructed():
 if __name__ == "__main__":
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["d_model", "dtype", "position", "column", "bits", "convention"])
-    for d_model, dtype, position, column, convention in chain(tables(), near_zeros(), near_halfway(), limits(), constructed()):
+    for d_model, dtype, position, column, convention in chain(tables(), near_zeros(), near_halfway(),
+                                                              limits(), constructed()):
         bits = Reference(d_model, **convention).bits(position, column, dtype)
         writer.writerow([d_model, dtype, position, column, f"{bits:x}", json.dumps(convention)])

@@ -120,7 +120,8 @@ CALLS = (encode_range, encode_backwards, encode_integers, encode_reals, stream, 
 
 def guarded(positions):
     """Return a copy of `positions` that ends at a guard page."""
-    array = buffer_for(positions.nbytes, "positions").array(positions.shape, positions.dtype, positions.strides, "high")
+    array = buffer_for(positions.nbytes, "positions").array(positions.shape, positions.dtype,
+                                                            positions.strides, "high")
     array[:] = positions
     return array
 
@@ -134,7 +135,8 @@ def row_strides(width, itemsize):
     """
     tight = width * itemsize
     padded = -(-tight // 64) * 64
-    return sorted({tight, tight + itemsize, tight + 7 * itemsize, padded, padded + 64, -tight, -tight - 3 * itemsize})
+    return sorted({tight, tight + itemsize, tight + 7 * itemsize, padded, padded + 64, -tight,
+                   -tight - 3 * itemsize})
 
 
 NUMBERS = itertools.count(1)
@@ -177,14 +179,16 @@ def sweep_batches(every):
 
     The positions are a range or a batch of integers.
     """
-    for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512), (1, 5, 40, 70)):
+    for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512),
+                                                          (1, 5, 40, 70)):
         encoding = posenc.Encoding(width)
         itemsize = np.dtype(dtype).itemsize
         table = encoding.encode(range(START, START + length), dtype=name)
         row, gap = width * itemsize, 3 * itemsize
         layouts = {
             "plain": ((2, 3, length, width), (3 * length * row, length * row, row, itemsize)),
-            "gaps": ((2, 3, length, width), (3 * length * (row + gap) + gap, length * (row + gap), row + gap, itemsize)),
+            "gaps": ((2, 3, length, width),
+                     (3 * length * (row + gap) + gap, length * (row + gap), row + gap, itemsize)),
             "batch inside": ((3, length, width), (row, 3 * row, itemsize)),
             "backwards": ((2, length, width), (-length * (row + gap), -(row + gap), itemsize)),
         }
@@ -208,7 +212,8 @@ def sweep_rotations(every):
     Positions: a range or an array.
     """
     dtypes = [(name, dtype) for name, dtype in DTYPES.items() if name != "float64"]
-    for (_, dtype), pairs, rest, interleaved in itertools.product(dtypes, (1, 7, 16, 20, 32, 33), (0, 3), (False, True)):
+    for (_, dtype), pairs, rest, interleaved in itertools.product(dtypes, (1, 7, 16, 20, 32, 33), (0, 3),
+                                                                  (False, True)):
         turning, width, itemsize = rotation(pairs, rest, interleaved), 2 * pairs + rest, np.dtype(dtype).itemsize
         row, gap = width * itemsize, 3 * itemsize
         for length in (1, 5, 40):

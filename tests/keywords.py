@@ -99,6 +99,7 @@ def drawn_convention(d_model, sample, share):
 
 def options_of(convention):
     """Return the options of the command line for a convention."""
-    texts = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in convention.items()}
+    texts = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+             for name, value in convention.items()}
     return [f"--{name.replace('_', '-')}={text}" for name, text in texts.items()]
 

@@ -100,7 +100,8 @@ of_model("roformer", "roformer", lambda m, d: m.RoFormerSinusoidalPositionalEmbe
          d_models=ANY, unit=FLOAT64)
 of_model("xlm", "xlm", lambda m, d: m.create_sinusoidal_embeddings(N, d, m.torch.empty(N, d)), d_models=ANY,
          unit=FLOAT64)
-of_model("m2m100", "m2m_100", lambda m, d: m.M2M100SinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1),
+of_model("m2m100", "m2m_100",
+         lambda m, d: m.M2M100SinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1),
          d_models=FROM_4)
 of_model("speech2text", "speech_to_text", d_models=FROM_4,
          table=lambda m, d: m.Speech2TextSinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1))
@@ -115,7 +116,8 @@ of_model("gptj", "gptj", lambda m, d: m.create_sinusoidal_positions(N, d))
 of_model("xlnet", "xlnet", lambda m, d: m.XLNetModel.positional_embedding(
     m.torch.arange(43, -21, -1.0), 1 / m.torch.pow(10000, m.torch.arange(0, d, 2.0) / d))[:, 0],
     positions=POSITIONS[::-1] - 20)
-of_model("pegasus-x", "pegasus_x", lambda m, d: m.PegasusXSinusoidalPositionalEmbedding(d)(m.torch.zeros(1, N, d))[0],
+of_model("pegasus-x", "pegasus_x",
+         lambda m, d: m.PegasusXSinusoidalPositionalEmbedding(d)(m.torch.zeros(1, N, d))[0],
          d_models=EVEN_FROM_4)
 of_model("speecht5", "speecht5", lambda m, d: m.SpeechT5ScaledPositionalEncoding(0.0, d, N).pe[0])
 for timescales in ({}, {"min_timescale": 2, "max_timescale": 100}):
@@ -184,7 +186,8 @@ def mlx(d_model, **parameters):
     return np.array(module(mx.arange(N)))
 
 
-for parameters in ({}, {"cos_first": True, "scale": 1.0}, {"min_freq": 0.01, "max_freq": 0.5, "full_turns": True}):
+for parameters in ({}, {"cos_first": True, "scale": 1.0},
+                   {"min_freq": 0.01, "max_freq": 0.5, "full_turns": True}):
     peer("mlx", changes=parameters)(functools.partial(mlx, **parameters))
 
 

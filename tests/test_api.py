@@ -68,7 +68,8 @@ class Doubled(Encoding):
         return 2 * super().encode(positions, **keywords)
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda encoding: pickle.loads(pickle.dumps(encoding))])
+@pytest.mark.parametrize("duplicate",
+                         [copy.copy, copy.deepcopy, lambda encoding: pickle.loads(pickle.dumps(encoding))])
 def test_copies_keep_the_subclass(duplicate):
     doubled = Doubled(4, base=3)
     assert type(duplicate(doubled)) is Doubled

@@ -68,7 +68,8 @@ def test_arrays_of_every_convention_are_correct(isa, dtype, convention, rows):
 
 
 @pytest.mark.parametrize("d_model", [1, 3, 11, 35, 131])
-@pytest.mark.parametrize("convention", [{"odd": "zero"}, {"position_scale": 0.0}, {"odd": "zero", "scale": -2.0}], ids=str)
+@pytest.mark.parametrize("convention",
+                         [{"odd": "zero"}, {"position_scale": 0.0}, {"odd": "zero", "scale": -2.0}], ids=str)
 def test_zeros_of_frequency_0_are_positive(isa, dtype, d_model, convention):
     zeros = [d_model - 1] if "odd" in convention else range(0, d_model, 2)
     for positions in (-np.arange(1, 400) ** 2, np.arange(-300, 100) * 1.5):

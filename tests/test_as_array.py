@@ -46,7 +46,8 @@ REALS = {
 }
 # two-dimensional positions
 TABLES = {
-    "pandas": lambda v: pd.DataFrame({"a": pd.Series(v, dtype="Int64"), "b": pd.Series(v, dtype="int64[pyarrow]")}),
+    "pandas": lambda v: pd.DataFrame({"a": pd.Series(v, dtype="Int64"),
+                                      "b": pd.Series(v, dtype="int64[pyarrow]")}),
     "polars": lambda v: pl.DataFrame({"a": v, "b": v}),
     "polars, arrays": lambda v: pl.Series([v, v], dtype=pl.Array(pl.Int64, len(v))),
     "Arrow": lambda v: pa.table({"a": v, "b": v}),
@@ -136,7 +137,7 @@ def test_nan_is_not_a_null(make):
 def test_integers_that_pandas_may_have_rounded_are_refused(make):
     """By default, pandas converts integers and nulls to float64 and NaN."""
     assert pd.Series([2**62 + 1, None])[0] == 2**62
-    with pytest.raises(ValueError, match=r"positions has NaN beside numbers of 2\*\*53 or more, .* use dtype Int64"):
+    with pytest.raises(ValueError, match=r"has NaN beside numbers of 2\*\*53 or more, .* use dtype Int64"):
         posenc.encode(make([0.5, -(2.0**53), None]), 8)
     for exact in ([0.5, 2.0**53 - 1, np.nan], [0.5, 2.0**62, 1.0], [0.5, np.inf, np.nan]):
         assert posenc.encode(make(exact), 8).size
@@ -231,7 +232,8 @@ def test_times_are_refused_with_a_conversion(container):
     pl.Series([*DAYS, None]), pa.array([None, *DURATIONS]),
 ])
 def test_times_without_periods_are_refused(column):
-    with pytest.raises(TypeError, match=r"positions has dtype .*, expected numbers such as .* with periods= of durations"):
+    with pytest.raises(TypeError,
+                       match=r"has dtype .*, expected numbers such as .* with periods= of durations"):
         posenc.encode(column, 8)
 
 

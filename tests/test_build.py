@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 KERNEL = ROOT / "src/posenc/_core/c"
 FAST = ["-Ofast", "-ffast-math", "-funsafe-math-optimizations", "-ffinite-math-only", "-fassociative-math",
         "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math"]
-COMPILERS = [pytest.param(name, flags, marks=pytest.mark.skipif(not shutil.which(name), reason="not installed"), id=name)
+COMPILERS = [pytest.param(name, flags,
+                          marks=pytest.mark.skipif(not shutil.which(name), reason="not installed"), id=name)
              for name, flags in (("gcc", [*FAST, "-mfpmath=387"]), ("clang", FAST))]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="requires the source tree")
@@ -27,7 +28,8 @@ pytestmark = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="requir
 def test_flags_do_not_change_the_bits_or_the_program(compiler, flags, tmp_path):
     built = tmp_path / "site"
     shutil.copytree(ROOT / "src", built, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
-    environment = {**os.environ, "CC": compiler, "CFLAGS": " ".join(["-g0", *flags]), "PYTHONPATH": str(built)}
+    environment = {**os.environ, "CC": compiler, "CFLAGS": " ".join(["-g0", *flags]),
+                   "PYTHONPATH": str(built)}
     subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-temp", tmp_path, "--build-lib", built], cwd=ROOT,
                    env=environment, check=True)
     print_hashes = "import test_hash; print(test_hash.table_hash(), test_hash.rotation_hash(), test_hash.posenc.__file__)"
@@ -39,7 +41,8 @@ def test_flags_do_not_change_the_bits_or_the_program(compiler, flags, tmp_path):
         assert output.split() == [HASH, ROTATION_HASH, str(built / "posenc/__init__.py")], isa
 
 
-@pytest.mark.parametrize("flag", ["-ffast-math", "-ffinite-math-only", "-fsingle-precision-constant", "-mfpmath=387"])
+@pytest.mark.parametrize("flag",
+                         ["-ffast-math", "-ffinite-math-only", "-fsingle-precision-constant", "-mfpmath=387"])
 def test_the_kernels_refuse_inexact_arithmetic(flag):
     version = subprocess.run(["gcc", "--version"], capture_output=True,
                              text=True).stdout if shutil.which("gcc") else "none"

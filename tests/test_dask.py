@@ -60,7 +60,8 @@ def test_positions_may_be_a_dask_array():
 def test_times():
     times = np.datetime64("2026-01-01T06") + np.array([*range(19), "NaT"], "m8[h]")
     expected = posenc.encode(times, periods=["1D", "7D"])
-    for positions in (times, da.from_array(times, chunks=7), pd.Series(times.astype("M8[ns]")).dt.tz_localize("UTC")):
+    for positions in (times, da.from_array(times, chunks=7),
+                      pd.Series(times.astype("M8[ns]")).dt.tz_localize("UTC")):
         assert_same_bits(posenc.dask.table(positions, periods=["1D", "7D"]).compute(), expected)
     with pytest.raises(TypeError, match="positions is 5, expected datetime64"):
         posenc.dask.table(5, periods=["1D"])
@@ -76,7 +77,7 @@ def test_automatic_chunks_have_the_configured_size():
 
 def test_slices_compute_only_their_blocks(monkeypatch):
     computed, encode = [], posenc.encode
-    spy = lambda rows, *args, **keywords: computed.append(rows) or encode(rows, *args, **keywords)       # noqa: E731
+    spy = lambda rows, *rest, **options: computed.append(rows) or encode(rows, *rest, **options)  # noqa: E731
     monkeypatch.setattr(posenc, "encode", spy)
     posenc.dask.table(10**7, 64, chunks=1000)[10**7 - 1500 :].compute()
     assert sorted(part.start for part in computed) == [10**7 - 2000, 10**7 - 1000]
@@ -84,7 +85,7 @@ def test_slices_compute_only_their_blocks(monkeypatch):
 
 def test_each_task_uses_one_thread(monkeypatch):
     seen, encode = [], posenc.encode
-    spy = lambda *args, **keywords: seen.append(keywords["threads"]) or encode(*args, **keywords)       # noqa: E731
+    spy = lambda *rest, **options: seen.append(options["threads"]) or encode(*rest, **options)  # noqa: E731
     monkeypatch.setattr(posenc, "encode", spy)
     dask.compute(posenc.dask.table(100, 64, chunks=50), posenc.dask.table(np.arange(9), 64))
     assert seen == [1, 1, 1]

@@ -90,7 +90,8 @@ def test_powers_of_two_and_neighbours_are_correct(isa, dtype):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("first", range(0, 2**20, 2**16))
-@pytest.mark.parametrize("d_model, base", [(2, 10000.0), (6, 10000.0), (11, 10000.0), (8, 500000.0), (16, 1e8)])
+@pytest.mark.parametrize("d_model, base",
+                         [(2, 10000.0), (6, 10000.0), (11, 10000.0), (8, 500000.0), (16, 1e8)])
 def test_every_position_below_a_million_is_correct(d_model, base, first):
     """With all positions, columns and dtypes, these are 180 million values."""
     positions = range(first, first + 2**16)
@@ -165,7 +166,8 @@ CONVENTIONS = [
     {"exponents": "column", "order": "cos"},
     {"frequencies": FREQUENCIES[0] + FREQUENCIES[1], "exponents": "column"},
     {"periods": VALID["periods"][0][:5], "odd": "zero", "layout": "halves"},
-    *[{"periods": VALID["periods"][1], "scale": scale} for scale in (1 + 3 * 2.0**-24, 1 + 2.0**-8, 5e-324, -1e-310, 0.0)],
+    *[{"periods": VALID["periods"][1], "scale": scale}
+      for scale in (1 + 3 * 2.0**-24, 1 + 2.0**-8, 5e-324, -1e-310, 0.0)],
     *[{"periods": VALID["periods"][1], "position_scale": scale} for scale in (-0.25, 1 / 3, 1e-300, 0.0)],
     {"periods": VALID["periods"][1], "position_offset": 0.25, "padding_idx": 3},
     {"frequencies": FREQUENCIES[0][:5], "odd": "zero"},
@@ -250,7 +252,8 @@ def near_ties(d_model, base, frequency, column, dtype, tries):
 @pytest.mark.parametrize("function", ["sin", "cos"])
 @pytest.mark.parametrize(
     "d_model, base, frequency, tries",
-    [*((*case, 2**16) for case in HARD[:3]), *(pytest.param(*case, 2**21, marks=pytest.mark.long) for case in HARD)],
+    [*((*case, 2**16) for case in HARD[:3]),
+     *(pytest.param(*case, 2**21, marks=pytest.mark.long) for case in HARD)],
 )
 def test_positions_next_to_a_tie_are_correct(isa, dtype, d_model, base, frequency, tries, function):
     column = 2 * frequency + (function == "cos")
@@ -268,7 +271,8 @@ def test_positions_of_every_shape_are_correct(isa, dtype):
         assert_correct(positions, 6, dtype)
 
 
-@pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ">i8", ">f8"])
+@pytest.mark.parametrize("kind",
+                         ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ">i8", ">f8"])
 def test_every_dtype_of_positions_is_correct(isa, dtype, kind):
     info = np.iinfo(kind) if kind[-2] in "iu" else None
     ends = [max(info.min, LOWEST), min(info.max, BEYOND - 1)] if info else [-2048, 2048]

@@ -40,7 +40,8 @@ def test_a_dict_holds_every_keyword():
 
 
 @pytest.mark.parametrize("document, message", [
-    ([], "document is .* expected a dict"), ({"d_model": 8}, "document is .* expected a dict with d_model and"),
+    ([], "document is .* expected a dict"),
+    ({"d_model": 8}, "document is .* expected a dict with d_model and"),
     ({"d_model": 8, "convention": {}, "theta": 5}, "document has theta"),
     ({"d_model": 8, "convention": []}, "document is .* expected a dict"),
     ({"d_model": 8, "convention": {"theta": 5}}, "theta.*base"),

@@ -42,7 +42,8 @@ def test_known_hard_values(isa, position, dtype, convention, bits):
     assert Reference(1, **convention).bits(position, 0, dtype) == bits
 
 
-@pytest.mark.parametrize("seed, count", [(0, 30), *(pytest.param(seed, 500, marks=pytest.mark.long) for seed in range(1, 6))])
+@pytest.mark.parametrize("seed, count", [(0, 30), *(pytest.param(seed, 500, marks=pytest.mark.long)
+                                                    for seed in range(1, 6))])
 @pytest.mark.parametrize("kind", KINDS)
 def test_constructed_values_are_correctly_rounded(isa, dtype, kind, seed, count, evaluations):
     wrong = []
@@ -93,7 +94,8 @@ def test_pi(bits):
 
 # float64 arguments cannot give a value close enough to the largest float64
 @pytest.mark.parametrize(
-    "dtype, end", [("float64", "smallest"), *product(["float32", "float16", "bfloat16"], ["smallest", "largest"])]
+    "dtype, end",
+    [("float64", "smallest"), *product(["float32", "float16", "bfloat16"], ["smallest", "largest"])]
 )
 def test_ties_at_the_limits_of_a_dtype(isa, dtype, end, evaluations):
     """Values on both sides of the ties between the largest number and infinity, and between the smallest

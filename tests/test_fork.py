@@ -164,7 +164,8 @@ def add_tiny(rows, threads=None, out=None):
 # number of rows and call: values that Python evaluates after two threads have left them undecided, and
 # rotated values
 CALLS = {
-    "encode": (2000, lambda rows, **options: posenc.encode(np.full(rows, 5e-324), 32, dtype="float64", **options)),
+    "encode": (2000,
+               lambda rows, **options: posenc.encode(np.full(rows, 5e-324), 32, dtype="float64", **options)),
     "add_to": (2000, add_tiny),
     "rotate": (60_000, lambda rows, threads=None, out=None: posenc.Rotary(512).rotate(
         np.ones((rows, 512), np.float32), np.full(rows, 3), out=out, threads=threads)),

@@ -31,14 +31,16 @@ def test_the_file_is_that_of_the_reference():
 def test_golden_values(isa):
     checked = 0
     for d_model, dtype, convention, rows in golden():
-        positions = [float(row["position"]) if set(row["position"]) & set(".e") else int(row["position"]) for row in rows]
+        positions = [float(row["position"]) if set(row["position"]) & set(".e") else int(row["position"])
+                     for row in rows]
         columns = [int(row["column"]) for row in rows]
         expected = [int(row["bits"], 16) for row in rows]
         for number in (int, float):
             chosen = [i for i, p in enumerate(positions) if type(p) is number]
             if not chosen:
                 continue
-            table = posenc.encode(np.array([positions[i] for i in chosen]), d_model, dtype=dtype, **convention)
+            table = posenc.encode(np.array([positions[i] for i in chosen]), d_model, dtype=dtype,
+                                  **convention)
             actual = bits_of(table)[range(len(chosen)), [columns[i] for i in chosen]]
             for i, bits in zip(chosen, actual.tolist(), strict=True):
                 assert bits == expected[i], f"the bits are {bits:x}, not as in the row {rows[i]}"

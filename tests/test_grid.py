@@ -103,7 +103,8 @@ def test_d_model_may_be_the_encoding_of_each_axis(name, include_input):
     d_model, encodings = GIVEN[name]
     h, w = [0, 3, 5], [-1.5, 0.25]
     expected = np.stack([
-        np.concatenate([([i, j] if include_input else []), *(e.encode([p])[0] for e, p in zip(encodings, (i, j), strict=True))])
+        np.concatenate([([i, j] if include_input else []),
+                        *(e.encode([p])[0] for e, p in zip(encodings, (i, j), strict=True))])
         for i in h for j in w
     ]).astype(np.float32)
     assert_same_bits(posenc.grid((h, w), d_model, include_input=include_input).reshape(6, -1), expected)
@@ -170,7 +171,8 @@ def test_every_output_layout_holds_the_same_values(group, layout, monkeypatch):
     flat = table.reshape(-1, 12)
     for block_bytes in (posenc._axes.axis_columns.BLOCK_BYTES, 3 * 48):
         monkeypatch.setattr(posenc._axes.axis_columns, "BLOCK_BYTES", block_bytes)
-        outs = [np.full((5, 6, 7, 12), np.nan, np.float32), np.full((5, 6, 14, 20), np.nan, np.float32)[::-1, :, ::2, 3:15]]
+        outs = [np.full((5, 6, 7, 12), np.nan, np.float32),
+                np.full((5, 6, 14, 20), np.nan, np.float32)[::-1, :, ::2, 3:15]]
         for out in outs:
             assert posenc.grid((5, 6, 7), 12, out=out, **convention) is out
             assert_same_bits(np.ascontiguousarray(out), table)
@@ -201,7 +203,8 @@ def test_nan_affects_only_the_columns_of_its_axis():
 
 @pytest.mark.parametrize("shape, d_model, arguments", [
     ((256, 256), 256, {}), ((256, 256), 256, {"channel_first": True}),
-    ((16, 64, 64), 258, {"include_input": "last", "coordinates": "centered", "group": "frequency", "odd": "zero"}),
+    ((16, 64, 64), 258,
+     {"include_input": "last", "coordinates": "centered", "group": "frequency", "odd": "zero"}),
     ((1, 65536), 256, {"coordinates": (-1, 1)}), ((65536, 1), 256, {"extra_tokens": 1}),
 ], ids=str)
 def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
@@ -348,12 +351,14 @@ LIBRARIES = {
     "tiny-cuda-nn": (here, "float64"),
 }
 NUMBERS = {"h": 6, "w": 9, "t": 5, "n": 7, "d": 48, "np": np, "posenc": posenc}
-LINES = {line[0]: line[1:] for line in re.findall(r"^\| ([^`|]+) \| `([^`]+)` \| `(posenc[^`]+)` \|$", GUIDE, re.MULTILINE)}
+LINES = {line[0]: line[1:]
+         for line in re.findall(r"^\| ([^`|]+) \| `([^`]+)` \| `(posenc[^`]+)` \|$", GUIDE, re.MULTILINE)}
 
 
 def evaluated(library, call):
     names, arithmetic = LIBRARIES.get(library) or LIBRARIES[library.split(",")[0]]
-    table = eval(call, {**names(), **NUMBERS, **({"torch": sys.modules["torch"]} if "torch" in sys.modules else {})})
+    table = eval(call, {**names(), **NUMBERS,
+                        **({"torch": sys.modules["torch"]} if "torch" in sys.modules else {})})
     return np.asarray(table), arithmetic
 
 

@@ -50,7 +50,8 @@ FRACTIONAL = np.array(
 ACROSS_0, HIGHEST = range(-20, ROWS - 20), range(2**63 - ROWS, 2**63)
 SPACED = [                      # the first is longer than a block
     range(530), ACROSS_0, range(-(10**12), -(10**12) + ROWS), range(2**62, 2**62 + ROWS),
-    range(-(2**63), -(2**63) + ROWS), HIGHEST, range(100, 100 - 3 * ROWS, -3), range(7, 7 + 1000 * ROWS, 1000),
+    range(-(2**63), -(2**63) + ROWS), HIGHEST, range(100, 100 - 3 * ROWS, -3),
+    range(7, 7 + 1000 * ROWS, 1000),
     range(-5, -5 + 2**40 * ROWS, 2**40), range(-(2**62), 2**62, 2**56),
 ]
 WIDTHS = [1, 2, 3, 6, 11, 64, 510, 512]
@@ -95,7 +96,8 @@ def additions():
         for d_model in (11, 64):
             noise = integers(2 * ROWS * d_model, seed=2).view(np.uint64) >> np.uint64(64 - fraction_bits)
             x = (one.view(unsigned) | noise.astype(unsigned)).view(dtype).reshape(2, ROWS, d_model)
-            for x_scale, convention in [(1.0, {}), (22.6, {}), (-1 / 3, {"layout": "halves"}), (1e-5, {"scale": 1e-5})]:
+            for x_scale, convention in [(1.0, {}), (22.6, {}), (-1 / 3, {"layout": "halves"}),
+                                        (1e-5, {"scale": 1e-5})]:
                 yield posenc.add_to(x.copy(), x_scale=x_scale, **convention)
                 yield posenc.add_to(x[0].copy(), SCATTERED.repeat(3)[:ROWS], x_scale=x_scale, **convention)
 

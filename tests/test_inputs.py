@@ -50,7 +50,8 @@ BAD_TOGETHER = [
     ({"frequencies": [1.0, 2.0], "shift": 1.0}, "frequencies and shift"),
     ({"frequencies": [1.0, 2.0], "spacing": "endpoint"}, "frequencies and spacing"),
     ({"d_model": 8, "shift": 3.99}, r"frequencies range from 2\*\*-3989 to 2\*\*-3 turns"),
-    ({"d_model": 2**16, "base": 1e-300, "frequency_scale": 1e-300}, r"2\*\*-128 to 2\*\*128 for more than 16384 frequencies"),
+    ({"d_model": 2**16, "base": 1e-300, "frequency_scale": 1e-300},
+     r"2\*\*-128 to 2\*\*128 for more than 16384 frequencies"),
     ({"d_model": 8, "shift": 4}, "shift is 4.0, expected a number other than 4"),
     ({"d_model": 8, "shift": 4.01}, r"frequencies range from 2\*\*-3 to 2\*\*3984 turns"),
 ]
@@ -237,7 +238,8 @@ def position_arrays(draw, shape):
 @st.composite
 def views(draw, values):
     """Draw a memory layout; return an array with this layout and the same values, or a list of the values."""
-    how = draw(st.sampled_from(["plain", "strided", "reversed", "read-only", "misaligned", "subclass", "Fortran", "list"]))
+    how = draw(st.sampled_from(["plain", "strided", "reversed", "read-only", "misaligned", "subclass",
+                                "Fortran", "list"]))
     if how == "list" and values.ndim and values.dtype.kind in "if" and values.dtype.itemsize == 8 and values.size:
         return values.tolist()
     if how == "strided" and values.ndim:
@@ -426,7 +428,8 @@ def add_cases(draw):
     if len(numbers) == n:
         numbers = numbers * int(np.prod(batch))
     assume_in_domain(numbers or range(n), convention)
-    scale = arguments["x_scale"] = draw(st.sampled_from([1.0, 1.0, 0.5, -1 / 3, 3, 22.627416997969522, np.float32(0.1), 0]))
+    scale = arguments["x_scale"] = draw(st.sampled_from([1.0, 1.0, 0.5, -1 / 3, 3, 22.627416997969522,
+                                                         np.float32(0.1), 0]))
     before = np.array(x)
     function = draw(st.sampled_from(["add_to", "Encoding.add_to"]))
     arguments |= {"x": x} | ({"d_model": d_model} if function == "Encoding.add_to" else {})

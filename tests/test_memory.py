@@ -32,7 +32,8 @@ def test_calls_between_guard_pages(isa, every, least):
 
 
 @POSIX
-@pytest.mark.parametrize("side, call", [("low", "posenc.encode(65, 16, out=out)"), ("high", "posenc.Rotary(16).rotate(out)")])
+@pytest.mark.parametrize("side, call", [("low", "posenc.encode(65, 16, out=out)"),
+                                        ("high", "posenc.Rotary(16).rotate(out)")])
 def test_the_guard_pages_catch_an_extra_row(side, call):
     """as_strided adds a row that is outside of the buffer."""
     code = f"""

@@ -117,9 +117,12 @@ WRONG = {               # wrong values of each argument, some by the kind of the
                 ValueError: [-1, 2**24 + 1, 2**40, 2**63, 2**70, 10**5000]},
     "dtype": {TypeError: ["int32", "float128", "half precision", "<0)", "complex64", object, 4, [], "f4,f4"],
               ValueError: [">f4"]},
-    "out": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros((12, 65), F4), np.zeros(12 * 64, F4), np.zeros((4, 12, 64), F4)]},
-    "x": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros(64, F4), np.broadcast_to(np.zeros(64, F4), SHAPE)]},
-    "threads": {TypeError: [2.7, True, "2", Tensor("torch.bool", 1)], ValueError: [0, -1, -(2**70), -(10**5000)]},
+    "out": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros((12, 65), F4), np.zeros(12 * 64, F4),
+                                  np.zeros((4, 12, 64), F4)]},
+    "x": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros(64, F4),
+                                np.broadcast_to(np.zeros(64, F4), SHAPE)]},
+    "threads": {TypeError: [2.7, True, "2", Tensor("torch.bool", 1)],
+                ValueError: [0, -1, -(2**70), -(10**5000)]},
     "chunk_rows": {TypeError: [2.0, True, "1", Tensor("torch.bool", 1)], ValueError: [0, -1]},
     "x_scale": {TypeError: ["2", True, Tensor("torch.bool", 1), np.ones(2), np.complex64(2 + 1j)],
                 ValueError: [np.nan, np.inf, 10**400, 2**53 + 1]},
@@ -140,7 +143,8 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "document": [64, {"d_model": 64}],
 } | INVALID
 ACCEPTED = {            # what a function accepts, or passes to another library that refuses it
-    ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"), ("torch.RotaryEmbedding", "device"),
+    ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"),
+    ("torch.RotaryEmbedding", "device"),
 }
 
 
@@ -203,7 +207,8 @@ def test_wrong_arguments_are_refused_before_anything_is_written(name, folder):
             if parameter.name == "convention":
                 cases |= INVALID
             takes = [posenc.Encoding, posenc.Rotary][name.startswith("Rotary")]
-            cases = {k: v for k, v in cases.items() if k in ("theta", "bse") or k in inspect.signature(takes).parameters}
+            cases = {k: v for k, v in cases.items()
+                     if k in ("theta", "bse") or k in inspect.signature(takes).parameters}
         elif (name, parameter.name) in ACCEPTED or parameter.kind is parameter.VAR_POSITIONAL:
             continue
         else:
@@ -231,11 +236,13 @@ def test_every_function_is_tried():
 
 
 @pytest.mark.parametrize("call", [
-    "encode(12, 64, theta=5)", "grid((3, 4), 64, theta=20)", "Encoding(64).replace(theta=5)", "Rotary(8, theta=5)",
+    "encode(12, 64, theta=5)", "grid((3, 4), 64, theta=20)", "Encoding(64).replace(theta=5)",
+    "Rotary(8, theta=5)",
     "preset('vaswani', 64, theta=5)", "add_to(x, theta=0)", "Rotary.preset('pixtral', 64, theta=5)",
 ])
 def test_an_unknown_keyword_is_refused_with_the_valid_ones(call):
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'theta', expected a parameter, or one of .*base, "):
+    with pytest.raises(TypeError,
+                       match=r"keyword argument 'theta', expected a parameter, or one of .*base, "):
         eval(f"posenc.{call}", scope_of(""))
 
 

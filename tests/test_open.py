@@ -98,7 +98,8 @@ def test_a_folder_without_a_suffix(tmp_path):
 
 
 @pytest.mark.parametrize("package, suffix, message", [
-    ("ml_dtypes", "safetensors", r"10\n.*pe\.safetensors: dtype bfloat16 needs ml_dtypes; .*pip install ml_dtypes\n"),
+    ("ml_dtypes", "safetensors",
+     r"10\n.*pe\.safetensors: dtype bfloat16 needs ml_dtypes; .*pip install ml_dtypes\n"),
     ("zarr", "zarr", r"(a .zarr file needs zarr; to install it: pip install zarr\n){3}"),
     ("safetensors", "safetensors", r"(reading .safetensors needs .*pip install safetensors\n){2}"),
 ])
@@ -175,15 +176,16 @@ def test_files_that_safetensors_refuses_are_refused(tmp_path, content):
 def test_a_duplicate_name_is_read_as_by_safetensors(tmp_path, text):
     library = pytest.importorskip("safetensors.numpy")
     write_safetensors(tmp_path / "pe.safetensors", text, posenc.encode(4, 3).tobytes())
-    assert_same_bits(posenc.open(tmp_path / "pe.safetensors").values, library.load_file(tmp_path / "pe.safetensors")["pe"])
+    assert_same_bits(posenc.open(tmp_path / "pe.safetensors").values,
+                     library.load_file(tmp_path / "pe.safetensors")["pe"])
 
 
 def test_a_file_that_is_replaced_while_it_is_opened_is_refused(tmp_path, monkeypatch):
     import safetensors
     path, safe_open = tmp_path / "pe.safetensors", safetensors.safe_open
     posenc.save(path, 4, Encoding(3))
-    replace = lambda *arguments: posenc.save(path, 40, Encoding(3), overwrite=True) and safe_open(*arguments)   # noqa: E731
-    monkeypatch.setattr(safetensors, "safe_open", replace)
+    swap = lambda *names: posenc.save(path, 9, Encoding(3), overwrite=True) and safe_open(*names)  # noqa: E731
+    monkeypatch.setattr(safetensors, "safe_open", swap)
     with pytest.raises(ValueError, match="another file has replaced it"):
         posenc.open(path)
 

@@ -27,7 +27,8 @@ def positions_in(unit, rng):
     neighbours.
     """
     twelfths = [SECONDS["s"] * Fraction(s, 12) / SECONDS[unit] for s in (3600, 86_400, 604_800, 31_556_952)]
-    exact = [int(k * t) for t in twelfths for k in (1, 2, 3, 4, 6, 9, 12, 10**6 + 6) if (k * t).denominator == 1]
+    exact = [int(k * t) for t in twelfths for k in (1, 2, 3, 4, 6, 9, 12, 10**6 + 6)
+             if (k * t).denominator == 1]
     near = [p + d for p in exact for d in (-1, 0, 1) if p < 2**63 - 1]
     return np.array([0, 1, -1, FULL.max, FULL.min + 1, *near, *rng.integers(-(2**63) + 1, 2**63 - 1, 12)])
 
@@ -35,7 +36,8 @@ def positions_in(unit, rng):
 @pytest.mark.parametrize("unit", SECONDS)
 def test_durations_are_exact_in_every_unit(isa, dtype, unit):
     reference = Reference(2 * len(DURATIONS), periods=[
-        int(text.rstrip("Dhmnus")) * Fraction(SECONDS[text.lstrip("0123456789")]) / SECONDS[unit] for text in DURATIONS])
+        int(text.rstrip("Dhmnus")) * Fraction(SECONDS[text.lstrip("0123456789")]) / SECONDS[unit]
+        for text in DURATIONS])
     positions = positions_in(unit, np.random.default_rng(0))
     expected = reference.table(positions.tolist(), dtype)
     for kind in ("datetime64", "timedelta64"):
@@ -97,7 +99,8 @@ def test_spellings_of_periods(spelled, kept):
 
 def test_frequencies_are_those_of_the_periods():
     two_pi = mpq(arithmetic(200).const_pi()) * 2
-    assert Encoding(periods=[24, 0.1]).frequencies.tolist() == [float(two_pi / 24), float(two_pi / exact(0.1))]
+    assert Encoding(periods=[24, 0.1]).frequencies.tolist() == [float(two_pi / 24),
+                                                                float(two_pi / exact(0.1))]
     assert Encoding(periods=["1h"]).frequencies.tolist() == [float(two_pi / 3600)]         # per second
     assert Encoding(periods=[24]).replace(frequencies=[1.0]) == Encoding(2, frequencies=[1.0])
     assert Encoding(4, base=3.0).replace(periods=[24, 7]) == Encoding(4, periods=[24, 7])
@@ -134,8 +137,10 @@ def test_columns_of_times(name, dtype):
 
 def test_times_of_every_kind(isa, dtype):
     encoding = Encoding(periods=["1D", "7D"])
-    for times, same in ((np.array(["2026-03", "1900-12", "NaT"], "M8[M]"), "M8[s]"), (np.array([7, -9], "m8[25s]"), "m8[s]")):
-        assert_same_bits(encoding.encode(times, dtype=dtype), encoding.encode(times.astype(same), dtype=dtype))
+    for times, same in ((np.array(["2026-03", "1900-12", "NaT"], "M8[M]"), "M8[s]"),
+                        (np.array([7, -9], "m8[25s]"), "m8[s]")):
+        assert_same_bits(encoding.encode(times, dtype=dtype),
+                         encoding.encode(times.astype(same), dtype=dtype))
     assert encoding.encode(np.datetime64("2026-01-01")).shape == (4,)
     x = encoding.encode(np.zeros((2, 3), "M8[s]"), dtype=dtype)
     expected = x + encoding.encode(TIMES, dtype=dtype)
@@ -146,12 +151,14 @@ def test_times_of_every_kind(isa, dtype):
 @pytest.mark.parametrize("positions, periods, message", [
     (5, ["1D"], "positions is 5, expected"), (range(10**12), ["1D"], "positions is range"),
     (np.arange(3), ["1D"], "positions is of dtype int64"), ([0.5], ["1D"], "positions is of dtype float64"),
-    (TIMES, [86400], "positions has dtype datetime64"), (TIMES, [], "only encode.* with periods= of durations"),
+    (TIMES, [86400], "positions has dtype datetime64"),
+    (TIMES, [], "only encode.* with periods= of durations"),
     (np.array([1], "m8"), ["1D"], "expected one of the units"),
     (np.array([1], "m8[M]"), ["1D"], "dtype timedelta64.*expected one of"),
     (np.ma.array(TIMES), ["1D"], "mask"), (np.array([2**62], "M8[Y]"), ["1D"], "beyond the range of"),
     ([dt.time(3)], ["1D"], "positions is of dtype object"),
-    ([dt.datetime(2026, 1, 1, 6)], ["1D"], r'expected .* as from numpy\.asarray\(positions, "datetime64\[us\]"\)'),
+    ([dt.datetime(2026, 1, 1, 6)], ["1D"],
+     r'expected .* as from numpy\.asarray\(positions, "datetime64\[us\]"\)'),
     (["2026-01-01"], ["1D"], r'expected .* as from numpy\.asarray\(positions, "datetime64\[us\]"\)'),
     (5, "1D", r"periods has shape \(\), expected one dimension, as in \[24"),
     (5, [None], r"periods\[0\] is None of type NoneType, expected a real number"),
@@ -170,7 +177,8 @@ def test_streams_and_files_take_numbers(tmp_path):
     posenc.save(tmp_path / "pe.safetensors", range(-5, 50), encoding)
     assert posenc.verify(tmp_path / "pe.safetensors") == 55
     assert posenc.open(tmp_path / "pe.safetensors").encoding == encoding
-    for call in (Encoding(periods=["1D"]).stream, lambda p: posenc.save(tmp_path / "a.npy", p, Encoding(periods=["1D"]))):
+    for call in (Encoding(periods=["1D"]).stream,
+                 lambda p: posenc.save(tmp_path / "a.npy", p, Encoding(periods=["1D"]))):
         with pytest.raises(TypeError, match=r"periods are durations, but the positions of .* are numbers"):
             call(range(5))
     with pytest.raises(TypeError, match="positions is None, expected datetime64"):

@@ -55,7 +55,8 @@ def test_inputs_are_rounded_once(dtype):
     ties = [s * (2 * n + 1) * 2.0**(e + k) for s in (1, -1) for bits, e in ((11, -25), (8, -134), (24, -150))
             for n in rng.integers(1, 2**bits, 8).tolist() for k in (0, 1, 9, 60 - e - bits, -e)]
     reals = np.array(ties + [np.nextafter(x, end) for x in ties for end in (-np.inf, np.inf)] + [1e-320, 65519.99, 65520.0])
-    near_ties = [(2 * n + 1 << k) + d for n in (2**8, 2**11 + 6, 2**24 + 5) for k in (20, 37) for d in (-1, 0, 1)]
+    near_ties = [(2 * n + 1 << k) + d for n in (2**8, 2**11 + 6, 2**24 + 5) for k in (20, 37)
+                 for d in (-1, 0, 1)]
     integers = np.append(rng.integers(-(2**63), 2**63 - 1, 200) >> rng.integers(0, 62, 200), near_ties)
     for coordinates in (reals[abs(reals) < 2.0**63], integers):
         table = posenc.points(coordinates[:, None], 1, include_input="first", dtype=dtype)
@@ -70,7 +71,8 @@ def test_columns_without_values_are_zero():
     assert (bits_of(table[:, 18:23]) == 0).all()
     assert_same_bits(table[:, 23:].copy(), coordinates)
     for k in range(3):
-        assert_same_bits(table[:, 6 * k : 6 * k + 6].copy(), posenc.encode(coordinates[:, k], 6, dtype="float64"))
+        assert_same_bits(table[:, 6 * k : 6 * k + 6].copy(),
+                         posenc.encode(coordinates[:, k], 6, dtype="float64"))
     table = posenc.points(coordinates, 20, odd="truncate", dtype="float64")
     assert_same_bits(table[:, 16:].copy(), posenc.encode(coordinates[:, 2], 8, dtype="float64")[:, :4].copy())
 
@@ -90,7 +92,8 @@ def test_points_have_the_expected_shapes():
     assert posenc.points(np.zeros((2, 3, 4, 2)), 8).shape == (2, 3, 4, 8)
     assert posenc.points(np.zeros((2, 0, 2)), 8).shape == (2, 0, 8)
     assert posenc.points(np.zeros((5, 2)), 0).shape == (5, 0)
-    assert_same_bits(posenc.points([3, 4], 8), np.concatenate([posenc.encode([3], 4)[0], posenc.encode([4], 4)[0]]))
+    assert_same_bits(posenc.points([3, 4], 8),
+                     np.concatenate([posenc.encode([3], 4)[0], posenc.encode([4], 4)[0]]))
 
 
 @pytest.mark.parametrize("block_bytes", [1, 200, posenc._axes.axis_columns.BLOCK_BYTES])

@@ -35,7 +35,8 @@ def test_a_product_plus_zero_is_rounded(prove, fused, operation):
     assert translator.definitions().startswith("y = rnd(")
 
 
-@pytest.mark.parametrize("statement", ["if (a < b) y = a;", "y = a > b ? a : b;", "y = a == b;", "if (!a) y = b;"])
+@pytest.mark.parametrize("statement",
+                         ["if (a < b) y = a;", "y = a > b ? a : b;", "y = a == b;", "if (!a) y = b;"])
 def test_a_condition_on_a_real_number_is_refused(prove, statement):
     with pytest.raises(prove.ProofError, match="is not"):
         prove.Translator(prove.Headers(prove.SOURCES), 0, "rounded").run(statement)
@@ -60,7 +61,8 @@ def test_statements_are_taken_by_function_and_name(prove):
 
 
 def test_the_check_lists_every_script_whose_statements_are_missing(prove, capsys):
-    headers = prove.Headers(prove.SOURCES, ("src/posenc/_core/c/table/direct.h", "r = dd_fast_sum(", "other = dd_fast_sum("))
+    headers = prove.Headers(prove.SOURCES,
+                            ("src/posenc/_core/c/table/direct.h", "r = dd_fast_sum(", "other = dd_fast_sum("))
     assert prove.check(prove.scripts(["series_dd"]), headers)
     refused = {line.split(":")[0] for line in capsys.readouterr().err.splitlines() if ".g:" in line}
     assert refused == {"series_dd_cos.g", "series_dd_sin.g"}

@@ -170,13 +170,15 @@ def test_llama3_by_hand():
 
 @pytest.mark.parametrize("rotary, keywords", [
     (Rotary(8, scaling={"rope_type": "linear", "factor": 3}), {"frequency_scale": Fraction(1, 3)}),
-    (Rotary(8, base=500.0, frequency_scale=0.3, scale=0.7), {"base": 500.0, "frequency_scale": 0.3, "scale": 0.7}),
+    (Rotary(8, base=500.0, frequency_scale=0.3, scale=0.7),
+     {"base": 500.0, "frequency_scale": 0.3, "scale": 0.7}),
     # 16**(-i / 4) * 8**(-i / 3) = 4**-i = 256**(-i / 4); the growth is 8 * 15 / 8 - 7 = 8
     (Rotary(8, base=16.0, scaling=DYNAMIC | {"length": 15}), {"base": 256.0}),
     (Rotary(8, base=16.0, scaling={"type": "dynamic", "alpha": 8.0, "factor": 1.0, "beta_fast": 32}),
      {"base": 256.0}),
     (Rotary(8, scaling=DYNAMIC | {"length": 8}), {}),
-    (Rotary(8, scaling=YARN | {"attention_factor": 1.25}), {"frequencies": [1.0, 0.1, 0.00625, 0.00025], "scale": 1.25}),
+    (Rotary(8, scaling=YARN | {"attention_factor": 1.25}),
+     {"frequencies": [1.0, 0.1, 0.00625, 0.00025], "scale": 1.25}),
     (Rotary(8, frequencies=[2.0, -0.1, 0.0, 1e-9]), {"frequencies": [2.0, -0.1, 0.0, 1e-9]}),
     (Rotary(80, layout="interleaved", rotary_dim=8), {}),
 ])
@@ -245,7 +247,8 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
         "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}, {"layer_type": "full_attention"},
      Rotary(32, base=1e6, scaling={"rope_type": "proportional", "partial_rotary_factor": 0.25})),
-    ({"model_type": "gemma4_text", "head_dim": 16, "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    ({"model_type": "gemma4_text", "head_dim": 16,
+      "layer_types": ["sliding_attention", "full_attention", "full_attention"],
       "per_layer_config": {"1": {"head_dim": 32}, "02": {"head_dim": 32}}, "rope_parameters": {
         "full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}},
         {"layer_type": "full_attention"},
@@ -268,7 +271,8 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
      {"layout": "halves", "axes": [0, 1, 2, 0, 1, 2, 0, 1]}, Rotary(16, axes=[0, 1, 2, 0, 1, 2, 0, 1])),
     (QWEN, {"layout": "halves"}, Rotary(128)), (QWEN, {"layout": "halves", "length": 8192}, Rotary(128)),
     (QWEN, {"layout": "halves", "length": 8193}, Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 3})),
-    (QWEN, {"layout": "halves", "length": 32769}, Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 15})),
+    (QWEN, {"layout": "halves", "length": 32769},
+     Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 15})),
     ({"model_type": "qwen4_exp_text", "head_dim": 128, "rope_theta": 5e6, "rope_scaling": {"mrope_section": [24, 20, 20]}}, {},
      Rotary.preset("qwen3-vl", 128)),
 ])
@@ -298,7 +302,8 @@ def test_bases_of_configurations(config, options, lowest, layout):
 
 def test_configurations_of_omegaconf():
     omegaconf = pytest.importorskip("omegaconf")
-    config = {"model_type": "qwen2_vl_text", "head_dim": 16, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
+    config = {"model_type": "qwen2_vl_text", "head_dim": 16,
+              "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
     assert Rotary.from_config(omegaconf.OmegaConf.create(config)) == Rotary.from_config(config)
     longrope = PHI3 | {"layer_types": ["full_attention"]}
     assert Rotary.from_config(omegaconf.OmegaConf.create(longrope)) == Rotary.from_config(longrope)
@@ -458,7 +463,8 @@ def test_at_is_immutable_and_has_copies():
     assert (at.rotary, at.inverse, at.shape, at.positions.tolist()) == (rotary, True, (3,), [[2, 3, 4], [12, 13, 14]])
     assert repr(at) == f"<{rotary!r} at positions of shape (2, 3), 2 to 14, inverse>"
     assert repr(Rotary(8).at(0)) == "<Rotary(8) at positions of shape (0,)>"
-    for change in (lambda: setattr(at, "inverse", False), lambda: delattr(at, "rotary"), lambda: setattr(at, "new", 1)):
+    for change in (lambda: setattr(at, "inverse", False), lambda: delattr(at, "rotary"),
+                   lambda: setattr(at, "new", 1)):
         with pytest.raises(AttributeError, match=r"cannot (assign to|delete) field"):
             change()
     with pytest.raises(ValueError, match="read-only"):
@@ -477,7 +483,8 @@ def test_at_is_immutable_and_has_copies():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_tables_of_at(dtype):
-    for rotary, positions in ((Rotary(8, scale=0.5), [0, 7, -300, 10**12]), (EXAMPLES[6], np.arange(12).reshape(3, 4))):
+    for rotary, positions in ((Rotary(8, scale=0.5), [0, 7, -300, 10**12]),
+                              (EXAMPLES[6], np.arange(12).reshape(3, 4))):
         positions = np.array(positions)
         for inverse in (False, True):
             tables = rotary.at(positions, inverse=inverse).tables(dtype=dtype)
@@ -498,80 +505,80 @@ def test_threads_share_at():
 
 # ---- errors ------------------------------------------------------------------------------------------------
 
-# A call, its error, and a fragment of the message that names the argument.  test_mistakes.py tries every
-# argument.
+# A call, its error (default: ValueError), and a fragment of the message that names the argument.
+# test_mistakes.py tries every argument.
 MISTAKES = """
-Rotary(64, scaling=YARN | {"beta": 1})  ValueError  scaling has the key 'beta'
-Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})  ValueError  scaling has rope_type
-Rotary(64, base=0.5, scaling=YARN)  ValueError  base is 0.5
-Rotary(64, base=3.0, scaling=LLAMA3)  ValueError  base and scaling['rope_theta']
-Rotary(64, scaling={"mrope_interleaved": True})  ValueError  mrope_section has length 0
-Rotary(64, scaling={"type": "dynamic", "alpha": 2, "factor": 2})  ValueError  scaling['alpha'] and scaling['factor']
-Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0})  ValueError  scaling['low_freq_factor'] is 4
-Rotary(64, scaling=LONGROPE)  ValueError  scaling['short_factor'] has length 4
-Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0})  ValueError  lacks the key 'long_mscale'
-Rotary(8, scaling=LONGROPE | {"max_position_embeddings": None})  ValueError  lacks the key 'factor'
-Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})  ValueError  scaling['long_factor'][3] is -4.0
-Rotary(8, scaling=YARN, frequencies=[1] * 4)  ValueError  frequencies and scaling
-Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})  ValueError  scale is 1e+308
-Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)  ValueError  frequencies range from 2**
-Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})  ValueError  frequency -inf
-from_config(YARN)  ValueError  config has model_type None
-from_config({"model_type": "llama", "rope_theta": 1e4})  ValueError  config lacks head_dim
-from_config(LLAMA | {"model_type": "bert"})  ValueError  has no rotary embeddings
-from_config(LLAMA | {"model_type": "x"})  ValueError  pass layout='halves' or layout
-from_config({"head_dim": 64, "rope_theta": 1e4})  ValueError  config has model_type None
-from_config(LLAMA | {"model_type": "x", "rope_scaling": MROPE}, layout="halves")  ValueError  pass axes=
-from_config({"rope_theta": 1e4, "text_config": LLAMA | {"rope_theta": None}})  ValueError  config has rope_theta beside
-from_config(LLAMA | {"swa_rope_theta": 1e4})  ValueError  config has swa_rope_theta 10000.0
-from_config(LLAMA | {"rotary_emb_scale_base": 512})  ValueError  config has rotary_emb_scale_base 512
-from_config(LLAMA | {"use_rope": False})  ValueError  config has use_rope False
-from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})  ValueError  with a dict for each type of layers
-from_config(LLAMA | {"model_type": "step3p5"})  ValueError  with a dict for each type of layers
-from_config(LLAMA | {"model_type": "mamba"})  ValueError  config has model_type 'mamba'
-from_config(LLAMA | {"model_type": "pixtral"})  ValueError  positions have several axes
-from_config(LLAMA | {"model_type": "falcon", "alibi": True})  ValueError  config has alibi True
-from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})  ValueError  config has hidden_size 65
-from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  ValueError  axes has length 32, expected 64
-from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  ValueError  config has layer_rope_theta with 10000.0
-from_config(LLAMA | {"rope_ratio": 50})  ValueError  config has rope_ratio 50
+Rotary(64, scaling=YARN | {"beta": 1})  scaling has the key 'beta'
+Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})  scaling has rope_type
+Rotary(64, base=0.5, scaling=YARN)  base is 0.5
+Rotary(64, base=3.0, scaling=LLAMA3)  base and scaling['rope_theta']
+Rotary(64, scaling={"mrope_interleaved": True})  mrope_section has length 0
+Rotary(64, scaling={"type": "dynamic", "alpha": 2, "factor": 2})  scaling['alpha'] and scaling['factor']
+Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0})  scaling['low_freq_factor'] is 4
+Rotary(64, scaling=LONGROPE)  scaling['short_factor'] has length 4
+Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0})  lacks the key 'long_mscale'
+Rotary(8, scaling=LONGROPE | {"max_position_embeddings": None})  lacks the key 'factor'
+Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})  scaling['long_factor'][3] is -4.0
+Rotary(8, scaling=YARN, frequencies=[1] * 4)  frequencies and scaling
+Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})  scale is 1e+308
+Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)  frequencies range from 2**
+Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})  frequency -inf
+from_config(YARN)  config has model_type None
+from_config({"model_type": "llama", "rope_theta": 1e4})  config lacks head_dim
+from_config(LLAMA | {"model_type": "bert"})  has no rotary embeddings
+from_config(LLAMA | {"model_type": "x"})  pass layout='halves' or layout
+from_config({"head_dim": 64, "rope_theta": 1e4})  config has model_type None
+from_config(LLAMA | {"model_type": "x", "rope_scaling": MROPE}, layout="halves")  pass axes=
+from_config({"rope_theta": 1e4, "text_config": LLAMA | {"rope_theta": None}})  config has rope_theta beside
+from_config(LLAMA | {"swa_rope_theta": 1e4})  config has swa_rope_theta 10000.0
+from_config(LLAMA | {"rotary_emb_scale_base": 512})  config has rotary_emb_scale_base 512
+from_config(LLAMA | {"use_rope": False})  config has use_rope False
+from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})  with a dict for each type of layers
+from_config(LLAMA | {"model_type": "step3p5"})  with a dict for each type of layers
+from_config(LLAMA | {"model_type": "mamba"})  config has model_type 'mamba'
+from_config(LLAMA | {"model_type": "pixtral"})  positions have several axes
+from_config(LLAMA | {"model_type": "falcon", "alibi": True})  config has alibi True
+from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})  config has hidden_size 65
+from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  axes has length 32, expected 64
+from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  config has layer_rope_theta with 10000.0
+from_config(LLAMA | {"rope_ratio": 50})  config has rope_ratio 50
 from_config(LLAMA | {"rope_interleave": "no"})  TypeError  rope_interleave is 'no'
-from_config(LLAMA | {"model_type": "zamba2"})  ValueError  config has use_mem_rope False
-from_config(LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}})  ValueError  lacks the key 'max_position_embeddings'
-from_config(LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN})  ValueError  both rope_parameters and rope_scaling
-from_config(LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}})  ValueError  layer_type is None, expected 'main'
-from_config(LLAMA | {"rope_parameters": {"main": None, "x": {}}}, "main")  ValueError  layer_type is 'main', expected 'x'
-from_config(GEMMA3)  ValueError  layer_type is None, expected 'full_
-from_config({"model_type": "gpt_oss", "head_dim": 64})  ValueError  config lacks rope_parameters
-from_config(LLAMA, layer_type="full_attention")  ValueError  layer_type is 'full_attention'
-from_config(LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}})  ValueError  layer_type is None
-from_config(LLAMA | {"layer_types": ["x", "x"], "per_layer_config": {"0": {"head_dim": 8}}}, "x")  ValueError  per_layer_config
-SEVERAL.tables(7, out=out)  ValueError  positions is range(0, 7)
-SEVERAL.tables(np.zeros((2, 4), int), out=out)  ValueError  positions is of shape (2, 4)
-SEVERAL.tables(np.array([[2**63] * 4, [0] * 4, [0] * 4], "u8"), out=out)  ValueError  positions has 9223372036854775808
-SEVERAL.tables(np.zeros((3, 5), int), out=out)  ValueError  out has shape (4, 12)
-SEVERAL.rotate(out, None)  ValueError  positions is None
-SEVERAL.rotate(out, np.arange(4))  ValueError  positions is of shape (4,)
-SEVERAL.rotate(out, np.zeros((3, 5), int))  ValueError  positions has shape (3, 5)
-Rotary(12).rotate(out, [[0, 1, 2, 3]])  ValueError  positions has shape (1, 4)
-Rotary(12).rotate(random((3, 12)), out=out)  ValueError  out has shape (4, 12)
-Rotary(12).rotate(out.astype("f2"), out=out)  ValueError  out has dtype float32
-Rotary(12).rotate(out[:3], out=out[1:])  ValueError  memory ranges of out and x overlap
-SEVERAL.at(5)  ValueError  positions is 5
+from_config(LLAMA | {"model_type": "zamba2"})  config has use_mem_rope False
+from_config(LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}})  lacks the key 'max_position_embeddings'
+from_config(LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN})  both rope_parameters and rope_scaling
+from_config(LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}})  layer_type is None, expected 'main'
+from_config(LLAMA | {"rope_parameters": {"main": None, "x": {}}}, "main")  layer_type is 'main', expected 'x'
+from_config(GEMMA3)  layer_type is None, expected 'full_
+from_config({"model_type": "gpt_oss", "head_dim": 64})  config lacks rope_parameters
+from_config(LLAMA, layer_type="full_attention")  layer_type is 'full_attention'
+from_config(LLAMA | {"per_layer_config": {"0": {"head_dim": 8}}})  layer_type is None
+from_config(LLAMA | {"layer_types": ["x", "x"], "per_layer_config": {"0": {"head_dim": 8}}}, "x")  per_layer_config
+SEVERAL.tables(7, out=out)  positions is range(0, 7)
+SEVERAL.tables(np.zeros((2, 4), int), out=out)  positions is of shape (2, 4)
+SEVERAL.tables(np.array([[2**63] * 4, [0] * 4, [0] * 4], "u8"), out=out)  positions has 9223372036854775808
+SEVERAL.tables(np.zeros((3, 5), int), out=out)  out has shape (4, 12)
+SEVERAL.rotate(out, None)  positions is None
+SEVERAL.rotate(out, np.arange(4))  positions is of shape (4,)
+SEVERAL.rotate(out, np.zeros((3, 5), int))  positions has shape (3, 5)
+Rotary(12).rotate(out, [[0, 1, 2, 3]])  positions has shape (1, 4)
+Rotary(12).rotate(random((3, 12)), out=out)  out has shape (4, 12)
+Rotary(12).rotate(out.astype("f2"), out=out)  out has dtype float32
+Rotary(12).rotate(out[:3], out=out[1:])  memory ranges of out and x overlap
+SEVERAL.at(5)  positions is 5
 Rotary(12).at(3)[[0, 1]]  IndexError  index of type list
 Rotary(12).at(3)[3]  IndexError  index 3
 Rotary(12).at(3)[0, 0]  IndexError  too many indices
-Rotary(12).at(3).rotate(out)  ValueError  positions has shape (3,)
-Rotary(12).at(3)[:1].rotate(out)  ValueError  positions has shape (1,)
-Rotary(12).at(4).rotate(out[:, :6])  ValueError  x has shape (4, 6)
-Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])  ValueError  out has shape (4, 11)
+Rotary(12).at(3).rotate(out)  positions has shape (3,)
+Rotary(12).at(3)[:1].rotate(out)  positions has shape (1,)
+Rotary(12).at(4).rotate(out[:, :6])  x has shape (4, 6)
+Rotary(12).at(4).rotate(random((4, 12)), out=out[:, :11])  out has shape (4, 11)
 """
 
 
 @pytest.mark.parametrize("line", MISTAKES.strip().split("\n"))
 def test_mistakes_write_nothing(line):
-    call, kind, fragment = re.fullmatch(r"(.*?) +(\w+Error) +(.*)", line).groups()
+    call, kind, fragment = re.fullmatch(r"(.*?)  (?:(\w+Error)  )?(.*)", line).groups()
     out, several = np.full((4, 12), 7, np.float32), Rotary(12, axes=AXES)
     with pytest.raises(Exception, match=re.escape(fragment)) as error:
         eval(call, globals() | {"out": out, "from_config": Rotary.from_config, "SEVERAL": several})
-    assert error.type.__name__ == kind and (out == 7).all()
+    assert error.type.__name__ == (kind or "ValueError") and (out == 7).all()

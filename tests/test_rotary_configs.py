@@ -84,7 +84,8 @@ def test_default_configurations_of_all_model_types(tool):
     assert [reason for reason in reasons if not re.search(known, reason)] == [] and sum(map(bool, counts.values())) >= 190
 
 
-@pytest.mark.parametrize("name", ["llama", "hy_v4_vl_text", "gemma3_text", "deepseek_v4", "gptj", "qwen2_vl", "bert", "esm"])
+@pytest.mark.parametrize("name", ["llama", "hy_v4_vl_text", "gemma3_text", "deepseek_v4", "gptj", "qwen2_vl",
+                                  "bert", "esm"])
 def test_the_table_of_model_types(name, tool):
     """A workflow compares all lines."""
     assert tool.row_of(name, *tool.survey([name])) == model_types()[name]

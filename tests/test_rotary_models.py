@@ -86,10 +86,12 @@ SIZES = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidd
          "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 ROPE, PAIRS = {"rope_type": "default", "rope_theta": 1e6}, np.linspace(1, 2, 8)
 MODELS = {          # the name of the classes, options of the configuration
-    "Llama": {"rope_parameters": SCALINGS["llama3"] | {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0,
+    "Llama": {"rope_parameters": SCALINGS["llama3"] | {"rope_type": "llama3", "rope_theta": 5e5,
+                                                       "factor": 8.0,
                                                        "original_max_position_embeddings": 64},
               "max_position_embeddings": 512},
-    "Gemma3": {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    "Gemma3": {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0,
+                                                      "rope_theta": 1e6},
                                    "sliding_attention": ROPE | {"rope_theta": 1e4}},
                "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16},
     "Qwen3": {"rope_parameters": ROPE},
@@ -105,7 +107,8 @@ def model_of(name):
     return getattr(transformers, f"{name}ForCausalLM"), config
 
 
-@pytest.mark.parametrize("model, n", [("Llama", 60), ("Gemma3", 60), ("Qwen3", 60), ("Phi3", 30), ("Phi3", 60)])
+@pytest.mark.parametrize("model, n",
+                         [("Llama", 60), ("Gemma3", 60), ("Qwen3", 60), ("Phi3", 30), ("Phi3", 60)])
 def test_modules_of_models_can_be_replaced(model, n):
     """Logits agree within float32 errors, and the largest is the same.
 
@@ -186,7 +189,8 @@ KNOWN = [(kind, name) for kind in KINDS for name in SCALINGS if name.startswith(
 
 
 @pytest.mark.parametrize("kind, name", [
-    case if case[0] == "llama" or case[1] == "default" else pytest.param(*case, marks=pytest.mark.long) for case in KNOWN
+    case if case[0] == "llama" or case[1] == "default" else pytest.param(*case, marks=pytest.mark.long)
+    for case in KNOWN
 ])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.long)],
                          ids=str)
@@ -195,7 +199,8 @@ def test_check_rotary_knows_every_scaling(kind, name, dtype):
     if kind == "qwen2_vl_text":
         scaling["mrope_section"] = [8, 12, 12]
     if kind == "gemma3_text":
-        scaling = {"full_attention": scaling, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+        scaling = {"full_attention": scaling,
+                   "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
     options = MLA if kind == "deepseek_v3" else {"head_dim": 64}
     config = transformers.AutoConfig.for_model(kind, hidden_size=128, rope_parameters=scaling, **SMALL,
                                                **options)

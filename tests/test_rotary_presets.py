@@ -104,7 +104,8 @@ def cogvideox_resized():
     (top, left), (bottom, right) = (2, 1), (28, 44)
     ids = np.stack(np.meshgrid(
         np.arange(frames), np.linspace(top, bottom * (height - 1) / height, height, dtype=np.float32),
-        np.linspace(left, right * (width - 1) / width, width, dtype=np.float32), indexing="ij")).reshape(3, -1)
+        np.linspace(left, right * (width - 1) / width, width, dtype=np.float32),
+        indexing="ij")).reshape(3, -1)
     return diffusers("embeddings").get_3d_rotary_pos_embed(64, ((top, left), (bottom, right)), (height, width), frames), ids
 
 
@@ -122,7 +123,8 @@ def ltx_video():
 
 @model("stable-audio", 64)
 def stable_audio():
-    tables = diffusers("embeddings").get_1d_rotary_pos_embed(32, 1024, use_real=True, repeat_interleave_real=False)
+    tables = diffusers("embeddings").get_1d_rotary_pos_embed(32, 1024, use_real=True,
+                                                             repeat_interleave_real=False)
     return tables, np.arange(1024)
 
 
@@ -155,7 +157,8 @@ def text_model(preset, name, prefix, sections):
     def tables():
         rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections}
         sizes = {"hidden_size": 256, "num_attention_heads": 2, "head_dim": 128}
-        config = configuration(name, f"{prefix.removesuffix('Text')}TextConfig", **sizes, rope_parameters=rope)
+        config = configuration(name, f"{prefix.removesuffix('Text')}TextConfig", **sizes,
+                               rope_parameters=rope)
         assert Rotary.from_config(config) == Rotary.preset(preset, 128, base=1e4)
         module = getattr(code_of(name), f"{prefix}RotaryEmbedding")
         return module(config)(torch.zeros(1), torch.from_numpy(AXES_3[:, None])), AXES_3
@@ -263,7 +266,8 @@ def test_rotation_of_sam2():
 def test_rotation_of_gemma4():
     """Each half of a head is a row of its own."""
     module = code_of("gemma4")
-    config = configuration("gemma4", "Gemma4VisionConfig", hidden_size=128, num_attention_heads=2, head_dim=64)
+    config = configuration("gemma4", "Gemma4VisionConfig", hidden_size=128, num_attention_heads=2,
+                           head_dim=64)
     positions = torch.from_numpy(AXES_2.T.copy())[None]
     x = torch.randn(1, 9, 2, 64, generator=torch.Generator().manual_seed(0))
     cos, sin = module.Gemma4VisionRotaryEmbedding(config)(x, positions)

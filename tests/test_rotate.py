@@ -128,7 +128,8 @@ def test_random_values_are_correct(isa, dtype, interleaved, pairs, inverse):
     check(x, POSITIONS, pairs, interleaved=interleaved, inverse=inverse)
 
 
-@pytest.mark.parametrize("base, scale", [(500000.0, 1.0), (1e8, 1.3862943611198906), (10000.0, -0.25), (10000.0, 2.0**-64)])
+@pytest.mark.parametrize("base, scale",
+                         [(500000.0, 1.0), (1e8, 1.3862943611198906), (10000.0, -0.25), (10000.0, 2.0**-64)])
 def test_ranges_are_correct(isa, dtype, base, scale):
     """There are enough evenly spaced positions to compute the cosines and sines with an offset table."""
     for start, step, rows, every in ((-20, 1, 80, 1), (10**12, 1, 80, 3), (10**9, -3, 520, 13)):
@@ -140,7 +141,8 @@ def test_ranges_are_correct(isa, dtype, base, scale):
 
 @pytest.mark.parametrize("scale", [2.0**-65, 2.0**80, -(2.0**-200), 2.0**500, 2.0**-1060, 0.0])
 def test_extreme_scales_are_correct(isa, dtype, scale):
-    x = np.concatenate([normal(np.random.default_rng(2), (5, 8), dtype), np.full((1, 8), np.inf, DTYPES[dtype])])
+    x = np.concatenate([normal(np.random.default_rng(2), (5, 8), dtype),
+                        np.full((1, 8), np.inf, DTYPES[dtype])])
     check(x, POSITIONS[:6], 4, scale=scale)
 
 
@@ -161,7 +163,8 @@ def extremes(dtype):
     return np.array([s * v for v in values for s in (1, -1)]).astype(DTYPES[dtype])
 
 
-@pytest.mark.parametrize("scale, inverse", [(1.0, False), (0.75, True), (1 + 2.0**-24, False), (3 * 2.0**-9, True)])
+@pytest.mark.parametrize("scale, inverse",
+                         [(1.0, False), (0.75, True), (1 + 2.0**-24, False), (3 * 2.0**-9, True)])
 def test_extreme_values_are_correct(isa, dtype, scale, inverse):
     values = extremes(dtype)
     a, b = (v.ravel() for v in np.meshgrid(values, values))
@@ -197,7 +200,8 @@ def cancelling(dtype):
     cases += [(p, 0.0, -0.75) for p, _ in zeros(0, correct.angles, "sin", 6)]
     for position in rng.integers(LOWEST, BEYOND, 12).tolist():
         c, s = (correct._term(position, column, 400)[0] for column in (0, 1))
-        good = [(a, b) for a, b in best_fractions(abs(s / c), 2**precision) if max(a, b).bit_length() <= precision]
+        good = [(a, b) for a, b in best_fractions(abs(s / c), 2**precision)
+                if max(a, b).bit_length() <= precision]
         for a, b in good[-3:]:
             sign = 1 if s * c > 0 else -1
             cases += [(position, float(a) * sign * 2.0**-precision, float(b) * 2.0**-precision)]
@@ -227,7 +231,8 @@ def halfway(dtype, position, inverse, ratio=None):
     real = arithmetic(200)
     c, s = real.cos(position), real.sin(position)
     rng = np.random.default_rng([int(position), precision])
-    a, b = (rng.integers(2 ** (precision - 1), 2**precision, 2**18 if precision == 24 else 2**14) for _ in range(2))
+    a, b = (rng.integers(2 ** (precision - 1), 2**precision, 2**18 if precision == 24 else 2**14)
+            for _ in range(2))
     sign = -1 if inverse else 1
     if ratio:
         a = rng.integers(2 ** (precision - 1), 2**precision, int(ratio * 2**33))
@@ -333,7 +338,8 @@ def real_positions(rng, count):
 @pytest.mark.parametrize("inverse", [False, True])
 def test_real_positions_are_correct(isa, dtype, interleaved, inverse):
     rng = np.random.default_rng(20)
-    positions = np.concatenate([real_positions(rng, 44), [0.0, -0.0, 0.5, -1.5, 5e-324, 2.0**-149, 2.0**52 + 0.5]])
+    positions = np.concatenate([real_positions(rng, 44),
+                                [0.0, -0.0, 0.5, -1.5, 5e-324, 2.0**-149, 2.0**52 + 0.5]])
     x = normal(rng, (len(positions), 13), dtype)
     check(x, positions, 5, interleaved=interleaved, inverse=inverse, base=500000.0)
     # without a fast path
@@ -370,7 +376,8 @@ def test_special_real_positions(isa, dtype, interleaved):
         nan = bits_of(np.array([np.nan], np.float32).astype(x.dtype))[0]
         assert (bits_of(result[:, 1:5, :36].copy()) == nan).all()
         assert_same_bits(result[..., 36:].copy(), x[..., 36:].copy())
-        assert_same_bits(result[:, [0, 5]], apply(turning, x[:, [0, 5]].copy(), np.ascontiguousarray(positions[..., [0, 5]])))
+        assert_same_bits(result[:, [0, 5]],
+                         apply(turning, x[:, [0, 5]].copy(), np.ascontiguousarray(positions[..., [0, 5]])))
     whole = np.array([0.0, -0.0, 1e15, -7, 2.0**62, 3])
     turning = rotation(18, 4, interleaved=interleaved)
     assert_same_bits(apply(turning, x.copy(), whole), apply(turning, x.copy(), whole.astype(np.int64)))

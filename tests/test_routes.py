@@ -11,7 +11,8 @@ FEW = 3                                 # too few rows for an offset table
 
 
 def by_few_rows(positions, d_model, **keywords):
-    parts = [posenc.encode(positions[i : i + FEW], d_model, **keywords) for i in range(0, len(positions), FEW)]
+    parts = [posenc.encode(positions[i : i + FEW], d_model, **keywords)
+             for i in range(0, len(positions), FEW)]
     return np.concatenate(parts)
 
 
@@ -40,7 +41,8 @@ def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
     The signs of the columns differ.
     """
     frequencies = posenc.Encoding(d_model).frequencies
-    encoding = posenc.Encoding(d_model, frequencies=np.where(np.arange(len(frequencies)) % 3, frequencies, -frequencies))
+    encoding = posenc.Encoding(d_model, frequencies=np.where(np.arange(len(frequencies)) % 3, frequencies,
+                                                             -frequencies))
     element = np.dtype(np.uint16) if dtype == "bfloat16" else np.dtype(dtype)
     row_bytes = d_model * element.itemsize
     rows, stride = LARGE // row_bytes + 7, row_bytes + gap * element.itemsize
@@ -50,7 +52,8 @@ def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
     posenc.encode(positions, encoding, dtype=dtype, out=out, threads=2)
     half = len(positions) // 2
     for part in (slice(0, 80), slice(half, half + 80), slice(rows - 80, rows)):
-        np.testing.assert_array_equal(bits_of(out[part]), bits_of(by_few_rows(positions[part], encoding, dtype=dtype)))
+        np.testing.assert_array_equal(bits_of(out[part]),
+                                      bits_of(by_few_rows(positions[part], encoding, dtype=dtype)))
     # aligned to a cache line
     assert (bits_of(out) == bits_of(posenc.encode(positions, encoding, dtype=dtype))).all()
     end = first + rows * stride
@@ -93,7 +96,8 @@ RUNS = {
     "up and down": np.concatenate([np.arange(100), np.arange(100, 0, -1)] * 2),
     "both ends of int64": np.concatenate(
         [np.arange(2**63 - 60, 2**63 - 1), [2**63 - 1], np.arange(-(2**63), -(2**63) + 60)]).astype(np.int64),
-    "runs and single positions": np.concatenate([np.arange(40), [10**15, -7, 10**9], np.arange(500, 560), [3, 3, 3]]),
+    "runs and single positions": np.concatenate([np.arange(40), [10**15, -7, 10**9], np.arange(500, 560),
+                                                 [3, 3, 3]]),
     "evenly spaced": np.arange(-50, 4200, 7),
     "integral reals": np.tile(np.arange(100.0), 3),
     "other reals": np.arange(100) + 0.5,
@@ -108,7 +112,8 @@ def test_runs_in_position_arrays(isa, dtype, d_model, name):
     assert_same_bits(posenc.encode(positions, d_model, dtype=dtype), expected)
     assert_same_bits(posenc.encode(positions, d_model, dtype=dtype, threads=2), expected)
     x = np.ones((len(positions), d_model), expected.dtype)
-    added = np.concatenate([posenc.add_to(x[i : i + 1].copy(), positions[i : i + 1]) for i in range(len(positions))])
+    added = np.concatenate([posenc.add_to(x[i : i + 1].copy(), positions[i : i + 1])
+                            for i in range(len(positions))])
     assert_same_bits(posenc.add_to(x, positions), added)
 
 
@@ -137,7 +142,8 @@ def test_large_steps_up_and_down(exponent):
         return np.full((shape[0], shape[1] + 1, shape[2]), fill)[:, :-1]
 
     rotary = posenc.Rotary(2)
-    single = np.concatenate([posenc.encode(positions_of(np.array([n])), 2, dtype="float64") for n in range(12)])
+    single = np.concatenate([posenc.encode(positions_of(np.array([n])), 2, dtype="float64")
+                             for n in range(12)])
     x = np.ones((12, 2), np.float32)
     rotated = np.concatenate([rotary.rotate(x[:1].copy(), positions_of(np.array([n]))) for n in range(12)])
     for rows in range(2, 13):
@@ -191,7 +197,8 @@ def test_dtype_defaults_to_that_of_out(dtype):
         assert_same_bits(next(posenc.stream(9, 6, out=out, **keywords)).values, expected)
         assert_same_bits(posenc.grid((5,), 6, out=out, **keywords), expected)
         assert_same_bits(posenc.points(np.arange(5.0)[:, None], 6, out=out, **keywords), expected)
-        for rotary, positions in (posenc.Rotary(6), 5), (posenc.Rotary(6, axes=[0, 1, 0]), [range(5), range(5)]):
+        for rotary, positions in (posenc.Rotary(6), 5), (posenc.Rotary(6, axes=[0, 1, 0]),
+                                                         [range(5), range(5)]):
             posenc.Rotary.tables(rotary, positions, out=out, **keywords)
             assert_same_bits(out, posenc.encode(5, 6, order="cos", layout="halves", dtype=dtype))
         tables = [posenc.encode(5, 6, **keywords), next(posenc.stream(5, 6, **keywords)).values,

@@ -46,7 +46,8 @@ def read(path, key="pe"):
 
 def test_the_library_of_the_format_reads_the_table(path, dtype):
     size = posenc.save(path, POSITIONS, ENCODING, dtype=dtype)
-    assert size == (path.stat().st_size if path.is_file() else sum(chunk.stat().st_size for chunk in path.glob("c/*/*")))
+    assert size == (path.stat().st_size
+                    if path.is_file() else sum(chunk.stat().st_size for chunk in path.glob("c/*/*")))
     values = read(path)
     assert path.suffix == ".safetensors" or dtype != "bfloat16" or values.dtype == np.uint16
     expected = posenc.encode(POSITIONS, ENCODING, dtype=dtype)
@@ -81,7 +82,8 @@ def test_rows_of_safetensors_are_aligned_to_cache_lines(tmp_path, key):
     safetensors, path = pytest.importorskip("safetensors"), tmp_path / "pe.safetensors"
     posenc.save(path, POSITIONS, ENCODING, dtype="bfloat16", key=key)
     assert (8 + int.from_bytes(path.read_bytes()[:8], "little")) % 64 == 0
-    assert_same_bits(read(path, key).view(ml_dtypes.bfloat16), posenc.encode(POSITIONS, ENCODING, dtype="bfloat16"))
+    assert_same_bits(read(path, key).view(ml_dtypes.bfloat16),
+                     posenc.encode(POSITIONS, ENCODING, dtype="bfloat16"))
     with safetensors.safe_open(path, "np") as file:
         document = json.loads(file.metadata()["posenc"])
     positions = {"start": 50, "stop": -50, "step": -3}
@@ -267,7 +269,8 @@ def test_read_only_files_and_folders_are_kept(npy):
     """root ignores permissions unless it drops its privileges."""
     drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
     npy.write_text("old")
-    cases = (npy, 0o444, ["--force"], "The file is read-only"), (npy.parent, 0o555, ["--force"], os.strerror(errno.EACCES))
+    cases = (npy, 0o444, ["--force"], "The file is read-only"), (npy.parent, 0o555, ["--force"],
+                                                                 os.strerror(errno.EACCES))
     for protected, mode, options, message in (*cases, (npy.parent, 0o555, [], os.strerror(errno.EACCES))):
         path = npy if options else npy.parent / "new.npy"
         before = protected.stat().st_mode

@@ -66,7 +66,8 @@ def test_concurrent_callers_share_encodings():
 def threads_after(code, **variables):
     """Return how many threads code starts in a new process."""
     count = "len(os.listdir('/proc/self/task'))"
-    return int(python_output(f"import os, numpy, posenc; before = {count}; {code}; print({count} - before)", **variables))
+    return int(python_output(f"import os, numpy, posenc; before = {count}; {code}; print({count} - before)",
+                             **variables))
 
 
 @linux
@@ -159,7 +160,8 @@ def test_parallel_regions_of_the_host_get_one_thread(tmp_path):
 
 
 def runtime_threads(setup="pass", **variables):
-    return int(python_output(f"import os, posenc; {setup}; print(posenc.show_runtime()['threads'])", **variables))
+    return int(python_output(f"import os, posenc; {setup}; print(posenc.show_runtime()['threads'])",
+                             **variables))
 
 
 @openmp

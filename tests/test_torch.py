@@ -102,11 +102,13 @@ SCALE, TWO, FREQUENCIES = torch.tensor(0.1, dtype=torch.bfloat16), torch.tensor(
 
 
 @pytest.mark.parametrize("convention, same", [
-    ({"base": torch.tensor(500), "scale": SCALE, "padding_idx": TWO}, {"base": 500, "scale": SCALE.item(), "padding_idx": 2}),
+    ({"base": torch.tensor(500), "scale": SCALE, "padding_idx": TWO},
+     {"base": 500, "scale": SCALE.item(), "padding_idx": 2}),
     ({"frequencies": FREQUENCIES}, {"frequencies": FREQUENCIES.tolist()}),
     ({"frequencies": range(1, 4)}, {"frequencies": [1, 2, 3]}),
     ({"frequencies": np.array([1, 2, 3], np.int8)}, {"frequencies": [1, 2, 3]}),
-    *[({"scale": np.float32(0.1), "position_scale": x}, {"scale": float(np.float32(0.1)), "position_scale": x})
+    *[({"scale": np.float32(0.1), "position_scale": x},
+       {"scale": float(np.float32(0.1)), "position_scale": x})
       for x in (5e-324, 1 / 3)],
 ], ids=str)
 def test_constants_are_exact(convention, same):
@@ -165,7 +167,8 @@ def test_add_to_has_the_same_bits_in_forward_mode_and_transforms(dtype):
     for positions in (None, torch.tensor([3, 1, 4, 1, 5])):
         expected = scaled_sum(x, positions)
         with forward_ad.dual_level():
-            value, tangent = forward_ad.unpack_dual(scaled_sum(forward_ad.make_dual(x, torch.ones_like(x)), positions))
+            value, tangent = forward_ad.unpack_dual(scaled_sum(forward_ad.make_dual(x, torch.ones_like(x)),
+                                                               positions))
         assert torch.equal(value, expected)
         assert (tangent == kernel.rounded(dtype, 6**0.5)).all()
         value, tangent = torch.func.jvp(partial(scaled_sum, positions=positions), (x,), (torch.ones_like(x),))
@@ -206,7 +209,8 @@ def test_add_to_changes_the_version_of_x():
 
 def test_the_gradient_is_multiplied_by_the_rounded_scale():
     grad = torch.arange(1, 256).repeat(2, 1).T.to(torch.bfloat16)
-    operator = partial(torch.ops.posenc.add, positions=torch.arange(255), encoding=text_of(posenc.Encoding(2)))
+    operator = partial(torch.ops.posenc.add, positions=torch.arange(255),
+                       encoding=text_of(posenc.Encoding(2)))
     for add in (posenc.torch.add_to, operator):         # compiled code calls the operator
         x = torch.zeros(255, 2, dtype=torch.bfloat16, requires_grad=True)
         add(x * 1, x_scale=1 / 3).backward(grad)
@@ -227,7 +231,8 @@ def test_fake_tensors():
     with FakeTensorMode():
         x = torch.ones(3, 4)
         assert posenc.torch.add_to(x) is x
-        for fake in (posenc.torch.encode(3, 4), posenc.torch.encode(torch.arange(3), 4), PositionalEncoding(4)(x)):
+        for fake in (posenc.torch.encode(3, 4), posenc.torch.encode(torch.arange(3), 4),
+                     PositionalEncoding(4)(x)):
             assert isinstance(fake, FakeTensor)
             assert fake.shape == (3, 4)
         positions = torch.arange(3)
@@ -370,7 +375,8 @@ def test_bfloat16_is_rounded_once():
     rounded_twice = module.pe.to(torch.bfloat16)
     expected = posenc.encode(4096, 64, dtype="bfloat16")
     assert (tensor_bits(rounded_twice) != bits_of(expected)).any()
-    for table in (module(torch.empty(4096, 64, dtype=torch.bfloat16)), module.to(torch.bfloat16).pe, module.bfloat16()()):
+    for table in (module(torch.empty(4096, 64, dtype=torch.bfloat16)), module.to(torch.bfloat16).pe,
+                  module.bfloat16()()):
         assert_bits(table, expected)
     assert_bits(module.double().pe, posenc.encode(4096, 64, dtype="float64"))
 
@@ -381,7 +387,8 @@ def test_the_table_grows_but_not_to_a_large_start():
         assert_bits(module(torch.zeros(2, n, 6))[1], posenc.encode(n, 6))
         assert len(module.pe) == rows
     for start in (10**15, 2**63 - 3, -5, -(2**63), np.int8(127), np.uint8(255), np.int64(2**63 - 3)):
-        assert_bits(module(torch.zeros(3, 6), start=start), posenc.encode(range(int(start), int(start) + 3), 6))
+        assert_bits(module(torch.zeros(3, 6), start=start),
+                    posenc.encode(range(int(start), int(start) + 3), 6))
     assert len(module.pe) == 1000
     module = PositionalEncoding(6, max_len=8)
     assert_bits(module(torch.zeros(9, 6)), posenc.encode(9, 6))
@@ -507,7 +514,8 @@ def test_out(dtype):
         assert torch.equal(x, embeddings(2, 2, 6, dtype=NAMES[dtype]))
         assert torch.equal(target, posenc.torch.add_to(x, positions, x_scale=0.3))
     assert (memory[:, 1::2] == 0).all()
-    for function in (lambda x, out: posenc.torch.encode(2, 6, out=out[0]), lambda x, out: posenc.torch.add_to(x, out=out)):
+    for function in (lambda x, out: posenc.torch.encode(2, 6, out=out[0]),
+                     lambda x, out: posenc.torch.add_to(x, out=out)):
         result = function(x, out.zero_()).clone()
         assert torch.equal(torch.compile(function, fullgraph=True, backend="aot_eager")(x, out.zero_()),
                            result)
@@ -560,7 +568,8 @@ def test_nested_tensors(dtype):
 @pytest.mark.parametrize("call, message", [
     (lambda x: PositionalEncoding(6)(x, positions=torch.arange(11)), "positions is given with a nested x"),
     (lambda x: PositionalEncoding(6)(x.transpose(1, 2)), "without gaps"),
-    (lambda x: posenc.torch.add_to(torch.nested.narrow(torch.ones(2, 5, 6), 1, torch.tensor([0, 1]), torch.tensor([2, 3]),
+    (lambda x: posenc.torch.add_to(torch.nested.narrow(torch.ones(2, 5, 6), 1, torch.tensor([0, 1]),
+                                                       torch.tensor([2, 3]),
                                                        layout=torch.jagged)),
                                                        r"x\.contiguous\(\) removes gaps"),
     (PositionalEncoding(7), r"expected \(\.\.\., n, 7\)"),
@@ -578,7 +587,8 @@ def test_another_device():
     x, ids = embeddings(2, 5, 6), torch.tensor([[0, 1, 2, -1, -1], [0, 1, 2, 3, 40]])
     for module in (PositionalEncoding(6, padding_idx=-1), PositionalEncoding(6, padding_idx=-1, max_len=50)):
         for positions in (None, ids, ids.numpy(), ids[0], ids.to("fake")):
-            expected = module(x, positions=positions.cpu() if isinstance(positions, torch.Tensor) else positions)
+            expected = module(x,
+                              positions=positions.cpu() if isinstance(positions, torch.Tensor) else positions)
             fake_device.COPIES.clear()
             y = module(x.to("fake"), positions=positions)
             assert y.device.type == "fake" and torch.equal(y.cpu(), expected)
@@ -592,7 +602,8 @@ def test_another_device():
         (posenc.torch.points(lengths[:, None], 2), posenc.points([[2], [1]], 2).tolist()),
         (posenc.torch.grid((2,), 2, device="fake", dtype=torch.float64),
          posenc.grid((2,), 2, dtype="float64").tolist()),
-        (posenc.torch.encode(lengths, 2, out=torch.zeros(2, 2).to("fake")), posenc.encode([2, 1], 2).tolist()),
+        (posenc.torch.encode(lengths, 2, out=torch.zeros(2, 2).to("fake")),
+         posenc.encode([2, 1], 2).tolist()),
     ):
         assert result.device.type == "fake" and result.cpu().tolist() == expected
 
@@ -623,11 +634,12 @@ OTHER_TABLES = {
     "learned": (embeddings(100, 64), "differs by up to"),
     "NaN": (torch.full((100, 64), math.nan), "differs by up to nan"),
     "width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
-    "sequence first": (posenc.torch.encode(100, 64)[:, None], r"has shape \(100, 1, 64\), .* but batch_first is True"),
+    "sequence first": (posenc.torch.encode(100, 64)[:, None],
+                       r"shape \(100, 1, 64\), .* batch_first is True"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
     "meta": (torch.zeros(100, 32, device="meta"), "has shape"),
     "scalar": (torch.tensor(1.0), r"has shape \(1,\), expected \(max_len, 64\)"),
-    "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating-point tensor"),
+    "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating"),
 }
 
 
@@ -769,7 +781,8 @@ def test_conventions_from_attributes_in_a_graph(dynamic):
 
 def test_conventions_that_a_graph_cannot_contain():
     """Arrays, tensors and NumPy scalars cause a graph break, which does not change the values."""
-    for convention in ({"frequencies": np.array([1.0, 0.1])}, {"scale": torch.tensor(0.5)}, {"base": np.float64(100)}):
+    for convention in ({"frequencies": np.array([1.0, 0.1])}, {"scale": torch.tensor(0.5)},
+                       {"base": np.float64(100)}):
         module = Functional(**convention)
         compiled = torch.compile(module, dynamic=True, backend="aot_eager")
         assert torch.equal(compiled(torch.ones(3, 4)), module(torch.ones(3, 4)))
@@ -806,7 +819,8 @@ def test_positions_in_onnx_and_exported_programs(dynamo, tmp_path):
     expected = module(x, positions=positions)
     torch.onnx.export(module, (x, 0, positions), tmp_path / "pe.onnx", dynamo=dynamo, verbose=False)
     session = runtime.InferenceSession(tmp_path / "pe.onnx")
-    inputs = {value.name: positions.numpy() if "int" in value.type else x.numpy() for value in session.get_inputs()}
+    inputs = {value.name: positions.numpy() if "int" in value.type else x.numpy()
+              for value in session.get_inputs()}
     assert_same_bits(session.run(None, inputs)[0], expected.numpy())
     program = torch.export.export(module, (x,), {"positions": positions}).module()
     assert torch.equal(program(x, positions=positions), expected)
@@ -842,7 +856,8 @@ def test_export_to_onnx(dtype, tmp_path):
     session = runtime.InferenceSession(tmp_path / "pe.onnx")
     for n in (1, 41, 128):
         x = embeddings(2, n, 64, dtype=dtype).numpy()
-        assert_same_bits(bits_of(session.run(None, {"x": x})[0]), bits_of(posenc.add_to(x.copy(), layout="halves")))
+        assert_same_bits(bits_of(session.run(None, {"x": x})[0]),
+                         bits_of(posenc.add_to(x.copy(), layout="halves")))
 
 
 # ---- DataLoader --------------------------------------------------------------------------------------------

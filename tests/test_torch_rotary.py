@@ -94,7 +94,8 @@ def test_prepared_positions_on_every_path(at):
         result = function(x, at)
         result.backward(GRAD)
         assert torch.equal(result, expected)
-        assert torch.equal(x.grad, rotate(GRAD, at.positions.copy(), rotary=at.rotary, inverse=not at.inverse))
+        assert torch.equal(x.grad,
+                           rotate(GRAD, at.positions.copy(), rotary=at.rotary, inverse=not at.inverse))
 
 
 def test_a_decoding_loop_compiles_once():
@@ -314,7 +315,8 @@ def test_tables_grow_on_another_device(monkeypatch):
         for highest, rows in ((0, 1), (8, 16), (3, 16), (900, 1024)):
             ids = torch.tensor([[highest, 0]])
             expected = module(x, ids)
-            for positions in (ids, ids.to("fake"), ids.to("fake", torch.uint8) if highest < 256 else ids.numpy()):
+            for positions in (ids, ids.to("fake"),
+                              ids.to("fake", torch.uint8) if highest < 256 else ids.numpy()):
                 fake_device.COPIES.clear()
                 tables = module(x.to("fake"), positions)
                 assert not fake_device.COPIES and tables[0].device.type == "fake"
@@ -325,7 +327,7 @@ def test_tables_grow_on_another_device(monkeypatch):
                         module(x, positions))
     with torch._subclasses.fake_tensor.FakeTensorMode():
         arguments = torch.zeros(1, device="cuda"), torch.zeros(1, 5, dtype=torch.int64, device="cuda")
-        with pytest.raises(RuntimeError, match="max_len is None, expected a length for the table of a graph on cuda"):
+        with pytest.raises(RuntimeError, match="max_len is None, expected a length for the table of a"):
             RotaryEmbedding(PLAIN)(*arguments)
 
 
@@ -349,7 +351,8 @@ def test_checkpoints_of_other_modules(name):
         if base == 500:
             model.load_state_dict(state, strict=True)
         else:
-            with pytest.raises(RuntimeError, match=rf"layer\.{name} does not match Rotary\(12, base=500\.0\), but differs"):
+            with pytest.raises(RuntimeError,
+                               match=rf"layer\.{name} does not match Rotary\(12, base=500\.0\), but differs"):
                 model.load_state_dict(state, strict=False)
         with pytest.raises(RuntimeError, match=rf"{name} has (shape|dtype)"):
             model.load_state_dict({f"layer.{name}": torch.zeros(3, 5)})
@@ -390,7 +393,8 @@ def same(a, b):
 def test_tables_have_the_bits_of_calls_without_max_len(config, layer_type, axes, dtype):
     positions = torch.randint(0, 100, (*axes, 2, 7), generator=torch.Generator().manual_seed(4))
     module = RotaryEmbedding(config, max_len=100)
-    for converted in (module, module.to(torch.bfloat16), module.to("meta").to_empty(device="cpu"), copy.deepcopy(module)):
+    for converted in (module, module.to(torch.bfloat16), module.to("meta").to_empty(device="cpu"),
+                      copy.deepcopy(module)):
         for ids in (positions, positions.int(), *map(positions.to, UNSIGNED)):
             with torch.inference_mode():
                 converted(X.to(dtype), ids, layer_type)         # fills the table for this dtype

@@ -151,7 +151,8 @@ def test_no_pickle_is_executed(outcomes, folder):
 
 
 @pytest.mark.parametrize(
-    "codec", [{"compressor": None, "filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}, "filters": None}]
+    "codec",
+    [{"compressor": None, "filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}, "filters": None}]
 )
 def test_pickle_codecs_of_zarr_are_refused(tmp_path, codec):
     folder = tmp_path / "pe.zarr"

@@ -41,7 +41,7 @@ def test_every_flipped_bit_is_found(path, monkeypatch):
         flip(path, *place)
         right = posenc.encode([POSITIONS[row]], ENCODING)[0, column]
         value = (right.view("u4") ^ np.uint32(1 << bit)).view("f4")
-        message = f"position {POSITIONS[row]}, column {column}: found {value!s} ({value.view('u4'):#x}), expected {right!s} ("
+        message = f"position {POSITIONS[row]}, column {column}: found {value!s} ({value.view('u4'):#x}), "
         with pytest.raises(ValueError, match=re.escape(f"{path}: {message}") if np.isfinite(value) else ""):
             posenc.verify(path, **expected)
         assert row == 33 or posenc.verify(path, samples=1, **expected) == 1          # only the last row
@@ -51,7 +51,7 @@ def test_every_flipped_bit_is_found(path, monkeypatch):
 
 def test_the_specification_is_used_unless_another_is_given(path):
     if path.suffix == ".npy":
-        with pytest.raises(ValueError, match=r"position 0, column 0: found .*, expected 0.0 .* Encoding\(6\) was assumed"):
+        with pytest.raises(ValueError, match=r"position 0, column 0: found .* Encoding\(6\) was assumed"):
             posenc.verify(path)
     else:
         assert posenc.verify(path) == 34
@@ -97,7 +97,8 @@ def other_store(path, **keywords):
     return array
 
 
-@pytest.mark.parametrize("keywords", [{"chunks": (7, 3), "zarr_format": 2}, {"shards": (60, 10), "chunks": (20, 5)}])
+@pytest.mark.parametrize("keywords",
+                         [{"chunks": (7, 3), "zarr_format": 2}, {"shards": (60, 10), "chunks": (20, 5)}])
 def test_stores_of_the_zarr_library(tmp_path, keywords):
     array = other_store(tmp_path / "pe.zarr", **keywords)
     assert posenc.verify(tmp_path / "pe.zarr", encoding=Encoding(10)) == 100

@@ -43,7 +43,7 @@ def test_shards(tmp_path, shard_rows, shards):
 
 @pytest.mark.parametrize("keywords", [{"shard_rows": 10}, {"shard_rows": 10, "chunk_rows": 4}])
 def test_shards_are_whole_chunks(tmp_path, keywords):
-    with pytest.raises(ValueError, match=r"shard_rows is 10, expected a multiple of chunk_rows, which is (None|4)"):
+    with pytest.raises(ValueError, match=r"shard_rows is 10, .* multiple of chunk_rows, which is (None|4)"):
         posenc.save(tmp_path / "pe.zarr", N, ENCODING, **keywords)
     assert names(tmp_path) == []
 
@@ -84,7 +84,8 @@ OTHER_DATA = {
     "fifo": (os.mkfifo, "No Zarr array", "No Zarr array"),
     "group": (lambda path: zarr.create_group(path).create_array("x", shape=(1,), dtype="f4"),
               *["not a Zarr array"] * 2),
-    "array and file": (array_and_file, None, "File exists; overwrite=True replaces it|the folder also has thesis.tex"),
+    "array and file": (array_and_file, None,
+                       "File exists; overwrite=True replaces it|the folder also has thesis.tex"),
     "absent": (lambda path: None, "No Zarr array", None),
     "integers": (lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64", None),
     "three axes": (lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), r"shape \(3, 3, 3\)",
@@ -112,9 +113,9 @@ def test_other_data_are_refused_and_never_overwritten(tmp_path, call, make, refu
 
 @pytest.mark.parametrize("path", ["s3://bucket/pe.zarr", "memory://pe.zarr", b"file:///a/pe.zarr"])
 def test_urls_are_refused(path):
-    for call in (lambda: posenc.save(path, N, ENCODING), lambda: posenc.open(path), lambda: posenc.verify(path)):
+    for call in (lambda p: posenc.save(p, N, ENCODING), posenc.open, posenc.verify):
         with pytest.raises(ValueError, match=r"path is '\w+://.*and no URL, which posenc\.dask\.table"):
-            call()
+            call(path)
 
 
 def test_blocks_of_a_chunk_are_compared(tmp_path, monkeypatch):
