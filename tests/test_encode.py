@@ -70,7 +70,7 @@ def test_random_positions_are_correct(isa, dtype, d_model, base, rows):
 
 @pytest.mark.parametrize("start, step", [
     (0, 1), (-137, 1), (10**12 + 7, 1), (LOWEST, 1), (BEYOND - 600, 1), (10**9, -3), (-(2**62), 2**53 + 1),
-    (0, 1000),
+    (0, 1000), (0, 2), (9, -7), (0, 10**9),
 ])
 def test_ranges_are_correct(isa, dtype, start, step):
     positions = range(start, start + 600 * step, step)

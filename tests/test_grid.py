@@ -2,7 +2,6 @@
 listed there.
 """
 
-import itertools
 import math
 import re
 import sys
@@ -17,7 +16,6 @@ import pytest
 import posenc
 from conftest import assert_same_bits, bits_of, peak_of
 from peers import timm_sincos
-from reference import Reference, round_to
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "grids.md").read_text()
 
@@ -60,27 +58,6 @@ def test_column_orders_match_the_guide():
         function = {"s": math.sin, "c": math.cos}
         expected = [function[f](angles[axis] * (1.0, 0.25)[int(i)]) for f, axis, i in picture.split()]
         assert np.allclose(row, expected, rtol=0, atol=1e-15)
-
-
-def mantissa_and_exponent(x):
-    numerator, denominator = x.as_integer_ratio()
-    return numerator, 1 - denominator.bit_length()
-
-
-def test_a_grid_matches_the_reference(dtype):
-    table = posenc.grid(
-        (3, 4), 10, coordinates=(-1, 2), group="frequency", include_input="first", base=(50, 1e6),
-        position_scale=math.pi, dtype=dtype,
-    )
-    coordinates = [[-1.0, 0.5, 2.0], [-1.0, 0.0, 1.0, 2.0]]
-    references = [Reference(4, base=base, position_scale=math.pi) for base in (50, 1e6)]
-    for i, j in itertools.product(range(3), range(4)):
-        here = coordinates[0][i], coordinates[1][j]
-        row = [round_to(*mantissa_and_exponent(x), dtype) for x in here]
-        for frequency in range(2):
-            for k in range(2):
-                row += [references[k].bits(here[k], 2 * frequency + f, dtype) for f in range(2)]
-        assert bits_of(table[i, j]).tolist() == row
 
 
 # ---- encodings ---------------------------------------------------------------------------------------------

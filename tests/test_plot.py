@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import posenc.plot
@@ -139,20 +140,10 @@ def test_all_text_is_inside_the_image_and_legible(draw):
 def test_plots_change_no_global_state(draw, monkeypatch):
     monkeypatch.setattr(pyplot, "show", lambda *args, **keywords: pytest.fail("pyplot.show was called"))
     settings, figures = dict(pyplot.rcParams), pyplot.get_fignums()
-    ax = draw(ENCODING, 5)
+    ax, (left, right) = draw(ENCODING, 5), Figure().subplots(1, 2)
+    assert draw(ENCODING, 5, ax=right) is right and right.has_data() and not left.has_data()
     assert dict(pyplot.rcParams) == settings and pyplot.get_fignums() == figures
     assert ax.figure.axes[0] is ax and ax.get_title() == "Encoding(16, base=50.0, layout='halves')"
-
-
-@pytest.mark.parametrize("draw", PLOTS)
-def test_plots_draw_into_the_axes_passed_as_ax(draw):
-    figure, (left, right) = pyplot.subplots(1, 2)
-    try:
-        assert draw(ENCODING, 5, ax=right) is right
-        assert right.has_data() and not left.has_data()
-        assert pyplot.gca() is right or pyplot.gcf() is figure
-    finally:
-        pyplot.close(figure)
 
 
 def test_the_size_of_a_similarity_matrix_is_limited():

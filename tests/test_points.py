@@ -16,7 +16,7 @@ import posenc
 from conftest import DTYPES, assert_same_bits, bits_of, peak_of
 from peers import transformers
 from reference import Reference, round_to
-from test_grid import GUIDE, SORTED_BY, HarmonicEmbedding, mantissa_and_exponent
+from test_grid import GUIDE, SORTED_BY, HarmonicEmbedding
 
 # ---- values ------------------------------------------------------------------------------------------------
 
@@ -25,6 +25,11 @@ COORDINATES = {
     "reals": np.array([[0.25, -3.0, 1e9 + 1 / 3], [np.pi, 1e-300, -(2.0**63)], [0.0, 65520.0, 7.7]]),
     "integers": np.array([[LARGE, -5, 2**63 - 1], [-(2**63), 0, 2**53 + 1], [1, -LARGE, 3]]),
 }
+
+
+def mantissa_and_exponent(x):
+    numerator, denominator = x.as_integer_ratio()
+    return numerator, 1 - denominator.bit_length()
 
 
 @pytest.mark.parametrize("kind", COORDINATES)

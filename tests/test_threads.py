@@ -385,34 +385,32 @@ def test_threads_with_small_stacks_do_not_start(size, expected):
     assert threads_after("posenc.encode(8192, 512, threads=3)", OMP_STACKSIZE=size) == expected
 
 
-@linux
-def test_a_caller_with_a_small_stack_is_refused():
+SMALL_STACKS = {
+    "threading.stack_size": """
+        threading.stack_size(1 << 16)
+        caller = threading.Thread(target=call)
+        caller.start()
+        caller.join()
+    """,
+    "ulimit -s": """
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 16, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+        call()
+    """,
+}
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+@pytest.mark.parametrize("remedy", SMALL_STACKS)
+def test_a_caller_with_a_small_stack_is_refused(remedy):
     code = """if True:
-        import threading, posenc
+        import resource, threading, posenc
         def call():
             try:
                 posenc.encode(100, 512)
             except MemoryError as error:
                 print(error)
-        threading.stack_size(1 << 16)
-        caller = threading.Thread(target=call)
-        caller.start()
-        caller.join()
     """
-    assert "threading.stack_size" in python_output(code)
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-def test_a_main_thread_with_a_small_stack_is_refused():
-    code = """if True:
-        import resource, posenc
-        resource.setrlimit(resource.RLIMIT_STACK, (1 << 16, resource.getrlimit(resource.RLIMIT_STACK)[1]))
-        try:
-            posenc.encode(100, 512)
-        except MemoryError as error:
-            print(error)
-    """
-    assert "ulimit -s" in python_output(code)
+    assert remedy in python_output(code + SMALL_STACKS[remedy])
 
 
 @linux
