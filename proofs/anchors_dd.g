@@ -1,12 +1,13 @@
 # Anchors in double-double (anchor_of in table/advance.h, dd_product_sum in doubledouble.h).
 #
-# As in rows_double.g, one term of the sum is bounded at a time, and the other terms are set to zero.  The exact term is scaled
-# to 1; the computed factors are a = 1 + ea and b = 1 + eb, where ea and eb are their errors.
+# As in rows_double.g, one term of the sum is bounded at a time, and the other terms are set to zero.  The
+# exact term is scaled to 1; the computed factors are a = 1 + ea and b = 1 + eb, where ea and eb are their
+# errors.
 #
-# fast_two_sum(s, rest) is exact if |s| >= |rest|.  If terms cancel, |s| may be smaller.  The lower number then has an error,
-# `inexact`.  Let s' = (s + rest) (1 + e1), and let e2 and e3 be the rounding errors of s' - s and of rest - (s' - s).  Then
-# |inexact| <= |e2 (rest + e1 (s + rest)) (1 + e3)| + |e1 e3 (s + rest)| <= u (1 + 5 u) |rest|.
-# |rest| is at most REST times the sum of the magnitudes of the terms.
+# fast_two_sum(s, rest) is exact if |s| >= |rest|.  If terms cancel, |s| may be smaller.  The lower number
+# then has an error, `inexact`.  Let s' = (s + rest) (1 + e1), and let e2 and e3 be the rounding errors of s'
+# - s and of rest - (s' - s).  Then |inexact| <= |e2 (rest + e1 (s + rest)) (1 + e3)| + |e1 e3 (s + rest)| <=
+# u (1 + 5 u) |rest|. |rest| is at most REST times the sum of the magnitudes of the terms.
 #! from direct_dd.g: DIRECT_DD
 #! let ANCHORS_DD = 2**-99.43
 #! let REST = 6.01 * u

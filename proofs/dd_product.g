@@ -1,7 +1,7 @@
 # Products in double-double (doubledouble.h), relative to the product.
 #
-# All terms are linear in a and in b, so a and b are scaled to 1.  Each rounding multiplies by 1 + e, |e| <= u.  Both a and b
-# are renormalised: |low| <= u |high|.
+# All terms are linear in a and in b, so a and b are scaled to 1.  Each rounding multiplies by 1 + e, |e| <=
+# u.  Both a and b are renormalised: |low| <= u |high|.
 #! let DD_PRODUCT = 8.001 * u * u
 #! let DD_PRODUCT_LOW = 3.03 * u
 #! bound DD_PRODUCT: dd_product

@@ -1,6 +1,7 @@
 # Values that are evaluated again in double-double (decided_value in table/decide_rounding.h).
 #
-# Two terms, a and b, are added, with |low| <= u |high|; they are scaled so that |a| + |b| <= 1.  two_sum is exact.
+# Two terms, a and b, are added, with |low| <= u |high|; they are scaled so that |a| + |b| <= 1.  two_sum is
+# exact.
 #! from direct_dd.g: DIRECT_DD
 #! from dd_product.g: DD_TIMES_DOUBLE
 #! constant DD_ERROR table/direct.h: #define DD_ERROR {}

@@ -1,10 +1,11 @@
 # Products of digits in double (complex_product in table/digits.h).
 #
-# A product has a cosine c and a sine s with errors, and the factor a cosine C and a sine S, rounded from double-double.  As in
-# rows_double.g, Gappa bounds the relative error that a multiplication adds to each term, with the other term set to zero.  By
-# the inequality of Cauchy and Schwarz, the two terms of a result are at most 1 in sum, so this error is at most STEP, and its
-# norm at most sqrt(2) (STEP - u) + u, because the norm of the errors of the factor is at most u.  Section 5 adds the steps up.
-# The last line: DIGIT_ERROR covers a step and the rounding of the test; the first entry has no step.
+# A product has a cosine c and a sine s with errors, and the factor a cosine C and a sine S, rounded from
+# double-double.  As in rows_double.g, Gappa bounds the relative error that a multiplication adds to each
+# term, with the other term set to zero.  By the inequality of Cauchy and Schwarz, the two terms of a result
+# are at most 1 in sum, so this error is at most STEP, and its norm at most sqrt(2) (STEP - u) + u, because
+# the norm of the errors of the factor is at most u.  Section 5 adds the steps up. The last line: DIGIT_ERROR
+# covers a step and the rounding of the test; the first entry has no step.
 #! constant DIGIT_ERROR table/digits.h: #define DIGIT_ERROR {}
 #! from direct_dd.g: TABLE_HIGH
 #! let STEP = 3.001 * u

@@ -1,8 +1,10 @@
-# sin and cos in double-double (series_dd and direct_values in table/direct.h), from the bounds of the parts of the computation.
+# sin and cos in double-double (series_dd and direct_values in table/direct.h), from the bounds of the parts
+# of the computation.
 #
-# As in direct_double_sin.g and direct_double_cos.g, Sin and Cos are the sine and cosine of the rounded angle x; Sine and Cosine
-# are those of the exact angle X = 2 pi T.  FLOOR_DD covers two absolute errors of T: the error near zero (direct_dd_phase.g),
-# and the error of the dropped limbs.  fast_two_sum does not change a sum.  A renormalised number has |low| <= u |high|.
+# As in direct_double_sin.g and direct_double_cos.g, Sin and Cos are the sine and cosine of the rounded angle
+# x; Sine and Cosine are those of the exact angle X = 2 pi T.  FLOOR_DD covers two absolute errors of T: the
+# error near zero (direct_dd_phase.g), and the error of the dropped limbs.  fast_two_sum does not change a
+# sum.  A renormalised number has |low| <= u |high|.
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
 #! from phase.g: DROPPED_DD
 #! from direct_dd_phase.g: PHASE_DD PHASE_DD_ABSOLUTE T_MOST

@@ -1,11 +1,11 @@
 # The phase in double-double (phase_dd in table/direct.h): the sum of five limbs.
 #
-# If |a| < 2**-12, the first sum is exact, and the error is absolute; otherwise, the error is relative.  fast_two_sum is exact
-# in both places.  The first limb is 0 or at least 2**-32, and the second limb is smaller than 2**-32.  The first sum is 0 or at
-# least 2**-64, and the sum of the other limbs is smaller than 2**-64.
+# If |a| < 2**-12, the first sum is exact, and the error is absolute; otherwise, the error is relative.
+# fast_two_sum is exact in both places.  The first limb is 0 or at least 2**-32, and the second limb is
+# smaller than 2**-32.  The first sum is 0 or at least 2**-64, and the sum of the other limbs is smaller than
+# 2**-64.
 #! from direct_double_phase.g: FIRST_UNIT FIRST_LEAST FIRST_MOST
 #! let T_MOST = 2**-3 + 2**-60
-#! export T_MOST
 #! let PHASE_DD = 2**-104.99
 #! let PHASE_DD_ABSOLUTE = 2**-116.99
 #! bound PHASE_DD: direct_dd, phase, relative

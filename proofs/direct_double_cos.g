@@ -1,7 +1,8 @@
 # cos in double (direct_double and direct_values in table/direct.h), with the factor `scale`.
 #
-# Cos is the cosine of the rounded angle x; Cosine is that of the exact angle X.  For x = X (1 + d), the mean value theorem
-# gives |Cos - Cosine| <= |X d| sin y for a y between x and X, so the relative error is below |d| X tan y <= 0.786 |d|.
+# Cos is the cosine of the rounded angle x; Cosine is that of the exact angle X.  For x = X (1 + d), the mean
+# value theorem gives |Cos - Cosine| <= |X d| sin y for a y between x and X, so the relative error is below
+# |d| X tan y <= 0.786 |d|.
 #! from direct_double_polynomials.sollya: COS_POLYNOMIAL
 #! from direct_double_phase.g: PHASE_DOUBLE X_MOST
 #! let COS_DOUBLE = 5.4 * u

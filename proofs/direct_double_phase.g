@@ -1,10 +1,12 @@
 # The phase in double (direct_double in table/direct.h): the sum of three limbs, and its product with 2 pi.
 #
-# The limbs are integers times powers of two.  If |a| < 2**-12, the first sum is exact, because a is a multiple of 2**-64.  If
-# this sum were rounded, the relative error would be unbounded near the zeros of the sine.
+# The limbs are integers times powers of two.  If |a| < 2**-12, the first sum is exact, because a is a
+# multiple of 2**-64.  If this sum were rounded, the relative error would be unbounded near the zeros of the
+# sine.
 #
-# A quarter turn is 2**QUARTER_BITS units of the first limb.  Half a quarter turn is added to the limb before its upper bits are
-# taken, and subtracted from its lower bits.  The rest is therefore at most half a quarter turn.
+# A quarter turn is 2**QUARTER_BITS units of the first limb.  Half a quarter turn is added to the limb before
+# its upper bits are taken, and subtracted from its lower bits.  The rest is therefore at most half a quarter
+# turn.
 #! let PHASE_DOUBLE = 3.36 * u
 #! bound PHASE_DOUBLE: direct_double, angle
 #! bound X_MOST: direct_double, largest rounded angle
@@ -17,7 +19,6 @@
 #! let FIRST_LEAST = -BIAS
 #! let FIRST_MOST = 2**REST_BITS - 1 - BIAS
 #! let X_MOST = 0x1.921fb54442d18p-1
-#! export FIRST_UNIT FIRST_LEAST FIRST_MOST
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
 @rnd = float<53,ne>;
 phase_first = {{FIRST_UNIT}} * i0;

@@ -1,7 +1,8 @@
 # sin in double (direct_double and direct_values in table/direct.h), with the factor `scale`.
 #
-# Sin is the sine of the rounded angle x; Sine is that of the exact angle X.  The sine is concave on [0, pi], so Sin / Sine is
-# between 1 and 1 + d for x = X (1 + d), |d| < 1/2.  The relative error of Sin is therefore at most that of x.
+# Sin is the sine of the rounded angle x; Sine is that of the exact angle X.  The sine is concave on [0, pi],
+# so Sin / Sine is between 1 and 1 + d for x = X (1 + d), |d| < 1/2.  The relative error of Sin is therefore
+# at most that of x.
 #! from direct_double_polynomials.sollya: SIN_POLYNOMIAL
 #! from direct_double_phase.g: PHASE_DOUBLE X_MOST
 #! let SIN_DOUBLE = 5.8 * u

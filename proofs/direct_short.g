@@ -1,8 +1,9 @@
 # Rows evaluated with short phases (store_short in table/direct.h); the scale is 1.
 #
-# The phase is below the exact one by less than two units of 2**-64 turns for each limb of the position.  Half a unit of 2**-54
-# turns is added before the lower 10 bits are cut off.  ANGLE includes both errors, in radians.  Sin and Cos are those
-# of the rounded angle x, Sine and Cosine those of the exact angle X.  The product with the scale and the test add u each.
+# The phase is below the exact one by less than two units of 2**-64 turns for each limb of the position.  Half
+# a unit of 2**-54 turns is added before the lower 10 bits are cut off.  ANGLE includes both errors, in
+# radians.  Sin and Cos are those of the rounded angle x, Sine and Cosine those of the exact angle X.  The
+# product with the scale and the test add u each.
 #! from direct_double_phase.g: X_MOST
 #! from direct_short_polynomials.sollya: SIN_SHORT COS_SHORT
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE

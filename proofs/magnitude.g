@@ -1,8 +1,9 @@
-# M, computed in double (origin_of and anchor_of in table/advance.h), with `reach` (tabulate in table/advance.h).
+# M, computed in double (origin_of and anchor_of in table/advance.h), with `reach` (tabulate in
+# table/advance.h).
 #
-# All terms are positive, so the relative error of M is at most the largest relative error of a term.  The terms with |P0| are
-# scaled so that their sum is 1 + reach; those with |Q0| are scaled so that their sum is |sin| + reach = 1.  `reach` is the
-# largest |sin'| of the table plus a constant, rounded.
+# All terms are positive, so the relative error of M is at most the largest relative error of a term.  The
+# terms with |P0| are scaled so that their sum is 1 + reach; those with |Q0| are scaled so that their sum is
+# |sin| + reach = 1.  `reach` is the largest |sin'| of the table plus a constant, rounded.
 #! from direct_double_sin.g: SIN_DOUBLE
 #! from direct_double_cos.g: COS_DOUBLE
 #! from direct_dd.g: TABLE_HIGH

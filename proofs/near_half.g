@@ -1,16 +1,17 @@
-# The bits that the fast test examines (table/decide_rounding.h): if a value passes the test, it rounds to the same number as the
-# true value.
+# The bits that the fast test examines (table/decide_rounding.h): if a value passes the test, it rounds to the
+# same number as the true value.
 #
-# float32: v is the computed value and w the true value, both in ulp of v.  The integer d consists of the 29 bits that rounding
-# drops.  v passes if the sum d + NEAR, without the bit 2**29 that the mask leaves out, is at least the lowest bit of the mask.
-# Then v is at least MARGIN from the half-way point 2**28, and |w - v| < MARGIN (tests_double.g), so v and w are on the same
-# side of the point.  Other half-way points are at least 2**27 away, and rounding is monotonic.  The program adds only the bits
-# from 16 to 31, which gives the same sum, because the lower bits of NEAR are 0.
+# float32: v is the computed value and w the true value, both in ulp of v.  The integer d consists of the 29
+# bits that rounding drops.  v passes if the sum d + NEAR, without the bit 2**29 that the mask leaves out, is
+# at least the lowest bit of the mask. Then v is at least MARGIN from the half-way point 2**28, and |w - v| <
+# MARGIN (tests_double.g), so v and w are on the same side of the point.  Other half-way points are at least
+# 2**27 away, and rounding is monotonic.  The program adds only the bits from 16 to 31, which gives the same
+# sum, because the lower bits of NEAR are 0.
 #
-# float16, bfloat16: v is rounded to the float f.  A half-way point h between 1 and 2 is also a float.  If f is not h, f and h
-# differ by n ulp of a float, and an ulp is 2**-23.  r = v - f is at most half an ulp, and e = w - v is below half an ulp
-# (tests_double.g), so w is on the same side of h as f.  The masks cover all dropped bits, and half a mask, rounded up, is the
-# bit pattern of half-way points.
+# float16, bfloat16: v is rounded to the float f.  A half-way point h between 1 and 2 is also a float.  If f
+# is not h, f and h differ by n ulp of a float, and an ulp is 2**-23.  r = v - f is at most half an ulp, and e
+# = w - v is below half an ulp (tests_double.g), so w is on the same side of h as f.  The masks cover all
+# dropped bits, and half a mask, rounded up, is the bit pattern of half-way points.
 #! constant NEAR table/decide_rounding.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
 #! constant HALF_FLOAT16 table/decide_rounding.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {} : {_}; }
 #! constant HALF_BFLOAT16 table/decide_rounding.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {_} : {}; }

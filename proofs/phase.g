@@ -1,8 +1,10 @@
-# The error of the limbs that direct_phase (table/direct.h) drops.  In radians, it is the error relative to the amplitude.
+# The error of the limbs that direct_phase (table/direct.h) drops.  In radians, it is the error relative to
+# the amplitude.
 #
-# A limb of the position is below 2**32.  Relative to the weight of this limb, the dropped limbs of the frequency are a fraction
-# below 2**(-32 (limbs + 1)).  The last sum is truncated below 2**(-32 limbs).  The frequency itself has an error of two units
-# of 2**-Q (docs/numerics.md, section 1), where Q >= SIGNIFICANT, and |position| < 2**64.
+# A limb of the position is below 2**32.  Relative to the weight of this limb, the dropped limbs of the
+# frequency are a fraction below 2**(-32 (limbs + 1)).  The last sum is truncated below 2**(-32 limbs).  The
+# frequency itself has an error of two units of 2**-Q (docs/numerics.md, section 1), where Q >= SIGNIFICANT,
+# and |position| < 2**64.
 #! let DROPPED_DOUBLE = 2**-87.7
 #! let DROPPED_DD = 2**-152
 #! bound DROPPED_DOUBLE: direct_double, dropped limbs, of the amplitude

@@ -1,7 +1,9 @@
-# Rotation in double (rotate_in_double in rope/pairs.h, round_pairs in rope/pairs.h), relative to |a c| + |b s|.
+# Rotation in double (rotate_in_double in rope/pairs.h, round_pairs in rope/pairs.h), relative to |a c| + |b
+# s|.
 #
-# As in rows_double.g, one term is bounded at a time.  a and b are exact.  c and s are correctly rounded; a rounding that is
-# left undecided is off by at most 2**-40 u.  Absolute errors of c and s, as those of direct evaluation, are in the floors.
+# As in rows_double.g, one term is bounded at a time.  a and b are exact.  c and s are correctly rounded; a
+# rounding that is left undecided is off by at most 2**-40 u.  Absolute errors of c and s, as those of direct
+# evaluation, are in the floors.
 #! let ROTATION = 3.001 * u
 #! bound ROTATION: rotation in double, correctly rounded factors
 #! variants FUSED=0,1

@@ -1,19 +1,19 @@
 # Rotation in float (rotate_in_float in rope/pairs.h), for float16 and bfloat16:
 # |error| <= 2**-23 (1 + 2**-25) |x| + ROTATION_FLOAT A.
 #
-# A is scaled to 1.  a and b have 11 bits (bfloat16: 8).  c = c_upper + c_lower, where c_upper has 13 bits, so products with the
-# upper floats are exact.  |c_lower| <= SMALL |c|, because upper_bits adds 2**CUT_HALF to the bits of a double and cuts off the
-# last CUT bits.  x is the exact result for the doubles c and s; d is the part of x that comes from c_lower and s_lower.  By the
-# inequality of Cauchy and Schwarz, |d| <= SMALL A.  e1 is the rounding error of the sum of the upper products, and e2 that of
-# the last sum.
+# A is scaled to 1.  a and b have 11 bits (bfloat16: 8).  c = c_upper + c_lower, where c_upper has 13 bits, so
+# products with the upper floats are exact.  |c_lower| <= SMALL |c|, because upper_bits adds 2**CUT_HALF to
+# the bits of a double and cuts off the last CUT bits.  x is the exact result for the doubles c and s; d is
+# the part of x that comes from c_lower and s_lower.  By the inequality of Cauchy and Schwarz, |d| <= SMALL A.
+# e1 is the rounding error of the sum of the upper products, and e2 that of the last sum.
 #
-# The products with the lower floats are bounded one at a time, as in rows_double.g, with the rounded terms r_c ... and r_s ...
-# The last rounding is that of the last sum (e2); LOWER bounds the error of a term before this rounding.
+# The products with the lower floats are bounded one at a time, as in rows_double.g, with the rounded terms
+# r_c ... and r_s ... The last rounding is that of the last sum (e2); LOWER bounds the error of a term before
+# this rounding.
 #! constant CUT rope/factors.h: f64_of_bits(u64_and(rounded, u64_set(~(((uint64_t)1 << {}) - 1))));
 #! constant CUT_HALF rope/factors.h: const vu64 rounded = u64_add(bits_of_f64(x), u64_set((uint64_t)1 << {}));
 #! let UPPER_BITS = 53 - CUT
 #! let SMALL = max(2**CUT_HALF, 2**CUT - 2**CUT_HALF) * 2**-52
-#! export SMALL
 #! let LOWER = 3.0001 * 2**-24
 #! let ROTATION_FLOAT = 2**-34.999
 #! bound LOWER: rotation in float, products with the lower floats

@@ -1,9 +1,10 @@
 # The lower words that the tests of rotated values examine (test_pairs in rope/pairs.h).
 #
-# w is the lower word of a value.  For float32, w contains bits 16 .. 31 of the double, of which the mask keeps 13 bits, and r
-# contains the 16 bits below.  For the other types, w contains all dropped bits.  The word passes if w + ADDEND, modulo
-# 2 * HALF, is at least WORDS.  Then the dropped bits d are at least MARGIN units from the half-way point.  Other half-way
-# points are far away, and rounding is monotonic: see near_half.g.
+# w is the lower word of a value.  For float32, w contains bits 16 .. 31 of the double, of which the mask
+# keeps 13 bits, and r contains the 16 bits below.  For the other types, w contains all dropped bits.  The
+# word passes if w + ADDEND, modulo 2 * HALF, is at least WORDS.  Then the dropped bits d are at least MARGIN
+# units from the half-way point.  Other half-way points are far away, and rounding is monotonic: see
+# near_half.g.
 #! constant HALF_BFLOAT16 rope/pairs.h: const uint32_t half = dtype == BFLOAT16 ? 1u << {} : 1u << {_},
 #! constant HALF rope/pairs.h: const uint32_t half = dtype == BFLOAT16 ? 1u << {_} : 1u << {},
 #! constant WORDS_FLOAT32 rope/pairs.h: words = dtype == FLOAT32 ? {} : {_};

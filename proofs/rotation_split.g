@@ -1,8 +1,8 @@
 # Rotation of float16 and bfloat16 in double, with factors that are sums of two floats (round_pairs in
 # rope/pairs.h), relative to |a c| + |b s|.
 #
-# c_low is c - c_upper, rounded to 24 bits, where |c - c_upper| <= SMALL |c| (rotation_float.g).  SPLIT_FLOOR covers floats that
-# underflow.  All other steps are as in rotation_double.g.
+# c_low is c - c_upper, rounded to 24 bits, where |c - c_upper| <= SMALL |c| (rotation_float.g).  SPLIT_FLOOR
+# covers floats that underflow.  All other steps are as in rotation_double.g.
 #! from rotation_float.g: SMALL
 #! let ROTATION_SPLIT = 2**-37 + 4.001 * u
 #! bound ROTATION_SPLIT: rotation in double, split factors, correctly rounded

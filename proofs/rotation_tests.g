@@ -1,26 +1,31 @@
 # The tests of rotated values (rope/pairs.h, rope/pairs.h).
 #
-# The test of upper words compares a sign, an exponent and BELOW bits, so the results of a pair are within a factor of
-# 2**BINADES (1 + 2**-BELOW).  Because A**2 = x**2 + y**2, A <= 2**BINADES (1 + 2**-BELOW) (1 + 2**-19) |x| for each result x;
-# the last factor covers the errors of x and y.  |a c| + |b s| <= A (Cauchy and Schwarz), and |a| + |b| <= 1.4143 A / |m|, where
-# |m| >= 2**MIN_SCALE.  x is scaled to [1, 2], where an ulp is 2**-52 in double and 2**-23 in float.
+# The test of upper words compares a sign, an exponent and BELOW bits, so the results of a pair are within a
+# factor of 2**BINADES (1 + 2**-BELOW).  Because A**2 = x**2 + y**2, A <= 2**BINADES (1 + 2**-BELOW) (1 +
+# 2**-19) |x| for each result x; the last factor covers the errors of x and y.  |a c| + |b s| <= A (Cauchy and
+# Schwarz), and |a| + |b| <= 1.4143 A / |m|, where |m| >= 2**MIN_SCALE.  x is scaled to [1, 2], where an ulp
+# is 2**-52 in double and 2**-23 in float.
 #
-# Underflow.  A product has an error of at most 2**-150 in float (2**-1075 in double), and a value has four products.  The
-# smallest ulp is 2**-(LOWEST + 23); the sums do not underflow.  In double, two sines below 2**-1022 have an error of 2**-1075
-# each, multiplied by a number below 2**128.  A product in the error bound has an error of 2**-1075, which is
-# multiplied by two numbers below 2**128; the errors of two other products are smaller.  The fast test leaves 2**-12 ulp for
-# these errors.  A split factor has an error of 2 * 2**-150 if both floats are below 2**-126.
+# Underflow.  A product has an error of at most 2**-150 in float (2**-1075 in double), and a value has four
+# products.  The smallest ulp is 2**-(LOWEST + 23); the sums do not underflow.  In double, two sines below
+# 2**-1022 have an error of 2**-1075 each, multiplied by a number below 2**128.  A product in the error bound
+# has an error of 2**-1075, which is multiplied by two numbers below 2**128; the errors of two other products
+# are smaller.  The fast test leaves 2**-12 ulp for these errors.  A split factor has an error of 2 * 2**-150
+# if both floats are below 2**-126.
 #
-# Overflow.  If an operation in float overflows, a result of the pair is infinite or NaN, because no later operation turns an
-# infinity or a NaN into a finite number.  This result has the largest exponent, so the addend makes the upper word smaller
-# than 2**BELOW, and the test fails.  In double, values are below 2**(128 + MAX_SCALE + 1), the limit of round_values.
+# Overflow.  If an operation in float overflows, a result of the pair is infinite or NaN, because no later
+# operation turns an infinity or a NaN into a finite number.  This result has the largest exponent, so the
+# addend makes the upper word smaller than 2**BELOW, and the test fails.  In double, values are below 2**(128
+# + MAX_SCALE + 1), the limit of round_values.
 #
-# Rounding to a subnormal number drops more bits, but the smallest results that pass are normal numbers of their type.
+# Rounding to a subnormal number drops more bits, but the smallest results that pass are normal numbers of
+# their type.
 #
-# The error bound of a pair is relative to (|a| + |b|) (|c| + |s|), which is at least |a c| + |b s|.  undecided_double rounds
-# value - error with an error of at most u (|value| + error) (tests_double.g).  The sums and products of the bound are rounded
-# six times, and c and s have their errors.  The floors are absolute errors of c and s, as fractions of |m|: those of undecided
-# roundings (decided_value), or of direct evaluation with short phases, and of the scale.
+# The error bound of a pair is relative to (|a| + |b|) (|c| + |s|), which is at least |a c| + |b s|.
+# undecided_double rounds value - error with an error of at most u (|value| + error) (tests_double.g).  The
+# sums and products of the bound are rounded six times, and c and s have their errors.  The floors are
+# absolute errors of c and s, as fractions of |m|: those of undecided roundings (decided_value), or of direct
+# evaluation with short phases, and of the scale.
 #! constant ROTATION_ERROR rope/pairs.h: #define ROTATION_ERROR {}
 #! constant ROTATION_FLOOR rope/pairs.h: #define ROTATION_FLOOR {}
 #! constant DIRECT_ROTATION_FLOOR rope/pairs.h: #define DIRECT_ROTATION_FLOOR {}
@@ -69,8 +74,8 @@
 #@ -Eprecision=200
 A = x * ((1 + 1b-19) * (1 + {{2**-BELOW_DOUBLE}}));
 A_float = x * ((1 + 1b-19) * (1 + {{2**-BELOW}}));
-# |value| and the error are relative to (|a| + |b|) (|c| + |s|) = 1; `after` covers the roundings after the error of a factor;
-# `factors` covers the roundings of the bound
+# |value| and the error are relative to (|a| + |b|) (|c| + |s|) = 1; `after` covers the roundings after the
+# error of a factor; `factors` covers the roundings of the bound
 slow = {{ROTATION}} + {{u}} * (value + error);
 split = {{ROTATION_SPLIT}} + {{u}} * (value_split + error_split);
 { x in [1,2] /\ value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |factors - 1| <= {{20*u}} /\ |after - 1| <= {{4*u}}

@@ -1,9 +1,9 @@
-# The rounding of a double's bits to a type with fewer bits (undecided_double in table/decide_rounding.h): half an ulp
-# of this type is added, and the last bits are cut off.
+# The rounding of a double's bits to a type with fewer bits (undecided_double in table/decide_rounding.h):
+# half an ulp of this type is added, and the last bits are cut off.
 #
-# The integer b has the bits of a normal number.  The result r is a multiple of the ulp of the narrower type, at most half an
-# ulp from b.  A carry into the exponent is correct, because the bits of positive numbers, read as integers, are in the order of
-# the numbers.
+# The integer b has the bits of a normal number.  The result r is a multiple of the ulp of the narrower type,
+# at most half an ulp from b.  A carry into the exponent is correct, because the bits of positive numbers,
+# read as integers, are in the order of the numbers.
 #! constant DROP table/decide_rounding.h: const int drop = {} - format.precision; const vu64 half = u64_set((uint64_t)1 <<
 #! constant LESS table/decide_rounding.h: const vu64 half = u64_set((uint64_t)1 << (drop - {})), normal =
 #! constant BITS_FLOAT32 rounding.h: case FLOAT32: return (format_t){{}, -126, 0x1.fffffep127};

@@ -1,13 +1,14 @@
-# Rows advanced from an anchor in double-double (advance_dd in table/advance.h), and their rounding test (rounded_dd in
-# table/decide_rounding.h).
+# Rows advanced from an anchor in double-double (advance_dd in table/advance.h), and their rounding test
+# (rounded_dd in table/decide_rounding.h).
 #
-# As in anchors_dd.g, a term is scaled to 1: p = 1 + ep has the error of the anchor, and c = 1 + ec that of the table.  Each
-# error is relative to its term, so the error of the value is relative to the sum of the magnitudes of the terms.  This sum is
-# at most M (1 + 13 u), because M is computed in double.
+# As in anchors_dd.g, a term is scaled to 1: p = 1 + ep has the error of the anchor, and c = 1 + ec that of
+# the table.  Each error is relative to its term, so the error of the value is relative to the sum of the
+# magnitudes of the terms.  This sum is at most M (1 + 13 u), because M is computed in double.
 #
-# The test compares high + (low - error) with high + (low + error), both rounded to double.  The rounding errors of the inner
-# sums are at most u (|low| + error), where |low| <= LOW M.  P0, Q0 and each of the four tabulated numbers have an absolute
-# error FLOOR_DD; all are multiplied by factors whose sum is at most 1 (for example P0 c' + Q0 s', a sine).
+# The test compares high + (low - error) with high + (low + error), both rounded to double.  The rounding
+# errors of the inner sums are at most u (|low| + error), where |low| <= LOW M.  P0, Q0 and each of the four
+# tabulated numbers have an absolute error FLOOR_DD; all are multiplied by factors whose sum is at most 1 (for
+# example P0 c' + Q0 s', a sine).
 #! constant DD_ERROR table/direct.h: #define DD_ERROR {}
 #! constant DIRECT_DD_FLOOR table/direct.h: #define DIRECT_DD_FLOOR {}
 #! from direct_dd.g: DIRECT_DD FLOOR_DD

@@ -1,9 +1,10 @@
 # Rows advanced from an anchor, in double (anchor_of and advance in table/advance.h).
 #
-# All operations are products and sums, and each rounding multiplies by a factor 1 + e, |e| <= u.  Therefore, a value is the sum
-# of the four terms below, each multiplied by the factors of the operations that are applied to it.  Gappa bounds the relative
-# error of one term at a time, with the other terms set to zero.  By the triangle inequality, the error of the value is at most
-# this bound times the sum of the magnitudes of the terms.  This sum is at most M, because |cos| <= 1 and |sin'| <= reach.
+# All operations are products and sums, and each rounding multiplies by a factor 1 + e, |e| <= u.  Therefore,
+# a value is the sum of the four terms below, each multiplied by the factors of the operations that are
+# applied to it.  Gappa bounds the relative error of one term at a time, with the other terms set to zero.  By
+# the triangle inequality, the error of the value is at most this bound times the sum of the magnitudes of the
+# terms.  This sum is at most M, because |cos| <= 1 and |sin'| <= reach.
 #! from direct_double_sin.g: SIN_DOUBLE
 #! from direct_double_cos.g: COS_DOUBLE
 #! from direct_dd.g: TABLE_HIGH

@@ -1,8 +1,9 @@
 # direct_series for cos in direct_dd (table/direct.h): the terms in double-double, one step for each K.
 #
-# A step computes C + z r from the result r of the previous step.  r has the relative error RHO[K + 1] from the exact R, and z
-# has the error of a product.  R is between 0.69 and 1 times the coefficient of the previous step, because z r reduces C by less
-# than 31 % in each step.  The condition of fast_two_sum, |C| >= |z r|, is proved, too.  LOW bounds the lower number of r.
+# A step computes C + z r from the result r of the previous step.  r has the relative error RHO[K + 1] from
+# the exact R, and z has the error of a product.  R is between 0.69 and 1 times the coefficient of the
+# previous step, because z r reduces C by less than 31 % in each step.  The condition of fast_two_sum, |C| >=
+# |z r|, is proved, too.  LOW bounds the lower number of r.
 #! from dd_product.g: DD_PRODUCT
 #! from direct_dd_polynomials.sollya: X_MOST_DD
 #! let Z_MOST = X_MOST_DD * X_MOST_DD

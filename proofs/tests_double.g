@@ -1,23 +1,25 @@
-# The tests of values in double: the error bound of each value, and the thresholds of the fast test (table/decide_rounding.h,
-# table/advance.h, table/direct_rows.h).
+# The tests of values in double: the error bound of each value, and the thresholds of the fast test
+# (table/decide_rounding.h, table/advance.h, table/direct_rows.h).
 #
-# Rows advanced from an anchor.  M is scaled to 1; T is the sum of the magnitudes of the terms.  M - T is at least REACH * a,
-# where a is the amplitude, because |P0| + |Q0| >= a.  The absolute errors (of P0, Q0 and four tabulated numbers, each
-# multiplied by at most 1) are below (ROWS_DOUBLE + u) REACH a, so they need no further term.
+# Rows advanced from an anchor.  M is scaled to 1; T is the sum of the magnitudes of the terms.  M - T is at
+# least REACH * a, where a is the amplitude, because |P0| + |Q0| >= a.  The absolute errors (of P0, Q0 and
+# four tabulated numbers, each multiplied by at most 1) are below (ROWS_DOUBLE + u) REACH a, so they need no
+# further term.
 #
-# undecided_values rounds value - error with an error of at most u (|value| + error), which the bound includes.  Without this
-# part of the bound, the rounding could give a half-way point between value - error and the true value, and the wrong neighbour
-# would be returned.
+# undecided_values rounds value - error with an error of at most u (|value| + error), which the bound
+# includes.  Without this part of the bound, the rounding could give a half-way point between value - error
+# and the true value, and the wrong neighbour would be returned.
 #
-# The fast test compares |value| with the first bits of `smallest`.  The bits left out are less than 2**-4 of `smallest` for
-# float32 (4 bits after the first are kept), and less than 2**-6 for float16 and bfloat16.  v is in [1, 2]; an ulp of a double
-# is 2**-52.  `smallest` must be below 2, the number whose bits are UPPER_64 or UPPER_32.  M <= 3.42 a, because |P0| + |Q0| <=
-# 1.4143 a; the smallest normal number adds less than 2**-12.
+# The fast test compares |value| with the first bits of `smallest`.  The bits left out are less than 2**-4 of
+# `smallest` for float32 (4 bits after the first are kept), and less than 2**-6 for float16 and bfloat16.  v
+# is in [1, 2]; an ulp of a double is 2**-52.  `smallest` must be below 2, the number whose bits are UPPER_64
+# or UPPER_32.  M <= 3.42 a, because |P0| + |Q0| <= 1.4143 a; the smallest normal number adds less than
+# 2**-12.
 #
-# Rounding to a subnormal number drops more bits.  A value that passes is at least TIMES times the smallest normal number, apart
-# from the bits left out, so the true value is normal.  The values of a sine with frequency 0 are exactly 0, so its column needs
-# no such limit.  If the test fails, undecided_values rounds a float32 value by a conversion to float, which is correct for
-# subnormal numbers, too.
+# Rounding to a subnormal number drops more bits.  A value that passes is at least TIMES times the smallest
+# normal number, apart from the bits left out, so the true value is normal.  The values of a sine with
+# frequency 0 are exactly 0, so its column needs no such limit.  If the test fails, undecided_values rounds a
+# float32 value by a conversion to float, which is correct for subnormal numbers, too.
 #
 # Rows evaluated directly.  The amplitude is scaled to 1.
 #! constant DOUBLE_ERROR table/decide_rounding.h: #define DOUBLE_ERROR {}

@@ -1,13 +1,13 @@
-# The exact transformations of doubledouble.h.  The other scripts use their theorems: the lower number of a result is the
-# exact error.
+# The exact transformations of doubledouble.h.  The other scripts use their theorems: the lower number of a
+# result is the exact error.
 #
-# fast_two_sum: Dekker 1971, for |a| >= |b| or a = 0.  two_sum, two_difference: Knuth 1969.  two_product without fused
-# operations: Dekker 1971, with Veltkamp's splitting.  All have formal proofs (Boldo; Flocq).
+# fast_two_sum: Dekker 1971, for |a| >= |b| or a = 0.  two_sum, two_difference: Knuth 1969.  two_product
+# without fused operations: Dekker 1971, with Veltkamp's splitting.  All have formal proofs (Boldo; Flocq).
 #
-# The fused two_product is proved here for a and b in [1, 2].  Scaling by powers of two extends the proof to other numbers,
-# because nothing underflows or overflows.  A product has the factor `scale` and at most three sines, which are 0 or at least
-# the unit of a phase.  The error of a product is 0 or at least 2**-106 of the product.  Veltkamp's splitting multiplies by
-# 2**27 + 1.
+# The fused two_product is proved here for a and b in [1, 2].  Scaling by powers of two extends the proof to
+# other numbers, because nothing underflows or overflows.  A product has the factor `scale` and at most three
+# sines, which are 0 or at least the unit of a phase.  The error of a product is 0 or at least 2**-106 of the
+# product.  Veltkamp's splitting multiplies by 2**27 + 1.
 #! constant MIN_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{} <= abs(scale) <= 2.0**{_}
 #! constant MAX_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{_} <= abs(scale) <= 2.0**{}
 #! constant LIMBS table/direct.h: enum { PHASE_LIMBS = {} }

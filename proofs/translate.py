@@ -11,7 +11,7 @@ import operator
 import re
 from fractions import Fraction
 
-from c_parser import ProofError, number_of, parse
+from headers import ProofError, number_of, parse
 from pycparser import c_ast
 
 # not translated

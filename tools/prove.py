@@ -15,10 +15,9 @@ src/posenc/_core/c, or to src/posenc for Python and Cython:
                                     number
     let NAME = EXPRESSION           a bound that is in no source; EXPRESSION may use the names above; it is
                                     rounded as in {{}}
-    from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
+    from SCRIPT: NAME ...           numbers of another script, and bounds that it proves, used as hypotheses
     bound NAME: DESCRIPTION         a bound that this script proves; if it is a constant, the table in
                                     docs/development/proofs.md has a row for it
-    export NAME ...                 definitions, and bounds without a description, that other scripts may use
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
     code MODE [SETTING ...]         is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..."
                                     takes the statements of a function that assign the names, or all of them:
@@ -65,8 +64,7 @@ PROOFS = ROOT / "proofs"
 SOURCES = ROOT / "src/posenc/_core/c"
 sys.path.insert(0, str(PROOFS))
 
-from c_parser import ProofError, number_of  # noqa: E402
-from headers import Headers  # noqa: E402
+from headers import Headers, ProofError, number_of  # noqa: E402
 from translate import ZERO, Real, Translator, gappa_number  # noqa: E402
 
 U = Fraction(1, 2**53)
@@ -80,7 +78,7 @@ class Script:
 
     def __init__(self, path, headers):
         self.path, self.headers = path, headers
-        self.names, self.bounds, self.variants, self.origin, self.exports = {}, {}, {}, {}, set()
+        self.names, self.bounds, self.variants, self.origin = {}, {}, {}, {}
         self.parts = []                 # the text between directives, and the blocks of code
         self.errors = []                # of constants and statements that are not in the sources
         lines = path.read_text("utf-8").splitlines()
@@ -122,17 +120,11 @@ class Script:
             self.errors += error.args
             self.names.update(dict.fromkeys(names.split(), 1))
             return
-        for name in names.split():
-            if name not in script.bounds and name not in script.exports:
-                raise ProofError(f"{self.path.name}: {other} does not prove {name}")
-            self.names[name] = script.names[name]
+        self.names.update({name: script.names[name] for name in names.split()})
 
     def read_bound(self, rest, _):
         name, _, description = rest.partition(": ")
         self.bounds[name] = description
-
-    def read_export(self, rest, _):
-        self.exports.update(rest.split())
 
     def read_variants(self, rest, _):
         for item in rest.split():
