@@ -11,26 +11,26 @@ each other.
 A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!".  PATH is relative to
 src/posenc/_core/c, or to src/posenc for Python and Cython:
 
-    constant NAME PATH: TEXT {}     the number at {} in a source; TEXT must occur there exactly once; {_} is any
-                                    number
-    let NAME = EXPRESSION           a bound that is in no source; EXPRESSION may use the names above; it is
-                                    rounded as in {{}}
-    from SCRIPT: NAME ...           numbers of another script, and bounds that it proves, used as hypotheses
-    bound NAME: DESCRIPTION         a bound that this script proves; if it is a constant, the table in
-                                    docs/development/proofs.md has a row for it
-    variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
-    code MODE [SETTING ...]         is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..."
-                                    takes the statements of a function that assign the names, or all of them:
-                                    A..B takes those from A to B, loop:NAME the body of a loop.  "#= TEXT" is
-                                    C text that is not in the sources
-    again MODE [SETTING ...]        translates the last code once more
-    repeat NAME=30..1 TEXT          is replaced by one TEXT for each value
+    constant NAME PATH: TEXT {} the number at {} in a source; TEXT must occur there exactly once; {_} is any
+                                number
+    let NAME = EXPRESSION       a bound that is in no source; EXPRESSION may use the names above; it is
+                                rounded as in {{}}
+    from SCRIPT: NAME ...       numbers of another script, and bounds that it proves, used as hypotheses
+    bound NAME: DESCRIPTION     a bound that this script proves; if it is a constant, the table in
+                                docs/development/proofs.md has a row for it
+    variants NAME=A,B,C ...     the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
+    code MODE [SETTING ...]     is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..."
+                                takes the statements of a function that assign the names, or all of them:
+                                A..B takes those from A to B, loop:NAME the body of a loop.  "#= TEXT" is
+                                C text that is not in the sources
+    again MODE [SETTING ...]    translates the last code once more
+    repeat NAME=30..1 TEXT      is replaced by one TEXT for each value
 
 MODE selects how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting
 is
 
-    NAME=TEXT           the value of a C variable: a number, a name in Gappa's language, ZERO, or the name of a
-                        C array
+    NAME=TEXT           the value of a C variable: a number, a name in Gappa's language, ZERO, or the name of
+                        a C array
     NAME:=TEXT          the same; assignments to the variable are ignored
     SUFFIX=TEXT         TEXT is appended to all names that the code defines
     PRECISION=24        the precision in mode "factors", in bits; default: 53
@@ -41,11 +41,11 @@ If neither the code nor a setting defines a variable, it is a name in Gappa's la
 define or bound.
 --show prints these names as the inputs of each piece of code.  The text between directives may contain
 
-    {{EXPRESSION}}          its exact value, from all names above, u = 2**-53 and the constants of the headers; a
-                            value that is not an integer divided by a power of two is rounded up to 32 bits
-    {{hypotheses}}          the bounds of the factors of mode "factors"
-    #? NAME=VALUE TEXT      TEXT in the runs with this variant, nothing in other runs
-    #@ OPTION               an option of Gappa, which reads it from this comment
+    {{EXPRESSION}}      its exact value, from all names above, u = 2**-53 and the constants of the headers; a
+                        value that is not an integer divided by a power of two is rounded up to 32 bits
+    {{hypotheses}}      the bounds of the factors of mode "factors"
+    #? NAME=VALUE TEXT  TEXT in the runs with this variant, nothing in other runs
+    #@ OPTION           an option of Gappa, which reads it from this comment
 """
 
 import argparse

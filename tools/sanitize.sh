@@ -3,16 +3,18 @@
 #     tools/sanitize.sh asan | ubsan | tsan | all [--self-test]
 #
 # asan   Run the test suite with GCC's AddressSanitizer; Python allocates with malloc.
-# ubsan  Run the test suite with GCC's UndefinedBehaviorSanitizer and -fno-wrapv, because Python's -fwrapv would hide overflows.
-# tsan   Run the kernels in plain threads without Python (tests/race.c) with clang's ThreadSanitizer, which does not support the
-#        synchronisation in Python and libgomp.
+# ubsan  Run the test suite with GCC's UndefinedBehaviorSanitizer and -fno-wrapv, because Python's -fwrapv would
+#        hide overflows.
+# tsan   Run the kernels in plain threads without Python (tests/race.c) with clang's ThreadSanitizer, which does
+#        not support the synchronisation in Python and libgomp.
 #
 # --self-test adds a bug to a copy of the source; the run succeeds only if the sanitizer reports the bug.
 #
 # Requires gcc and Python with pip; tsan also requires clang.
 #
 # SANITIZE_DIR  folder for all files, reused by later runs (default: a temporary one, removed at the end)
-# SANITIZE_PYTHON  Python with the requirements of the build and the tests (default: a new environment in SANITIZE_DIR)
+# SANITIZE_PYTHON  Python with the requirements of the build and the tests (default: a new environment in
+#               SANITIZE_DIR)
 # TESTS         arguments for pytest (default: tests)
 # CLANG         the program clang (default: clang)
 # shellcheck source=tools/common.sh

@@ -6,17 +6,18 @@
 # sdist     Build the sdist in DIST, and check its list of files.
 # check     Check the metadata, the bundled licences and the sizes of the files in DIST.
 # complete  Check that DIST has the sdist and every wheel of a release.
-# torch     Run tests from the sdist with the wheel in DIST, in a process that also loads PyTorch and its OpenMP runtime: once
-#           with posenc imported before PyTorch, and once after.
+# torch     Run tests from the sdist with the wheel in DIST, in a process that also loads PyTorch and its OpenMP
+#           runtime: once with posenc imported before PyTorch, and once after.
 #
 # The workflow puts the wheels into DIST; elsewhere, `cibuildwheel --output-dir DIST
 # DIST/posenc-VERSION.tar.gz` builds them.
 #
 # Requires git and a Python with pip and venv.  The tools come from the group `release` of pyproject.toml.
 #
-# WHEELS_DIR    folder for all files (default: a temporary one, removed at the end); DIST is its subfolder dist
+# WHEELS_DIR    folder for all files (default: a temporary one, removed at the end); DIST is its folder dist
 # PYTHON        Python for the tools (default: python3)
-# TORCH_PYTHON  Python with PyTorch and the requirements of the tests; it is not changed (default: a new one in WHEELS_DIR)
+# TORCH_PYTHON  Python with PyTorch and the requirements of the tests; it is not changed (default: a new one in
+#               WHEELS_DIR)
 # LIMIT         maximum size of a wheel, without bundled libraries and licences, in bytes (default: 430000)
 # shellcheck source=tools/common.sh
 source "$(dirname "$0")/common.sh"
