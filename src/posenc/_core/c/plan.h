@@ -101,7 +101,7 @@ static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdi
 static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
     const int has_lines = job->row_stride % LINE == 0 && (uintptr_t)job->out % LINE == 0;
-    if (job->offsets && job->output == ADD && (job->batch > 1 || itemsize == 2)) {
+    if (job->offsets && job->output == ADD) {
         ptrdiff_t l2 = 0;
 #if defined(_SC_LEVEL2_CACHE_SIZE)
         l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);

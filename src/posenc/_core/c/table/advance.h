@@ -151,24 +151,6 @@ NOINLINE void anchor_of(const job_t *job, const origin_t *o, const double *high,
 
 /* ---- the rows of an anchor ----------------------------------------------------------------------------- */
 
-/* The rows of the next anchor, for prefetching: the hardware does not prefetch rows to which values are added
- * tile by tile. */
-typedef struct {
-    const char *row;
-    ptrdiff_t at, row_bytes, row_stride;
-} prefetch_t;
-
-INLINE void prefetch_lines(prefetch_t *prefetch, ptrdiff_t lines) {
-    for (ptrdiff_t i = 0; i < lines; i++) {
-        PREFETCH(prefetch->row + prefetch->at);
-        prefetch->at += LINE;
-        if (prefetch->at >= prefetch->row_bytes) {
-            prefetch->at = 0;
-            prefetch->row += prefetch->row_stride;
-        }
-    }
-}
-
 /* `next` is the position of row + 1.  It is used for shifted rows (spec->first > 0), which end with the first
  * columns of the next row (spec_from). */
 typedef struct {
@@ -190,7 +172,6 @@ typedef struct {
     char *out;
     ptrdiff_t row_stride;
     const double *fine, *fine_low;
-    prefetch_t *prefetch;
 } group_t;
 
 INLINE int row_above(const group_t *g, int r) { return g->middle + r; }
@@ -246,17 +227,6 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     }
     t.out = g->out + row * g->row_stride + pass * size_of(dtype);
     write_settled(g->block->spec, g->block->job, &t, &v, g->block->tally);
-}
-
-/* Whether rows are staged, that is, computed in a buffer: rows that are added, and rows narrower than a
- * tile. */
-INLINE int is_staged(int whole, output_t output) { return !whole || output == ADD; }
-
-/* Copies or adds a staged row of a pass to the output. */
-INLINE void write_pass(const group_t *g, int pass, char *out, const char *staged, int whole, dtype_t dtype) {
-    const int columns = pass_columns(dtype);
-    if (whole) add(out, staged, columns, dtype, g->block->job->x_scale);
-    else write_staged(g->block->job, out, staged, minimum(g->width - pass, columns), dtype, g->output, 1);
 }
 
 /* Computes a row of a pass below the anchor and, if `with_above`, also a row above it.  Each line is written
@@ -324,7 +294,8 @@ INLINE int advance_pass_dd(const anchor_t *a, const double *fine, const double *
 INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                            dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    const int vectors = dtype == FLOAT64 ? 0 : pass_columns(dtype) / LANES, staged = is_staged(whole, output);
+    const int vectors = dtype == FLOAT64 ? 0 : pass_columns(dtype) / LANES;
+    const size_t bytes = (size_t)(minimum(g->width - pass, pass_columns(dtype)) * size_of(dtype)); /* of a part of a tile */
     ALIGNED char staged_above[TILE * sizeof(double)], staged_below[TILE * sizeof(double)];
     char *const out = g->out + pass * size_of(dtype);
     char *out_above = out + row_above(g, r) * row_stride, *out_below = out + row_below(g, r) * row_stride;
@@ -336,8 +307,7 @@ INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r,
         if (v % 2 == 0) loaded.addend[v / 2] = u64_load(a->addend + (pass + v * LANES) / 2);
     }
     for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
-        if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
-        char *const above = staged ? staged_above : out_above, *const below = staged ? staged_below : out_below;
+        char *const above = whole ? out_above : staged_above, *const below = whole ? out_below : staged_below;
         if (dtype == FLOAT64) {
             if (UNLIKELY(advance_pass_dd(a, fine, fine_low, above, below, with_above, output))) return r;
         } else if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, 0, dtype, output))) {
@@ -346,8 +316,8 @@ INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r,
             OPAQUE(same_fine);
             if (advance_pass(&loaded, error, same_fine, above, below, with_above, 1, dtype, output)) return r;
         }
-        if (staged && with_above) write_pass(g, pass, out_above, staged_above, whole, dtype);
-        if (staged) write_pass(g, pass, out_below, staged_below, whole, dtype);
+        if (!whole && with_above) memcpy(out_above, staged_above, bytes);
+        if (!whole) memcpy(out_below, staged_below, bytes);
     }
     return r;
 }
@@ -386,14 +356,11 @@ COLD void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, in
     DEFINE_GROUP(BFLOAT16, OUTPUT)
 DEFINE_GROUPS(STORE)
 DEFINE_GROUPS(STREAM)
-DEFINE_GROUP(FLOAT64, ADD)
-DEFINE_GROUP(FLOAT32, ADD)
 
-/* float16 and bfloat16 are added from a panel. */
+/* Rows are added from a panel. */
 static void (*const GROUP[][4])(const group_t *, const anchor_t *) = {
     [STORE] = {group_FLOAT64_STORE, group_FLOAT32_STORE, group_FLOAT16_STORE, group_BFLOAT16_STORE},
     [STREAM] = {group_FLOAT64_STREAM, group_FLOAT32_STREAM, group_FLOAT16_STREAM, group_BFLOAT16_STREAM},
-    [ADD] = {group_FLOAT64_ADD, group_FLOAT32_ADD},
 };
 
 #endif

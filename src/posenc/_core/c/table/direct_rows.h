@@ -25,8 +25,10 @@ static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
     d->job = job;
     d->position = (position_t){.finite = 0};
     d->is_short = job->dtype != FLOAT64 && spec->has_fast_test;
-    for (int i = 0; i < TILE; i++) d->limit.error[0][i] = d->limit.error[1][i] = magnitude_of(spec->scale) * DOUBLE_ERROR;
-    if (d->is_short) set_addends(&d->limit, TILE, job->dtype);
+    const vf64 smallest = f64_set(smallest_of(magnitude_of(spec->scale) * DOUBLE_ERROR, job->dtype));
+    const vu64 addend = test_addend(smallest, smallest, job->dtype);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < TILE / 2; i += LANES) u64_flush(d->limit.addend[k] + i, addend, 0);
     d->product.factor[0] = d->factor;
     d->product.radians = NULL;
     d->product.first_stride = d->product.stride = d->product.second = 0;

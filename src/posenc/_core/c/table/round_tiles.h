@@ -11,13 +11,18 @@ typedef struct {
     ALIGNED uint64_t addend[2][TILE / 2];
 } limit_t;
 
+/* The smallest |value| with this error that may pass the fast test. */
+INLINE double smallest_of(double error, dtype_t dtype) {
+    return error * (smallest_share(dtype) / DOUBLE_ERROR) + 2 * smallest_normal(dtype);
+}
+
 /* Computes the addends for the error bounds of `count` angles; an error of 0 is that of zeros. */
 static void set_addends(limit_t *limit, int count, dtype_t dtype) {
     ALIGNED double least[TILE];
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < count; i++) {
             const double error = limit->error[k][i];
-            least[i] = error == 0 ? 0 : error * (smallest_share(dtype) / DOUBLE_ERROR) + 2 * smallest_normal(dtype);
+            least[i] = error == 0 ? 0 : smallest_of(error, dtype);
         }
         for (int i = 0; i < count; i += 2 * LANES) {
             const vu64 addend = test_addend(f64_load(least + i), f64_load(least + i + LANES), dtype);

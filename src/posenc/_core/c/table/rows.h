@@ -31,7 +31,7 @@ NOINLINE void block_origin(const run_block_t *b, ptrdiff_t tile, origin_t *o) {
 /* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has
  * one row fewer. */
 NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole,
-                            char *out, ptrdiff_t row_stride, prefetch_t *prefetch) {
+                            char *out, ptrdiff_t row_stride) {
     anchor_t a;
     const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
     if (rows <= 0) return;
@@ -55,8 +55,7 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
                        .out = out,
                        .row_stride = row_stride,
                        .fine = offsets_at(o->fine, tile, HALF, 0),
-                       .fine_low = offsets_at(o->fine_low, tile, HALF, 0),
-                       .prefetch = prefetch};
+                       .fine_low = offsets_at(o->fine_low, tile, HALF, 0)};
     GROUP[output][b->job->dtype](&g, &a);
 }
 
@@ -76,7 +75,7 @@ static void write_edges(const spec_t *spec, const run_block_t *b) {
 
 /* Returns the number of tiles in a strip.  With non-temporal stores, smaller strips are slower, because fewer
  * adjacent lines are written together.  With plain stores, the offsets of a single tile stay in L1. */
-INLINE int strip_tiles(const job_t *job) { return job->panel || job->output == ADD ? STRIP : job->output == STREAM ? 4 : 1; }
+INLINE int strip_tiles(const job_t *job) { return job->panel ? STRIP : job->output == STREAM ? 4 : 1; }
 
 /* Writes the rows of a panel, or adds them to each batch entry.  Each row has `bytes` bytes. */
 static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
@@ -94,15 +93,14 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
     }
 }
 
-/* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor
- * are prefetched.
+/* Writes a strip, to `out` or to a panel.
  *
  * With a panel, the rows of some anchors are stored in the panel, which stays in the cache, then flushed to
- * `out`.  A panel is used for additions to a batch, for additions in float16 or bfloat16, for streamed rows that
- * do not begin on cache lines (unless spec->first is set), and for short rows that end with a part of a tile.  If
- * the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous, too, and most
- * cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the
- * next row, so the last tile is computed first. */
+ * `out`, or added to it.  A panel is used for additions, for streamed rows that do not begin on cache lines
+ * (unless spec->first is set), and for short rows that end with a part of a tile.  If the rows of `out` are
+ * contiguous and fit in one strip, the rows of the panel are contiguous, too, and most cache lines are flushed
+ * whole.  The spare columns of the last tile then overwrite the first columns of the next row, so the last tile
+ * is computed first. */
 NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
@@ -114,10 +112,8 @@ NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t 
     for (int k = 0; k * FINE < b->count; k++) {
         char *const out = job->out + (b->row + k * FINE) * job->row_stride + (b->spec->first + column) * size;
         if (!job->panel) {
-            prefetch_t prefetch = {out + FINE * job->row_stride, 0, bytes, job->row_stride};
             for (ptrdiff_t t = 0; t < tiles; t++)
-                advance_group(b, &origins[t], first_tile + t, k, job->output, 0, out + t * TILE * size, job->row_stride,
-                              &prefetch);
+                advance_group(b, &origins[t], first_tile + t, k, job->output, 0, out + t * TILE * size, job->row_stride);
             continue;
         }
         const ptrdiff_t at = k * FINE % job->panel_rows; /* in the panel */
@@ -125,7 +121,7 @@ NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t 
         for (ptrdiff_t i = 0; i < tiles; i++) {
             const ptrdiff_t t = i ? i - 1 : tiles - 1;
             advance_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1,
-                          first + at * pitch + t * TILE * size, pitch, NULL);
+                          first + at * pitch + t * TILE * size, pitch);
         }
         const ptrdiff_t rows = minimum(at + b->count - k * FINE, at + FINE);
         if (rows == job->panel_rows || (k + 1) * FINE >= b->count) flush_panel(job, begin, first, pitch, bytes, rows);
@@ -139,7 +135,13 @@ NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t 
 NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;
-    const run_block_t b = {&shifted, job, row, count, position_of(spec, job, row), position_of(spec, job, row + 1), tally};
+    const run_block_t b = {&shifted,
+                           job,
+                           row,
+                           count,
+                           position_of(spec, job, row),
+                           shifted.first ? position_of(spec, job, row + 1) : (position_t){0},
+                           tally};
     if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) ||
         (job->dtype != FLOAT64 && !spec->has_fast_test)) {
         for (ptrdiff_t r = row; r < row + count; r++) scattered_row(spec, job, r, tally);
