@@ -13,6 +13,7 @@ cdef object checks, empty, ndarray, uint16
 
 import os
 from math import prod
+from weakref import ref
 
 import cython
 from numpy import arange, empty, int64, memmap, ndarray, uint8, uint16

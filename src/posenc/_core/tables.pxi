@@ -41,6 +41,7 @@ cdef class Columns:
     cdef bytes radians                  # or None, before the first use of digit tables
     cdef tuple contents                 # the columns in the keys of kept tables; it also owns their memory
     cdef frozenset key                  # the same, which keeps its hash, or None before the first use
+    cdef list last                      # a weak reference to the tables of each kind that the last call used, or None
     cdef object value
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
@@ -50,6 +51,7 @@ cdef class Columns:
         turns += bytes(pitched(d_model) * sizeof(uint32_t))
         self.contents = turns, sign, quarter, integer_limbs, order, scale, phase_bits
         self.value = value
+        self.last = [None, None, None]
         self.spec.d_model = d_model
         self.spec.columns = (d_model + TILE - 1) // TILE * TILE
         self.spec.pitch = pitched(d_model)
@@ -116,8 +118,20 @@ def powers(bytes factors, ptrdiff_t count, ptrdiff_t dropped):
 
 # ---- kept tables ---------------------------------------------------------------------------------------
 
-cdef dict kept = {}                     # {key: list of memory}, the last used ones at the end
+cdef dict kept = {}                     # {key: Tables}, the oldest ones first
 cdef ptrdiff_t kept_bytes = 0
+
+cdef enum:                              # kinds of tables: digits of float32, float16 and bfloat16, or of float64, and offsets
+    DIGITS, DIGITS_FLOAT64, OFFSETS
+
+
+cdef class Tables:
+    """Tables that calls share, until others need their memory."""
+
+    cdef object __weakref__
+    cdef list memory                    # which does not change
+    cdef ptrdiff_t first                # of offsets_t
+    cdef bint is_used                   # since other tables last needed memory
 
 
 cdef struct tables_run_t:
@@ -130,30 +144,45 @@ cdef struct tables_run_t:
     int index, parts                    # of the level
 
 
-cdef frozenset key_of(Columns columns):
+cdef tuple key_of(Columns columns, int kind, ptrdiff_t first):
     with cython.critical_section(columns):
         if columns.key is None:
             columns.key = frozenset([columns.contents])
-        return columns.key
+        return columns.key, kind, first
 
 
-cdef list kept_tables(tuple key):
-    """Return the memory of tables that are kept, or None."""
-    with cython.critical_section(lock):
-        tables = kept.pop(key, None)
-        if tables is not None:
-            kept[key] = tables
+cdef Tables kept_tables(Columns columns, int kind, ptrdiff_t first):
+    """Return tables that are kept, or None.  The columns refer to those of their last call, which are found faster."""
+    cdef object last = columns.last[kind]
+    cdef Tables tables = None if last is None else last()
+    if tables is None or tables.first != first:
+        with cython.critical_section(lock):
+            tables = kept.get(key_of(columns, kind, first))
+        columns.last[kind] = None if tables is None else ref(tables)
+    if tables is not None:
+        tables.is_used = True
     return tables
 
 
-cdef int keep_tables(tuple key, list tables) except -1:
-    """Keep the memory of tables, which no longer changes, until other tables need it."""
+cdef int keep_tables(Columns columns, int kind, ptrdiff_t first, list memory) except -1:
+    """Keep tables.  While they all need too much memory, drop the oldest ones that were not used since the last time."""
     global kept_bytes
+    cdef Tables tables = Tables.__new__(Tables), oldest
+    cdef tuple key = key_of(columns, kind, first)
+    tables.memory, tables.first, tables.is_used = memory, first, True
     with cython.critical_section(lock):
-        kept_bytes += sum(map(len, tables)) - sum(map(len, kept.pop(key, ())))
+        oldest = kept.pop(key, None)
+        kept_bytes += sum(map(len, memory)) - (sum(map(len, oldest.memory)) if oldest is not None else 0)
         kept[key] = tables
         while kept_bytes > KEPT_BYTES and len(kept) > 1:
-            kept_bytes -= sum(map(len, kept.pop(next(iter(kept)))))
+            key = next(iter(kept))
+            oldest = kept.pop(key)
+            if oldest.is_used:
+                oldest.is_used = False
+                kept[key] = oldest
+            else:
+                kept_bytes -= sum(map(len, oldest.memory))
+        columns.last[kind] = ref(tables)
     return 0
 
 
@@ -175,7 +204,7 @@ cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *t
 
 # ---- the tables of a job -------------------------------------------------------------------------------
 
-cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, int threads):
+cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, int threads):
     """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
 
     Evenly spaced rows have an offset table.  In other arrays, integers have a span (its table is not computed
@@ -193,7 +222,7 @@ cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns
     job.span = NULL
     job.span_rows = 0
     if rows < ROWS_WITH_TABLE:
-        return ()
+        return None
     if job.integers == NULL:
         step = even_step(job, rows)
     else:
@@ -201,10 +230,10 @@ cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns
             step = even_step(job, rows)
     # the limit keeps step times the longest offset inside the int64 range
     if 0 < step < <uint64_t>1 << 50:
-        return (offsets_of(job, rows, columns, step, threads),)
+        return offsets_of(job, rows, columns, step, threads)
     # narrow rows are evaluated directly
     if job.integers == NULL and job.reals == NULL or digits != NULL and columns.spec.d_model <= MOST_NARROW:
-        return ()
+        return None
     with cython.critical_section(columns):
         if columns.radians is None:
             columns.radians = PyBytes_FromStringAndSize(NULL, columns.spec.columns * sizeof(double))
@@ -212,13 +241,13 @@ cdef tuple arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns
     memset(with_digits, 0, sizeof(with_digits))
     fractions = columns.fractions if job.reals != NULL or not columns.spec.has_zero else 0
     if fractions >= WHOLE:
-        return ()
+        return None
     with nogil:
         if job.integers != NULL and digits != NULL and columns.spec.columns > TILE:
             choose_span(&columns.spec, job, rows)
         in_runs = count_digits(&columns.spec, job, rows, fractions, with_digits)
     if digits == NULL:                  # evaluates rows directly unless most are in runs
-        return (offsets_of(job, rows, columns, 1, threads) if 2 * in_runs >= rows - 1 else None,)
+        return offsets_of(job, rows, columns, 1, threads) if 2 * in_runs >= rows - 1 else None
     return (offsets_of(job, rows, columns, 1, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
             digits_of(job, digits, columns, fractions, with_digits, threads))
 
@@ -228,8 +257,8 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
     cdef const spec_t *spec = &columns.spec
     cdef ptrdiff_t first = first_column(job, spec, rows)
     cdef bint is_kept = step == 1 and spec.columns <= KEPT_COLUMNS
-    cdef tuple key = (key_of(columns), first) if is_kept else None
-    cdef list tables = kept_tables(key) if is_kept else None
+    cdef Tables shared = kept_tables(columns, OFFSETS, first) if is_kept else None
+    cdef list tables = None if shared is None else shared.memory
     cdef double size = <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double)
     cdef tables_run_t run
     cdef offsets_t *offsets
@@ -246,7 +275,7 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
         run.offsets = offsets
         compute_table(&run, threads)
         if is_kept:
-            keep_tables(key, tables)
+            keep_tables(columns, OFFSETS, first, tables)
     job.offsets = <const offsets_t *>on_cache_line(tables[0])
     return tables
 
@@ -260,7 +289,6 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
     cdef bint is_float64 = job.dtype == FLOAT64
     cdef int lowest = WHOLE - fractions, level, most
     cdef double level_bytes = <double>angle_tiles(spec) * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
-    cdef tuple key = (key_of(columns), "float64" if is_float64 else "float32")
     cdef tables_run_t run
     if not spec.has_fast_path or not (is_float64 or spec.has_fast_test) or is_float64 and fractions:
         return None
@@ -281,7 +309,8 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
     run.tiles = angle_tiles(spec)
     run.offsets = NULL
     run.parts = 2 if is_float64 else 1
-    cdef list known = kept_tables(key) or [b""] * LEVELS, tables = known
+    cdef Tables shared = kept_tables(columns, is_float64, 0)
+    cdef list known = [b""] * LEVELS if shared is None else shared.memory, tables = known
     for level in range(lowest, digits.levels):
         if not tables[level]:
             if tables is known:
@@ -292,7 +321,7 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
             compute_table(&run, threads)
         digits.level[level] = <const double *>on_cache_line(tables[level])
     if tables is not known:
-        keep_tables(key, tables)
+        keep_tables(columns, is_float64, 0, tables)
     job.digits = digits
     return tables
 
@@ -424,7 +453,7 @@ cdef int execute_table(table_call_t *call, Columns columns) except -1:
 cdef int execute_job(table_call_t *call, Columns columns) except -1:
     """Plan a job and run it in blocks of rows and of batch entries."""
     cdef job_t *job = &call.job
-    cdef tuple tables = arrange(job, &call.digits, call.all_rows, columns, call.threads)
+    cdef object tables = arrange(job, &call.digits, call.all_rows, columns, call.threads)
     cdef bytes span = new_span(call, columns) if job.span_rows else None
     call.run.plan = plan_table(job, call.spec, call.all_rows, allowed_for(
         call.threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))

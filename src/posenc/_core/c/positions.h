@@ -86,7 +86,7 @@ static inline int is_padding(const spec_t *spec, const job_t *job, ptrdiff_t row
     return job->reals ? job->reals[row] == spec->padding_real : integer_at(job, row) == (uint64_t)spec->padding;
 }
 
-/* Returns 0 if the position of a row is known (is_known in direct.h) or has other bits. */
+/* Returns 0 for a padding position, or if the position has other bits. */
 static inline int fixed_position(const spec_t *spec, const job_t *job, ptrdiff_t row, fixed_t *to) {
     if (is_padding(spec, job, row)) return 0;
     if (job->reals) {
@@ -106,7 +106,7 @@ static inline int fixed_position(const spec_t *spec, const job_t *job, ptrdiff_t
         to->negative = (int)(to->whole >> 63); /* the sum is in the domain */
         if (to->negative) negate_fixed(to);
     }
-    return (to->whole | to->fraction) != 0;
+    return 1;
 }
 
 static inline position_t position_of_fixed(fixed_t x) {
@@ -218,7 +218,7 @@ typedef struct {
 static inline int split_position(const spec_t *spec, const job_t *job, ptrdiff_t row, int fractions, units_t *to) {
     const int bits = 6 * fractions;
     fixed_t x;
-    if (!fixed_position(spec, job, row, &x) || x.whole >> (62 - bits)) return 0;
+    if (!fixed_position(spec, job, row, &x) || (x.whole | x.fraction) == 0 || x.whole >> (62 - bits)) return 0;
     const uint64_t below = x.fraction << bits; /* in units of 2**-64 units; the upper half is negative */
     to->n = (x.whole << bits) + (bits ? x.fraction >> (64 - bits) : 0) + (below >> 63);
     to->rest = (double)(int64_t)below * 0x1p-64;

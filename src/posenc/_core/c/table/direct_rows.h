@@ -150,7 +150,7 @@ static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptr
         int at = 0;
         for (t.rows = 0; row < end && t.rows < most; row++) {
             fixed_t fixed;
-            if (!fixed_position(wide, job, row, &fixed)) {
+            if (!fixed_position(wide, job, row, &fixed) || (fixed.whole | fixed.fraction) == 0) {
                 scattered_row(wide, job, row, tally);
                 continue;
             }

@@ -152,8 +152,9 @@ COLD void write_rounded(const job_t *job, const tile_t *t, const double values[T
     ALIGNED char staged[TILE * sizeof(double)];
     vf64 rounded[TILE_VECTORS];
     for (int v = 0; v < TILE_VECTORS; v++) rounded[v] = f64_load(values + v * LANES);
-    FOR_DTYPE(job->dtype, store_tile(staged, rounded, DTYPE))
-    write_tile(job, t, staged);
+    char *const to = t->rows * t->width == TILE && is_contiguous(job, t) ? t->out : staged;
+    FOR_DTYPE(job->dtype, store_tile(to, rounded, DTYPE))
+    if (to == staged) write_tile(job, t, staged);
 }
 
 #endif
