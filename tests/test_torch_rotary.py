@@ -271,7 +271,7 @@ def test_attributes_of_the_embedding():
     assert module.rotary("sliding_attention").attention_scaling == module.sliding_attention_attention_scaling > 1
     assert module.full_attention_inv_freq.tolist() == module.rotary("full_attention").frequencies.tolist()
     assert not module.state_dict() and not hasattr(module, "inv_freq") and not hasattr(module, "original_inv_freq")
-    with pytest.raises(ValueError, match="layer_type is None, expected 'full_attention' or 'sliding_"):
+    with pytest.raises(ValueError, match="layer_type is None, expected one of \\['full_attention', 'sliding_"):
         module(X, torch.arange(5)[None])
     flat = RotaryEmbedding(PLAIN)
     assert flat.inv_freq.tolist() == PLAIN.frequencies.tolist() and flat.attention_scaling == 1.0

@@ -102,8 +102,7 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has
     # dropped its privileges.
     if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
-        found = type(value).__name__
-        raise TypeError(f"{name} is of type {found}, expected an array or a list of numbers, without a mask")
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array or list without a mask")
     if hasattr(value, "to_pylist") and not hasattr(value, "__array__"):         # nanoarrow
         value = value.to_pylist()
     only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")

@@ -103,8 +103,7 @@ def verify(args: argparse.Namespace) -> None:
     if mismatch is None or args.json:
         options.report(args, document, f"{args.file}: {count} of {rows} rows compared, every bit equal")
     if mismatch is not None:
-        assumption = "" if source.specification else "the options must describe it"
-        raise mismatch_error(args.file, mismatch, assumption)
+        raise mismatch_error(args.file, mismatch, source.specification, encoding)
 
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:

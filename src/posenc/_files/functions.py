@@ -302,8 +302,7 @@ def verify(
         positions = positions_in_file if positions is None else positions
         if len(positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the rows of {name}")
-        is_default = encoding is None and encoding_in_file is None
-        if is_default and table.format_of(name) != ".npy":
+        if encoding is None and encoding_in_file is None and table.format_of(name) != ".npy":
             raise ValueError(f"{name}: the metadata names no encoding, "
                              f"so pass encoding, such as posenc.Encoding({d_model})")
         encoding = encoding or encoding_in_file or Encoding(d_model)
@@ -312,7 +311,7 @@ def verify(
         mismatch = first_mismatch(source, encoding, positions, samples, threads, progress)
     if mismatch is None:
         return rows if samples is None else min(rows, samples)
-    raise mismatch_error(name, mismatch, f"{encoding!r} was assumed" if is_default else "")
+    raise mismatch_error(name, mismatch, encoding_in_file, encoding)
 
 
 def first_mismatch(
@@ -351,7 +350,7 @@ def number(bits: Any, dtype: str) -> float | str:
     return float(str(value)) if math.isfinite(value) else str(value)
 
 
-def mismatch_error(path: str, mismatch: dict[str, Any], assumption: str) -> ValueError:
+def mismatch_error(path: str, mismatch: dict[str, Any], stored: Any, encoding: Encoding) -> ValueError:
     text = "{position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
-    hint = f"; the file stores no encoding, so {assumption}" if assumption else ""
+    hint = "" if stored else f"; the file stores no encoding and was compared with {encoding!r}"
     return ValueError(f"{path}: position {text.format(**mismatch)}{hint}")

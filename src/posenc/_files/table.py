@@ -341,8 +341,7 @@ def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> 
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
-        names = ", ".join(map(repr, sorted(tensors))) or "none"
-        raise ValueError(f"no tensor {key!r}, expected key to be one of: {names}")
+        raise ValueError(f"no tensor {key!r}, expected key to be one of {sorted(tensors)}")
     code = tensors[key]["dtype"]
     if code not in SAFETENSORS:
         raise ValueError(f"dtype {code}, expected {', '.join(SAFETENSORS)}")

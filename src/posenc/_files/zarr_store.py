@@ -78,8 +78,7 @@ def check_folder(folder: str, overwrite: bool) -> None:
         if not overwrite:
             raise atomic.exists_error(folder)
         if other_names := set(os.listdir(folder)) - {"zarr.json", "c"}:
-            message = f"Not only a Zarr array: the folder also has {min(other_names)}"
-            raise OSError(errno.EINVAL, message, folder)
+            raise OSError(errno.EINVAL, f"Not only a Zarr array: the folder also has {min(other_names)}", folder)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------

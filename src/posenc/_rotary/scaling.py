@@ -226,8 +226,7 @@ def type_of_scaling(scaling: Scaling) -> str:
     values = [str(scaling[key]) for key in ("rope_type", "type") if scaling.get(key) is not None]
     names = {FORMER_NAMES.get(value, value) for value in values or ["default"]}
     if not names <= TYPES.keys() or len(names) > 1:
-        found = " and ".join(map(repr, sorted(names)))
-        raise ValueError(f"scaling has rope_type {found}, expected one of {', '.join(TYPES)}")
+        raise ValueError(f"scaling has rope_type {sorted(names)}, expected one of {', '.join(TYPES)}")
     return "ntk_alpha" if names == {"dynamic"} and scaling.get("alpha") is not None else names.pop()
 
 
@@ -280,8 +279,7 @@ def keywords_in_scaling(scaling: Any, head_dim: int) -> tuple[Scaling | None, di
     shared = {key: scaling.pop(key) for key in names & scaling.keys()}
     if share := shared.get("partial_rotary_factor"):
         if head_dim and head_dim * share < 2:
-            least = f"at least {2 / head_dim}, for one pair"
-            raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected {least}")
+            raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected at least {2 / head_dim}")
         shared["partial_rotary_factor"] = int(head_dim * share)
     axes_of = interleaved if shared.pop("mrope_interleaved", False) else blocks
     if "mrope_section" in shared or axes_of is interleaved:
@@ -302,7 +300,6 @@ def frequencies_of(rotary_dim: int, keywords: Mapping[str, Any]) -> Frequencies:
     turns = lru_cache(maxsize=4)(frequencies.turns)
     turns()                                             # refuses frequencies beyond the range of the kernel
     if not np.isfinite(keywords["scale"] * frequencies.attention_factor):
-        limit = f"a number whose product with {frequencies.attention_factor} is finite"
-        raise ValueError(f"scale is {keywords['scale']}, expected {limit}")
+        raise ValueError(f"scale is {keywords['scale']}, expected a finite product with the attention factor")
     values = np.frombuffer(frequencies.values.tobytes())        # a view of bytes is always read-only
     return frequencies._replace(turns=turns, values=values)

@@ -129,8 +129,7 @@ class RotaryEmbedding(TableModule):
         Rotary(64, base=500000.0)
         """
         if layer_type not in self._rotations:
-            names = " or ".join(map(repr, self._rotations))
-            raise ValueError(f"layer_type is {layer_type!r}, expected {names}")
+            raise ValueError(f"layer_type is {layer_type!r}, expected one of {list(self._rotations)}")
         return self._rotations[layer_type]
 
     def forward(
@@ -204,8 +203,8 @@ class RotaryEmbedding(TableModule):
         if axes is not None and positions.ndim == 2:
             positions = positions.expand(axes, -1, -1)
         elif axes is not None and positions.shape[:1] != (axes,):
-            shape = tuple(positions.shape)
-            raise ValueError(f"positions has shape {shape}, expected (batch, n) or ({axes}, batch, n)")
+            expected = f"(batch, n) or ({axes}, batch, n)"
+            raise ValueError(f"positions has shape {tuple(positions.shape)}, expected {expected}")
         if self._length is not None:
             self._check_positions(positions, self._length)
         elif not (x.device.type in ("cpu", "meta") or positions.is_floating_point()) and tensors.is_recording():
