@@ -157,9 +157,8 @@ def axes_of(rotary: Rotary) -> int | None:
 
 def rotate_by_operator(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     # torch.func and forward-mode differentiation need _Rotate
-    is_transformed = torch._C._are_functorch_transforms_active
-    in_transform = not torch.compiler.is_compiling() and (is_transformed() or tensors.is_dual(x))
-    function = _Rotate.apply if in_transform else torch.ops.posenc.rotate
+    in_transform = not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+    function = _Rotate.apply if in_transform or tensors.is_dual(x) else torch.ops.posenc.rotate
     return function(tensors.with_contiguous_last(x), positions, inverse, rotary)
 
 

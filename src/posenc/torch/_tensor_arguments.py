@@ -27,7 +27,7 @@ def constant(name: str, value: Any) -> Any:
     """
     if not isinstance(value, Tensor):
         return value
-    if value.requires_grad or not torch.compiler.is_compiling() and is_dual(value):
+    if value.requires_grad or is_dual(value):
         raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as "
                            f"{name}.detach(); PositionalEncoding(learned_scale=) has a trainable factor")
     if value.is_meta:
@@ -130,7 +130,8 @@ def _is_plain(value: Any) -> bool:
 
 def is_dual(tensor: Tensor) -> bool:
     """Return whether the tensor has a tangent for forward-mode differentiation."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+    in_level = not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+    return in_level and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 # ---- positions ---------------------------------------------------------------------------------------------
@@ -138,28 +139,26 @@ def is_dual(tensor: Tensor) -> bool:
 
 def array_of_positions(positions: Any, device: torch.device, name: str = "positions") -> Any:
     """Return positions that are a tensor as an array, and other positions unchanged."""
-    array = positions
-    if isinstance(positions, Tensor):
-        check_positions(positions, device, name)
-        array = values_of(positions)
-        checks.check_not_rounded(name, array, DTYPES.get(positions.dtype, ""), ".double()")
+    if not isinstance(positions, Tensor):
+        return positions
+    check_positions(positions, device, name)
+    array = values_of(positions)
+    checks.check_not_rounded(name, array, DTYPES.get(positions.dtype, ""), ".double()")
     return array
 
 
 def tensor_of_positions(positions: Any, device: torch.device, name: str = "positions") -> Tensor:
     """Return positions for encodings on `device` as a tensor, after checks."""
+    if isinstance(positions, Tensor):
+        check_positions(positions, device, name)
+        return positions
     # torch.compile cannot trace positions_of for a symbolic integer
-    if type(positions) is int and 0 <= positions < checks.BEYOND:
-        positions = range(positions)
-    elif not isinstance(positions, Tensor):
-        positions = checks.positions_of(positions, name=name)
-    if isinstance(positions, range):
-        indices = torch.arange(len(positions), device="cpu")
-        return indices * _wrapped(positions.step) + _wrapped(positions.start)
-    if not isinstance(positions, Tensor):
-        positions = _tensor_with_copy(positions)
-    check_positions(positions, device, name)
-    return positions
+    is_count = type(positions) is int and 0 <= positions < checks.BEYOND
+    positions = range(positions) if is_count else checks.positions_of(positions, name=name)
+    if not isinstance(positions, range):
+        return _tensor_with_copy(positions)
+    indices = torch.arange(len(positions), device="cpu")
+    return indices * _wrapped(positions.step) + _wrapped(positions.start)
 
 
 def _wrapped(number: int) -> int:
@@ -246,8 +245,7 @@ def check_positions(positions: Tensor, device: torch.device, name: str = "positi
         raise TypeError(f"{name} is a nested tensor, expected a dense one such as {name}.values()")
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"{name} is on the meta device, expected values for a result on {device}")
-    has_gradient = positions.requires_grad and torch.is_grad_enabled()
-    if has_gradient or not torch.compiler.is_compiling() and is_dual(positions):
+    if positions.requires_grad and torch.is_grad_enabled() or is_dual(positions):
         raise RuntimeError(f"{name} requires grad or has a tangent, but encodings are not differentiable; "
                            f"pass {name}.detach()")
 
