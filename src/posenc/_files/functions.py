@@ -302,16 +302,17 @@ def verify(
         positions = positions_in_file if positions is None else positions
         if len(positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the rows of {name}")
-        if encoding is None and encoding_in_file is None and table.format_of(name) != ".npy":
+        known = encoding or encoding_in_file
+        if known is None and table.format_of(name) != ".npy":
             raise ValueError(f"{name}: the metadata names no encoding, "
                              f"so pass encoding, such as posenc.Encoding({d_model})")
-        encoding = encoding or encoding_in_file or Encoding(d_model)
+        encoding = known or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, as in {name}")
         mismatch = first_mismatch(source, encoding, positions, samples, threads, progress)
     if mismatch is None:
         return rows if samples is None else min(rows, samples)
-    raise mismatch_error(name, mismatch, encoding_in_file, encoding)
+    raise mismatch_error(name, mismatch, known, encoding)
 
 
 def first_mismatch(
@@ -350,7 +351,7 @@ def number(bits: Any, dtype: str) -> float | str:
     return float(str(value)) if math.isfinite(value) else str(value)
 
 
-def mismatch_error(path: str, mismatch: dict[str, Any], stored: Any, encoding: Encoding) -> ValueError:
+def mismatch_error(path: str, mismatch: dict[str, Any], known: Any, encoding: Encoding) -> ValueError:
     text = "{position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
-    hint = "" if stored else f"; the file stores no encoding and was compared with {encoding!r}"
+    hint = "" if known else f"; the file stores no encoding and was compared with {encoding!r}"
     return ValueError(f"{path}: position {text.format(**mismatch)}{hint}")
