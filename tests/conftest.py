@@ -223,8 +223,7 @@ def compiled(folder, source, *options):
     text, library = folder / "source.c", folder / "library.so"
     text.write_text(source)
     try:
-        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", text, "-o", library,
-                   *options]
+        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", text, "-o", library, *options]
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no C compiler")

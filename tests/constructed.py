@@ -112,8 +112,7 @@ def offset_too(rng, dtype):
         position, k = best[-1 - int(rng.integers(0, min(4, len(best))))]
         position = int(position)
         offset = float(k * period - position)
-        convention = {"frequencies": (frequency,), "position_scale": position_scale,
-                      "position_offset": offset}
+        convention = {"frequencies": (frequency,), "position_scale": position_scale, "position_offset": offset}
         yield scaled(rng, position, convention, dtype)
 
 
@@ -154,9 +153,7 @@ def ordinary_values(rng, dtype):
         scale = tight_scale(rng, Reference(2, **convention).value(position, 0, 400), dtype)
         yield scale and (position, 0, dict(convention, scale=scale))
 
-
-KINDS = {f.__name__: f
-         for f in (frequencies_and_scale, position_scale_too, offset_too, ties, ordinary_values)}
+KINDS = {f.__name__: f for f in (frequencies_and_scale, position_scale_too, offset_too, ties, ordinary_values)}
 
 
 @cache                              # shared by the tests of all instruction sets

@@ -30,8 +30,6 @@ class OnFake(torch.Tensor):
 
 def on_cpu(x):
     return x.values_on_cpu if isinstance(x, OnFake) else torch.device("cpu") if isinstance(x, torch.device) else x
-
-
 def operate(operator, *arguments, **options):
     if operator is torch.ops.aten._copy_from.default:
         source, target = arguments[:2]

@@ -179,8 +179,7 @@ def sweep_batches(every):
 
     The positions are a range or a batch of integers.
     """
-    for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512),
-                                                          (1, 5, 40, 70)):
+    for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512), (1, 5, 40, 70)):
         encoding = posenc.Encoding(width)
         itemsize = np.dtype(dtype).itemsize
         table = encoding.encode(range(START, START + length), dtype=name)

@@ -100,8 +100,7 @@ of_model("roformer", "roformer", lambda m, d: m.RoFormerSinusoidalPositionalEmbe
          d_models=ANY, unit=FLOAT64)
 of_model("xlm", "xlm", lambda m, d: m.create_sinusoidal_embeddings(N, d, m.torch.empty(N, d)), d_models=ANY,
          unit=FLOAT64)
-of_model("m2m100", "m2m_100",
-         lambda m, d: m.M2M100SinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1),
+of_model("m2m100", "m2m_100", lambda m, d: m.M2M100SinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1),
          d_models=FROM_4)
 of_model("speech2text", "speech_to_text", d_models=FROM_4,
          table=lambda m, d: m.Speech2TextSinusoidalPositionalEmbedding.get_embedding(N, d, padding_idx=1))
@@ -138,7 +137,6 @@ def pi0(d_model):
 def timestep(d_model, positions=TIMESTEPS, **parameters):
     torch = pytest.importorskip("torch")
     return diffusers_embeddings().get_timestep_embedding(torch.from_numpy(positions), d_model, **parameters).numpy()
-
 
 for parameters in (
     {}, {"flip_sin_to_cos": True, "downscale_freq_shift": 0},
@@ -178,16 +176,13 @@ def keras_hub(d_model, **parameters):
 
 peer("keras-hub", d_models=ANY)(keras_hub)
 peer("keras-hub", d_models=ANY, changes={"max_wavelength": 700})(functools.partial(keras_hub, max_wavelength=700))
-
-
 def mlx(d_model, **parameters):
     mx = pytest.importorskip("mlx.core")
     module = pytest.importorskip("mlx.nn").SinusoidalPositionalEncoding(d_model, **parameters)
     return np.array(module(mx.arange(N)))
 
 
-for parameters in ({}, {"cos_first": True, "scale": 1.0},
-                   {"min_freq": 0.01, "max_freq": 0.5, "full_turns": True}):
+for parameters in ({}, {"cos_first": True, "scale": 1.0}, {"min_freq": 0.01, "max_freq": 0.5, "full_turns": True}):
     peer("mlx", changes=parameters)(functools.partial(mlx, **parameters))
 
 
@@ -215,8 +210,6 @@ def espnet(d_model):
     path = "nets/pytorch_backend/transformer/embedding.py"
     hook = installed_class("espnet", path, "_pre_hook")
     return installed_class("espnet", path, "PositionalEncoding", _pre_hook=hook)(d_model, 0.0, N).pe[0].numpy()
-
-
 @peer("nemo")
 def nemo(d_model):
     torch = pytest.importorskip("torch")

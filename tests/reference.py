@@ -223,7 +223,6 @@ class Reference:
             quarters, rest = self._turns(position, column)
             return rest == 0 or not quarters & 1 and abs(rest) == mpq(1, 12)
         return position == -self.offset or self.position_scale == 0 or self.factors[self.columns[column][0]] == 0
-
     def table(self, positions, dtype, columns=None):
         """Return the bits of the rows at `positions` in `columns` (default: all), as unsigned integers."""
         columns = range(self.d_model) if columns is None else columns

@@ -93,8 +93,6 @@ def eager(q, k, v, scale=D**-0.5):
 def by_einsum(q, k, v):
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     return torch.einsum("bhij,bhjd->bhid", torch.softmax(torch.einsum("bhid,bhjd->bhij", q, k) / D**0.5, -1), v)
-
-
 def by_bmm(q, k, v):
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1).flatten(0, 1) for x in (k, v))
     return (torch.bmm(q.flatten(0, 1), k.transpose(1, 2)) * D**-0.5).softmax(-1).bmm(v).unflatten(0, (1, -1))
@@ -107,7 +105,6 @@ class Layer(nn.Module):
         self.parts = nn.ModuleList([nn.Linear(16, (heads + 2 * keys) * D, bias=options["bias"])] if fused else [
             nn.Linear(16, n * D, bias=options["bias"]) for n in (heads, keys, keys)])
         self.out, self.norms = nn.Linear(heads * D, 16), nn.ModuleList([options["norm"](D), options["norm"](D)])
-
     def project(self, x):
         joined = torch.cat([part(x) for part in self.parts], -1)
         return [part.unflatten(-1, (-1, D)).transpose(1, 2) for part in joined.split([n * D for n in (

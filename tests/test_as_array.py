@@ -46,8 +46,7 @@ REALS = {
 }
 # two-dimensional positions
 TABLES = {
-    "pandas": lambda v: pd.DataFrame({"a": pd.Series(v, dtype="Int64"),
-                                      "b": pd.Series(v, dtype="int64[pyarrow]")}),
+    "pandas": lambda v: pd.DataFrame({"a": pd.Series(v, dtype="Int64"), "b": pd.Series(v, dtype="int64[pyarrow]")}),
     "polars": lambda v: pl.DataFrame({"a": v, "b": v}),
     "polars, arrays": lambda v: pl.Series([v, v], dtype=pl.Array(pl.Int64, len(v))),
     "Arrow": lambda v: pa.table({"a": v, "b": v}),

@@ -28,8 +28,7 @@ pytestmark = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="requir
 def test_flags_do_not_change_the_bits_or_the_program(compiler, flags, tmp_path):
     built = tmp_path / "site"
     shutil.copytree(ROOT / "src", built, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
-    environment = {**os.environ, "CC": compiler, "CFLAGS": " ".join(["-g0", *flags]),
-                   "PYTHONPATH": str(built)}
+    environment = {**os.environ, "CC": compiler, "CFLAGS": " ".join(["-g0", *flags]), "PYTHONPATH": str(built)}
     subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-temp", tmp_path, "--build-lib", built], cwd=ROOT,
                    env=environment, check=True)
     print_hashes = "import test_hash; print(test_hash.table_hash(), test_hash.rotation_hash(), test_hash.posenc.__file__)"

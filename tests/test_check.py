@@ -1,5 +1,4 @@
 """`posenc check` compares stored tables with a configuration; `posenc.check.assert_rotary` checks a function."""
-
 import json
 
 import numpy as np
@@ -84,8 +83,6 @@ def test_a_checkpoint_without_tables_is_not_right(call, model):
     code, out, _ = call("check", "--model", folder, "--json")
     reason = json.loads(out)["tables"][0]["reason"]
     assert code == 1 and not json.loads(out)["ok"] and "the folder has no file such as *.safetensors" in reason
-
-
 def test_files_of_torch(call, model):
     torch = pytest.importorskip("torch")
     folder = model({})

@@ -1,5 +1,4 @@
 """check_rotary: it names the faults of small models, raises no false alarm, and changes nothing in the model."""
-
 import types
 from pathlib import Path
 
@@ -174,7 +173,6 @@ class Static(nn.Module):
         x, angles = self.embed(tokens), input_pos[:, None].float() * self.inv_freq
         self.cache[:, input_pos % self.cache.shape[1]] = halves(self.k(x), angles)
         return scaled_dot_product_attention(halves(self.q(x), angles), self.cache, self.cache)
-
 
 @pytest.mark.parametrize("base, rows, verdict", [(BASE, 4096, FLOAT32), (BASE, 100, FLOAT32), (1e5, 4096, "wrong")])
 def test_inputs_may_be_a_function_of_positions(base, rows, verdict):

@@ -74,8 +74,7 @@ def test_examples_of_documents_run(path, tmp_path):
 
 def test_every_preset_is_in_the_table_of_models():
     table = (ROOT / "docs/conventions.md").read_text().split("## By model")[1].split("\n## ")[0]
-    names = {name for row in table.splitlines()
-             for name in re.findall(r"`([^`]*)`", "".join(row.split("|")[2:3]))}
+    names = {name for row in table.splitlines() for name in re.findall(r"`([^`]*)`", "".join(row.split("|")[2:3]))}
     assert names == set(posenc.presets())
 
 

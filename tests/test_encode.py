@@ -90,8 +90,7 @@ def test_powers_of_two_and_neighbours_are_correct(isa, dtype):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("first", range(0, 2**20, 2**16))
-@pytest.mark.parametrize("d_model, base",
-                         [(2, 10000.0), (6, 10000.0), (11, 10000.0), (8, 500000.0), (16, 1e8)])
+@pytest.mark.parametrize("d_model, base", [(2, 10000.0), (6, 10000.0), (11, 10000.0), (8, 500000.0), (16, 1e8)])
 def test_every_position_below_a_million_is_correct(d_model, base, first):
     """With all positions, columns and dtypes, these are 180 million values."""
     positions = range(first, first + 2**16)
@@ -270,9 +269,7 @@ def test_positions_of_every_shape_are_correct(isa, dtype):
         assert posenc.encode(positions, 6, dtype=dtype).shape == (*positions.shape, 6)
         assert_correct(positions, 6, dtype)
 
-
-@pytest.mark.parametrize("kind",
-                         ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ">i8", ">f8"])
+@pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ">i8", ">f8"])
 def test_every_dtype_of_positions_is_correct(isa, dtype, kind):
     info = np.iinfo(kind) if kind[-2] in "iu" else None
     ends = [max(info.min, LOWEST), min(info.max, BEYOND - 1)] if info else [-2048, 2048]

@@ -104,14 +104,11 @@ def test_an_encoding_stands_for_d_model_and_keywords():
     np.testing.assert_array_equal(posenc.encode(7, EXPLICIT), table)
     np.testing.assert_array_equal(next(posenc.stream(7, EXPLICIT)).values, table)
     np.testing.assert_array_equal(posenc.add_to(np.ones((7, 6), np.float32), encoding=EXPLICIT), 1 + table)
+    np.testing.assert_array_equal(posenc.dask.table(7, EXPLICIT).compute(), table)
     torch = pytest.importorskip("torch")
     np.testing.assert_array_equal(posenc.torch.PositionalEncoding(EXPLICIT)(torch.zeros(2, 7, 6))[1].numpy(),
                                   table)
     np.testing.assert_array_equal(posenc.torch.PositionalTable(EXPLICIT, 7)().numpy(), table)
-
-
-def test_dask_accepts_an_encoding():
-    np.testing.assert_array_equal(posenc.dask.table(7, EXPLICIT).compute(), EXPLICIT.encode(7))
 
 
 @pytest.mark.parametrize("statement, name, package", [

@@ -127,8 +127,6 @@ def calls(dtype):
         for rotary in (posenc.Rotary(34), posenc.Rotary(34, layout="interleaved", scale=1 / 3)):
             for positions, inverse in itertools.product((None, SCATTERED), (False, True)):
                 yield lambda r=rotary, p=positions, i=inverse: r.rotate(x.copy(), p, inverse=i, threads=1 + 2 * i)
-
-
 def test_kernels(isa, kernel_host, dtype):
     for call in calls(dtype):
         check_mode(kernel_host, call)

@@ -94,8 +94,7 @@ def test_pi(bits):
 
 # float64 arguments cannot give a value close enough to the largest float64
 @pytest.mark.parametrize(
-    "dtype, end",
-    [("float64", "smallest"), *product(["float32", "float16", "bfloat16"], ["smallest", "largest"])]
+    "dtype, end", [("float64", "smallest"), *product(["float32", "float16", "bfloat16"], ["smallest", "largest"])]
 )
 def test_ties_at_the_limits_of_a_dtype(isa, dtype, end, evaluations):
     """Values on both sides of the ties between the largest number and infinity, and between the smallest

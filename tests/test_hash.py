@@ -50,8 +50,7 @@ FRACTIONAL = np.array(
 ACROSS_0, HIGHEST = range(-20, ROWS - 20), range(2**63 - ROWS, 2**63)
 SPACED = [                      # the first is longer than a block
     range(530), ACROSS_0, range(-(10**12), -(10**12) + ROWS), range(2**62, 2**62 + ROWS),
-    range(-(2**63), -(2**63) + ROWS), HIGHEST, range(100, 100 - 3 * ROWS, -3),
-    range(7, 7 + 1000 * ROWS, 1000),
+    range(-(2**63), -(2**63) + ROWS), HIGHEST, range(100, 100 - 3 * ROWS, -3), range(7, 7 + 1000 * ROWS, 1000),
     range(-5, -5 + 2**40 * ROWS, 2**40), range(-(2**62), 2**62, 2**56),
 ]
 WIDTHS = [1, 2, 3, 6, 11, 64, 510, 512]

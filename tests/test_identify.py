@@ -77,7 +77,6 @@ def test_usual_periods_are_identified(periods, positions):
         encoding = posenc.Encoding(2 * len(periods), periods=periods, **convention)
         assert identify(encoding.encode(300 if positions is None else positions), positions)[0].encoding == encoding
 
-
 def numpy_table(d_model, scale, rows=1000, dtype="float32"):
     """Return sines and cosines of float64 angles, rounded to a dtype."""
     angles = np.arange(rows)[:, None] * (scale * 10000.0 ** (-np.arange(d_model // 2) / (d_model // 2)))

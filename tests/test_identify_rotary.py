@@ -106,7 +106,6 @@ def test_random_rotations_are_found(kind, seeds):
         for tables in zip(*(each.tables(rows, dtype="float64") for each in (match.rotary, rotary)), strict=True):
             np.testing.assert_allclose(*tables, rtol=0, atol=tolerance, err_msg=f"{match.rotary} for {rotary}")
 
-
 def forms(rotary, rng):
     """Yield the forms in which others compute a rotation."""
     jitter = rng.integers(-2, 3, len(rotary.frequencies))
@@ -172,7 +171,6 @@ def scaled(scaling, **changes):
 
 def of_both(function):
     return function(COS), function(SIN)
-
 
 # what is given, the sentences, and the expected rotation if it is not ROTARY; models with other faults stand in
 # rotary_models_small.py
@@ -270,7 +268,6 @@ def test_tensors_are_read():
     def rotate(x, positions):
         a = torch.outer(positions.float(), inv_freq)
         return torch.cat([x[:, :32] * a.cos() - x[:, 32:] * a.sin(), x[:, 32:] * a.cos() + x[:, :32] * a.sin()], 1)
-
     tables = tuple(torch.cat([part, part], -1)[None].bfloat16() for part in (cis.real, cis.imag))
     for given in (rotate, inv_freq, tables, cis, torch.view_as_real(cis), inv_freq.requires_grad_(True)):
         match = identify_rotary(given, expect=CONFIG)[0]
@@ -289,7 +286,6 @@ def test_errors_of_the_arithmetic_are_reported():
     match = identify_rotary(float32_tables(ROTARY, np.arange(5000)), expect=ROTARY)[0]
     assert 1_000 in match.errors
     assert match.reason == f"float32 angles: the estimated error is {match.errors[4_999]:.1g} at position 4,999"
-
 
 def test_values_that_do_not_determine_a_rotation():
     with pytest.raises(ValueError, match="rotation has values at a single position, expected values at several positions"):

@@ -363,7 +363,6 @@ def common(draw):
     convention = draw(conventions(d_model))
     return d_model, draw(st.sampled_from(list(DTYPES))), convention, convention | {"threads": draw(thread_counts)}
 
-
 @st.composite
 def spelled(draw, d_model, dtype):
     """Draw spellings of d_model and dtype."""

@@ -119,10 +119,8 @@ WRONG = {               # wrong values of each argument, some by the kind of the
               ValueError: [">f4"]},
     "out": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros((12, 65), F4), np.zeros(12 * 64, F4),
                                   np.zeros((4, 12, 64), F4)]},
-    "x": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros(64, F4),
-                                np.broadcast_to(np.zeros(64, F4), SHAPE)]},
-    "threads": {TypeError: [2.7, True, "2", Tensor("torch.bool", 1)],
-                ValueError: [0, -1, -(2**70), -(10**5000)]},
+    "x": ARRAYS | {ValueError: [*ARRAYS[ValueError], np.zeros(64, F4), np.broadcast_to(np.zeros(64, F4), SHAPE)]},
+    "threads": {TypeError: [2.7, True, "2", Tensor("torch.bool", 1)], ValueError: [0, -1, -(2**70), -(10**5000)]},
     "chunk_rows": {TypeError: [2.0, True, "1", Tensor("torch.bool", 1)], ValueError: [0, -1]},
     "x_scale": {TypeError: ["2", True, Tensor("torch.bool", 1), np.ones(2), np.complex64(2 + 1j)],
                 ValueError: [np.nan, np.inf, 10**400, 2**53 + 1]},
@@ -143,8 +141,7 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "document": [64, {"d_model": 64}],
 } | INVALID
 ACCEPTED = {            # what a function accepts, or passes to another library that refuses it
-    ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"),
-    ("torch.RotaryEmbedding", "device"),
+    ("plot.heatmap", "ax"), ("plot.similarity", "ax"), ("plot.waves", "ax"), ("torch.RotaryEmbedding", "device"),
 }
 
 
@@ -236,8 +233,7 @@ def test_every_function_is_tried():
 
 
 @pytest.mark.parametrize("call", [
-    "encode(12, 64, theta=5)", "grid((3, 4), 64, theta=20)", "Encoding(64).replace(theta=5)",
-    "Rotary(8, theta=5)",
+    "encode(12, 64, theta=5)", "grid((3, 4), 64, theta=20)", "Encoding(64).replace(theta=5)", "Rotary(8, theta=5)",
     "preset('vaswani', 64, theta=5)", "add_to(x, theta=0)", "Rotary.preset('pixtral', 64, theta=5)",
 ])
 def test_an_unknown_keyword_is_refused_with_the_valid_ones(call):

@@ -9,8 +9,7 @@ import pytest
 import posenc
 
 N, POSITIONS = 300, {"from 0": range(300), "far": range(10**6, 10**6 + 300), "backward": range(299, -1, -1)}
-CONVENTIONS = [{}, {"layout": "halves"}, {"order": "cos", "base": 100.0},
-               {"layout": "halves", "order": "cos"}]
+CONVENTIONS = [{}, {"layout": "halves"}, {"order": "cos", "base": 100.0}, {"layout": "halves", "order": "cos"}]
 
 
 def recipe(positions, d_model, layout="interleaved", order="sin", base=10000.0):

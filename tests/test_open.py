@@ -35,7 +35,6 @@ def test_the_values_and_the_specification(path, dtype):
     kind = "Array" if path.suffix == ".zarr" else "ndarray"
     assert repr(file).startswith(f"File(values=<{kind} of shape (34, 6) and dtype {file.values.dtype}>, encoding=")
 
-
 def test_chunks_and_keys(tmp_path):
     for rows in (np.int64(7), 10**8):
         posenc.save(tmp_path / "pe.zarr", 100, ENCODING, chunk_rows=rows, overwrite=True)

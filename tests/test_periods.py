@@ -27,8 +27,7 @@ def positions_in(unit, rng):
     neighbours.
     """
     twelfths = [SECONDS["s"] * Fraction(s, 12) / SECONDS[unit] for s in (3600, 86_400, 604_800, 31_556_952)]
-    exact = [int(k * t) for t in twelfths for k in (1, 2, 3, 4, 6, 9, 12, 10**6 + 6)
-             if (k * t).denominator == 1]
+    exact = [int(k * t) for t in twelfths for k in (1, 2, 3, 4, 6, 9, 12, 10**6 + 6) if (k * t).denominator == 1]
     near = [p + d for p in exact for d in (-1, 0, 1) if p < 2**63 - 1]
     return np.array([0, 1, -1, FULL.max, FULL.min + 1, *near, *rng.integers(-(2**63) + 1, 2**63 - 1, 12)])
 
@@ -99,8 +98,7 @@ def test_spellings_of_periods(spelled, kept):
 
 def test_frequencies_are_those_of_the_periods():
     two_pi = mpq(arithmetic(200).const_pi()) * 2
-    assert Encoding(periods=[24, 0.1]).frequencies.tolist() == [float(two_pi / 24),
-                                                                float(two_pi / exact(0.1))]
+    assert Encoding(periods=[24, 0.1]).frequencies.tolist() == [float(two_pi / 24), float(two_pi / exact(0.1))]
     assert Encoding(periods=["1h"]).frequencies.tolist() == [float(two_pi / 3600)]         # per second
     assert Encoding(periods=[24]).replace(frequencies=[1.0]) == Encoding(2, frequencies=[1.0])
     assert Encoding(4, base=3.0).replace(periods=[24, 7]) == Encoding(4, periods=[24, 7])

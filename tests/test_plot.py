@@ -156,14 +156,13 @@ def test_the_size_of_a_similarity_matrix_is_limited():
 
 def test_the_command_writes_an_image(tmp_path, capsys):
     path = tmp_path / "pe.png"
-    assert _cli.main(["plot", "-o", str(path)]) == 0
-    assert capsys.readouterr().out.startswith(f"{path}: heatmap of 100 x 128, ")
-    assert png_size(path) == (800, 450)
-    before = path.read_bytes()
-    assert _cli.main(["plot", "-o", str(path), "--kind", "waves"]) == 1 and path.read_bytes() == before
-    assert _cli.main(["plot", "-o", str(path), "--kind", "waves", "--force"]) == 0
-    assert png_size(path) == (800, 450) and path.read_bytes() != before
-    assert list(tmp_path.iterdir()) == [path]
+    for options in ([], ["--kind", "waves", "--force"]):
+        assert _cli.main(["plot", "-o", str(path), *options]) == 0
+        kind = options[1] if options else "heatmap"
+        assert capsys.readouterr().out.startswith(f"{path}: {kind} of 100 x 128, ")
+        assert png_size(path) == (800, 450) and list(tmp_path.iterdir()) == [path]
+        before = path.read_bytes()
+        assert _cli.main(["plot", "-o", str(path)]) == 1 and path.read_bytes() == before
 
 
 def test_the_image_of_the_readme_is_up_to_date(tmp_path):

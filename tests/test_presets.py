@@ -110,11 +110,8 @@ def test_presets_are_encodings_of_their_convention(name):
             assert str(error) == f"d_model is {d_model}, expected an even number with odd='error'"
 
 
-def test_a_preset_prints_its_parameters():
-    assert repr(PRESETS["whisper"]).endswith("parameters={'max_timescale': 10000.0})")
-
-
 def test_presets_of_the_paper_equal_the_default():
+    assert repr(PRESETS["whisper"]).endswith("parameters={'max_timescale': 10000.0})")
     for name in ("vaswani", "xlm", "keras-hub", "positional-encodings"):
         assert posenc.preset(name, 512) == posenc.Encoding(512)
 

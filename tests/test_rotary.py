@@ -11,6 +11,7 @@ import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from importlib.util import find_spec
 
 import ml_dtypes
 import numpy as np
@@ -280,6 +281,9 @@ def test_configurations(config, options, expected):
     before = copy.deepcopy(config)
     assert Rotary.from_config(config, **options) == expected
     assert config == before
+    if find_spec("omegaconf"):
+        from omegaconf import OmegaConf
+        assert Rotary.from_config(OmegaConf.create(config), **options) == expected
 
 
 @pytest.mark.parametrize("config, options, lowest, layout", [
@@ -298,15 +302,6 @@ def test_bases_of_configurations(config, options, lowest, layout):
     rotary = Rotary.from_config(config, **options)
     assert rotary.frequencies[-1] == pytest.approx(lowest, rel=4e-5)
     assert rotary.attention_scaling == 1 and rotary.layout == layout
-
-
-def test_configurations_of_omegaconf():
-    omegaconf = pytest.importorskip("omegaconf")
-    config = {"model_type": "qwen2_vl_text", "head_dim": 16,
-              "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
-    assert Rotary.from_config(omegaconf.OmegaConf.create(config)) == Rotary.from_config(config)
-    longrope = PHI3 | {"layer_types": ["full_attention"]}
-    assert Rotary.from_config(omegaconf.OmegaConf.create(longrope)) == Rotary.from_config(longrope)
 
 
 # ---- tables ------------------------------------------------------------------------------------------------

@@ -90,14 +90,6 @@ def test_bits_are_those_of_posenc(positions, dtype):
     assert_bits(x, expected)
 
 
-def test_add_to_strided_rows():
-    memory = embeddings(2, 10, 6)
-    x, before = memory[:, ::2], memory[:, ::2].clone()
-    positions = torch.tensor([[5], [2**40]]) + torch.arange(5)
-    posenc.torch.add_to(x, positions)
-    assert_bits(x, before.numpy() + posenc.encode(positions.numpy(), 6))
-
-
 SCALE, TWO, FREQUENCIES = torch.tensor(0.1, dtype=torch.bfloat16), torch.tensor(2), torch.tensor([0.1, 2.0, 1e-3])
 
 
@@ -119,15 +111,23 @@ def test_constants_are_exact(convention, same):
 META = torch.arange(3, device="meta")
 
 
-@pytest.mark.parametrize("call", [
-    lambda: posenc.torch.add_to(torch.ones(3, 4), META),
-    lambda: torch.func.vmap(lambda x: posenc.torch.add_to(x, META))(torch.ones(2, 3, 4)),
-    lambda: posenc.torch.encode(META, 4, device="cpu"),
-    lambda: PositionalEncoding(4)(torch.ones(3, 4), positions=META),
-], ids=["add_to", "vmap", "encode", "module"])
-def test_positions_on_the_meta_device(call):
-    with pytest.raises(ValueError, match="positions is on the meta device, expected values for a result"):
-        call()
+CALLS = {
+    "add_to": lambda p: posenc.torch.add_to(torch.ones(3, 4), p),
+    "encode": lambda p: posenc.torch.encode(p, 4, device="cpu"),
+    "module": lambda p: PositionalEncoding(4)(torch.ones(3, 4), positions=p),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_positions_without_a_value_or_with_a_tangent(call):
+    for function in (call, lambda p: torch.func.vmap(lambda x: call(p))(torch.ones(2))):
+        with pytest.raises(ValueError, match="positions is on the meta device, expected values for a result"):
+            function(META)
+    p = torch.arange(3.0)
+    with pytest.raises(RuntimeError, match="has a tangent, but encodings"):
+        torch.func.jvp(call, (p,), (torch.ones(3),))
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="has a tangent, but encodings"):
+        call(forward_ad.make_dual(p, torch.ones(3)))
 
 
 LEARNED = {
@@ -184,18 +184,6 @@ def test_derivatives_of_add_to():
     assert (torch.func.hessian(lambda x: scaled_sum(x).sum())(x) == 0).all()
     assert (torch.func.grad(lambda x: scaled_sum(x).sum())(x) == 6**0.5).all()
     assert torch.autograd.gradcheck(scaled_sum, (x.requires_grad_(),), check_forward_ad=True)
-
-
-@pytest.mark.parametrize("call", [
-    lambda p: posenc.torch.encode(p, 4), lambda p: posenc.torch.add_to(torch.zeros(3, 4), p),
-    lambda p: posenc.torch.PositionalEncoding(4)(torch.zeros(3, 4), positions=p),
-], ids=["encode", "add_to", "module"])
-def test_positions_with_a_tangent(call):
-    p = torch.arange(3.0)
-    with pytest.raises(RuntimeError, match="has a tangent, but encodings"):
-        torch.func.jvp(call, (p,), (torch.ones(3),))
-    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="has a tangent, but encodings"):
-        call(forward_ad.make_dual(p, torch.ones(3)))
 
 
 def test_add_to_changes_the_version_of_x():
@@ -259,18 +247,13 @@ class Wrapped(torch.Tensor):
         return function(*(x.elements if isinstance(x, cls) else x for x in args), **kwargs or {})
 
 
-def test_subclasses():
-    x, expected = Wrapped(torch.ones(3, 4)), 1 + posenc.encode(range(5, 8), 4)
+def test_subclasses_and_lazily_negated_positions():
+    x, expected = Wrapped(torch.ones(3, 4)), posenc.encode(range(5, 8), 4)
     posenc.torch.add_to(x, Wrapped(torch.arange(5, 8)))
-    assert_bits(x.elements, expected)
-    assert_bits(posenc.torch.add_to(torch.ones(3, 4), Wrapped(torch.arange(5, 8))), expected)
-    assert_bits(posenc.torch.encode(Wrapped(torch.arange(5, 8)), 4), posenc.encode(range(5, 8), 4))
-
-
-def test_lazily_negated_positions():
-    positions, expected = torch._neg_view(torch.arange(3.0)), posenc.encode([0.0, -1.0, -2.0], 4)
-    assert_bits(posenc.torch.add_to(torch.ones(3, 4), positions), 1 + expected)
-    assert_bits(posenc.torch.encode(positions, 4), expected)
+    assert_bits(x.elements, 1 + expected)
+    for positions in (Wrapped(torch.arange(5, 8)), torch._neg_view(-torch.arange(5.0, 8))):
+        assert_bits(posenc.torch.add_to(torch.ones(3, 4), positions), 1 + expected)
+        assert_bits(posenc.torch.encode(positions, 4), expected)
 
 
 def test_inference_mode():
@@ -509,9 +492,10 @@ def test_out(dtype):
     for target in (out, memory[:, ::2]):
         assert posenc.torch.encode(positions, 6, out=target) is target
         assert_bits(target, posenc.encode(positions.numpy(), 6, dtype=dtype))
-        x = embeddings(2, 2, 6, dtype=NAMES[dtype])
+        before = embeddings(2, 4, 6, dtype=NAMES[dtype])
+        x = before.clone()[:, ::2]
         assert posenc.torch.add_to(x, positions, out=target, x_scale=0.3) is target
-        assert torch.equal(x, embeddings(2, 2, 6, dtype=NAMES[dtype]))
+        assert torch.equal(x, before[:, ::2])
         assert torch.equal(target, posenc.torch.add_to(x, positions, x_scale=0.3))
     assert (memory[:, 1::2] == 0).all()
     for function in (lambda x, out: posenc.torch.encode(2, 6, out=out[0]),
