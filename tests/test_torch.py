@@ -296,7 +296,6 @@ posenc.torch.add_to(torch.ones(()))  ValueError  (..., n, d_model)
 posenc.torch.add_to(torch.ones(1, 4).expand(3, 4))  ValueError  overlap
 posenc.torch.encode(torch.ones(2) * 1j, 4)  TypeError  positions
 posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4)  TypeError  positions
-PositionalEncoding(6, 10)  ValueError  max_len=
 PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3))  ValueError  positions
 PositionalTable(20, 11)(torch.zeros(2, 7, 11))  ValueError  (..., n, 20)
 """
