@@ -31,12 +31,11 @@ def _sections(
 
 def _spaced(base: float | Fraction, scale: float, divisor: Fraction, count: int | None = None) -> list[float]:
     """Return the frequencies ``scale * base**(-i / divisor)``, by default as many as `divisor`."""
-    values = spaced_float64(int(divisor) if count is None else count, ((base, divisor),), scale)
-    return list(values.tolist())
+    return list(spaced_float64(int(divisor) if count is None else count, ((base, divisor),), scale).tolist())
 
 
 def _pixtral(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
-    """Use the even frequencies of a single axis for the first of two axes, and the odd ones for the second."""
+    """Use the even frequencies of a single axis for the first of two axes, the odd ones for the second."""
     values = _spaced(base, frequency_scale, Fraction(head_dim, 2))
     return {"frequencies": [*values[::2], *values[1::2]], "axes": blocks((head_dim // 4, head_dim // 4))}
 

@@ -42,9 +42,8 @@ class TableModule(nn.Module):
     def __init__(self, specifications: Mapping[Any, Any], length: Any, lowest: int = 0) -> None:
         super().__init__()
         self._specifications = specifications       # {layer type or None: the specification of its table}
-        self._length = length                       # None if the tables grow
-        if length is not None:
-            self._length = tensors.integer(self._length_name, length, lowest)
+        # None if the tables grow
+        self._length = None if length is None else tensors.integer(self._length_name, length, lowest)
         self._tables = Tables()
 
     def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
@@ -54,7 +53,7 @@ class TableModule(nn.Module):
     def _length_of(self, table: Tensor) -> int:
         return table.shape[0] - 2 + self._first
 
-    def _table(self, dtype: torch.dtype, device: torch.device, key: Any = None, stop: int = 0) -> Tensor | None:
+    def _table(self, dtype: torch.dtype, device: torch.device, key: Any = None, stop: int = 0) -> Any:
         """Return a table with at least `stop` positions, or None if it would exceed `_length` and
         TABLE_BYTES.
         """
