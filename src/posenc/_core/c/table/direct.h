@@ -256,10 +256,10 @@ INLINE vu64 turns_of(const spec_t *spec, ptrdiff_t column) {
 
 /* ---- tiles --------------------------------------------------------------------------------------------- */
 
-/* A factor of a tile has the cosines of its angles, then their sines; in double-double, the low parts of both
- * follow.  If columns are not paired, each column is an angle. */
-INLINE void store_angles(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int is_dd,
-                         double *factor) {
+/* Computes the factor of a tile, times the scale.  A factor has the cosines of the angles, then their sines; in
+ * double-double, the low parts of both follow.  If columns are not paired, each column is an angle. */
+NOINLINE void direct_factor(const spec_t *spec, const position_t *position, ptrdiff_t column, int is_dd, double *factor) {
+    const lanes_t lanes = spec->order != UNPAIRED ? PAIRS : ANGLES;
     const int step = columns_of(lanes), angles = TILE * LANES / step;
     for (int i = 0; i < TILE; i += step, factor += LANES) {
         vdd s, c;
@@ -269,15 +269,6 @@ INLINE void store_angles(const spec_t *spec, const position_t *position, ptrdiff
         if (is_dd) f64_store(factor + 2 * angles, c.low);
         if (is_dd) f64_store(factor + 3 * angles, s.low);
     }
-}
-
-/* Computes the factor of a tile, times the scale. */
-NOINLINE void direct_factor(const spec_t *spec, const position_t *position, ptrdiff_t column, int is_dd, double *factor) {
-    const int paired = spec->order != UNPAIRED;
-    if (paired && is_dd) store_angles(spec, position, column, PAIRS, 1, factor);
-    else if (paired) store_angles(spec, position, column, PAIRS, 0, factor);
-    else if (is_dd) store_angles(spec, position, column, ANGLES, 1, factor);
-    else store_angles(spec, position, column, ANGLES, 0, factor);
 }
 
 /* Returns columns i .. i + LANES - 1 of a tile whose angles have the given sines and cosines. */
