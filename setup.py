@@ -59,7 +59,8 @@ class BuildKernels(build_ext):
         processor = self.plat_name.rsplit("-", 1)[-1].lower()
         if processor in ("x86_64", "amd64"):
             macros.append(("POSENC_X86", "1"))
-            sources["isa/kernel_baseline"] = ["/O1" if msvc else "-O2"]     # smaller; few processors run it
+            # smaller; few processors run it
+            sources["isa/kernel_baseline"] = ["/O1"] if msvc else ["-Os", "-Wno-maybe-uninitialized"]
             sources |= {f"isa/kernel_{isa}": choice[msvc] for isa, choice in X86_FLAGS.items()}
             arithmetic += [] if msvc else ["-mfpmath=sse"]
         elif processor in ("i386", "i586", "i686"):

@@ -25,6 +25,9 @@ def allowed_threads() -> int: ...
 class DType: ...
 
 @disjoint_base
+class Tables: ...
+
+@disjoint_base
 class Columns:
     def __new__(
         cls, d_model: int, turns: bytes, integer_limbs: int, fraction_limbs: int, sign: bytes, quarter: bytes, order: int,
