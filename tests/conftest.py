@@ -254,6 +254,3 @@ class Tensor:
 
     def __float__(self):
         return float(self.number)
-
-    def __repr__(self):
-        return f"Tensor({self.number}, {self.dtype})"

@@ -16,7 +16,6 @@ CASES = [
     for peer in PEERS
     for d in peer.d_models
 ]
-ignore_warnings = pytest.mark.filterwarnings("ignore")      # from other libraries
 
 
 @functools.cache
@@ -62,7 +61,7 @@ def key(peer):
     return peer.positions.dtype.str, peer.positions.tobytes()
 
 
-@ignore_warnings
+@pytest.mark.filterwarnings("ignore")           # from other libraries
 @pytest.mark.parametrize("peer, d_model", CASES)
 def test_presets_match_their_library(peer, d_model):
     expected = peer.table(d_model)

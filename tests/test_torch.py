@@ -32,7 +32,6 @@ from workers import CountingThreads, use_two_threads  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 NAMES = {name: dtype for dtype, name in DTYPES.items()}
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
-CPU = torch.device("cpu")
 TEXT = '{"d_model": 6, "convention": {"base": 100.0}}'      # an encoding in a graph
 
 
@@ -312,7 +311,7 @@ def test_mistakes(line):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_operators_pass_opcheck(dtype):
     check = torch.library.opcheck
-    check(torch.ops.posenc.encode.default, (torch.arange(6).reshape(2, 3), TEXT, dtype, CPU))
+    check(torch.ops.posenc.encode.default, (torch.arange(6).reshape(2, 3), TEXT, dtype, torch.device("cpu")))
     x = embeddings(2, 5, 6, dtype=dtype)
     check(torch.ops.posenc.add.default, (x.requires_grad_(), torch.arange(3, 8), 1.5, TEXT))
     check(torch.ops.posenc.add.default, (x.detach()[0], torch.arange(5), 1.0, TEXT))
