@@ -180,8 +180,6 @@ class Matches(list[Match]):
     def __repr__(self) -> str:
         return super().__repr__() if self else f"[]: {NO_MATCH}"
 
-    __str__ = __repr__
-
 
 class Rows(NamedTuple):
     """The sampled rows of a table that are finite and not zero."""

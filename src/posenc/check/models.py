@@ -216,22 +216,20 @@ class Attention(Rotation):
         return taken[self.number].vectors, result
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
-        """Call the model once if its positions can be chosen, else for each of the arrays."""
-        chosen: Any = slice(None)
-        if self.is_free:
-            parts, at = x.reshape(1, -1, x.shape[-1]), np.tile(positions, len(x))
-        else:
+        """Call the model with the positions, or with all positions if they cannot be chosen."""
+        at, rows, chosen = positions, x, slice(None)
+        if not self.is_free:
             at = np.arange(max(positions.max() + 1, ROWS)) if self.model.at is None else self.model.at
             is_at = np.atleast_2d(positions)[:, :, None] == np.atleast_2d(at)[:, None]
             chosen = is_at.all(axis=0).argmax(axis=1)
-            parts = np.ones((len(x), at.shape[-1], x.shape[-1]), np.float32)
-            parts[:, chosen] = x
-        columns, results = slice(self.start, self.start + x.shape[-1]), []
-        runs = [self.run(part, at, last=self.number)[0] for part in parts]
+            rows = np.ones((at.shape[-1], x.shape[1]), np.float32)
+            rows[chosen] = x
+        vectors, _ = self.run(rows, at, last=self.number)
+        results = []
         for index in self.sources:
-            tensors = (vectors[index][0, : at.shape[-1], columns] for vectors in runs)
-            y = np.stack([running.array_of_tensor("x", tensor)[chosen] for tensor in tensors])
-            results.append(self._rescaled(y.reshape(x.shape), x, self.divisors[index]))
+            columns = vectors[index][0, : len(rows), self.start : self.start + x.shape[1]]
+            y = running.array_of_tensor("x", columns)[chosen]
+            results.append(self._rescaled(y, x, self.divisors[index]))
         return results
 
     def _rescaled(self, y: Array, x: Array, divisor: float | None) -> Array:
@@ -252,10 +250,11 @@ class Attention(Rotation):
 
     def factors(self, at: Array, head_dim: int) -> list[Reals]:
         """Return the lengths of vectors and their doubles after the rotation, as shares of those before."""
-        x = np.random.default_rng(1).integers(-16, 16, (1, at.shape[-1], head_dim)).astype(np.float32) / 8
-        x = np.concatenate([x, 2 * x])
-        shares = [np.linalg.norm(y, axis=-1) / np.linalg.norm(x, axis=-1) for y in self.values(x, at)]
-        return [part[np.isfinite(part)] if np.isfinite(part).any() else np.ones(1) for part in shares]
+        x = np.random.default_rng(1).integers(-16, 16, (at.shape[-1], head_dim)).astype(np.float32) / 8
+        shares = [[np.linalg.norm(y, axis=-1) / np.linalg.norm(each, axis=-1) for y in self.values(each, at)]
+                  for each in (x, 2 * x)]
+        parts = [np.concatenate(part) for part in zip(*shares, strict=True)]
+        return [part[np.isfinite(part)] if np.isfinite(part).any() else np.ones(1) for part in parts]
 
     def faults_of_heads(self) -> list[str]:
         """Return a fault if the same vectors were rotated otherwise in a head than in the first one."""
@@ -388,7 +387,7 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
     size, source, remarks = abs(size_of(rotary)), "expected" if f.config is rotary else SOURCE, []
     f.divisors = [None, None]
     if f.choices is not None and f.choices.ndim == 2:           # given positions on several axes
-        x = np.random.default_rng(3).normal(size=(1, f.choices.shape[-1], rotary.head_dim)).astype(np.float32)
+        x = np.random.default_rng(3).normal(size=(f.choices.shape[-1], rotary.head_dim)).astype(np.float32)
         expected = rotary.rotate(x.copy(), f.choices)
         error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, f.choices))
         fault = f"queries or keys differ from the expected ones by up to {error:.2g} of the largest element"

@@ -178,7 +178,7 @@ def _rows(name: str, table: Array) -> Array:
 
 
 class Rotation:
-    """A function of x of shape (m, n, head_dim) and positions of shape (n,), or (axes, n), of the rows.
+    """A function of x of shape (n, head_dim) and positions of shape (n,), or (axes, n), of the rows.
 
     It returns one or two arrays of the shape of x.
     """
@@ -200,13 +200,13 @@ class Rotation:
 
 
 class Called(Rotation):
-    """A function of arrays of shape (n, head_dim), or of tensors, with the number of axes of positions."""
+    """A function of arrays or of tensors, with the number of axes of positions."""
 
     def __init__(self, function: Callable[..., Any], axes: int, at: Array, head_dim: int):
         self.function, self.axes, errors = function, axes, []
         for self.takes_tensors in (False, True):
             try:
-                self(np.zeros((1, len(at), head_dim), np.float32), np.full_like(at, at.min()))
+                self(np.zeros((len(at), head_dim), np.float32), np.full_like(at, at.min()))
                 return
             except Exception as error:  # noqa: BLE001  (any error may mean that the function expects tensors)
                 errors.append(f"{type(error).__name__}: {error}")
@@ -216,8 +216,7 @@ class Called(Rotation):
 
     def __call__(self, x: Array, positions: Array) -> list[Array]:
         is_same = self.axes > positions.ndim == 1               # on all axes
-        at = np.tile(positions, (self.axes, len(x)) if is_same else len(x))
-        arguments: list[Any] = [x.reshape(-1, x.shape[-1]).copy(), at]      # the function may rotate in place
+        arguments: list[Any] = [x.copy(), np.tile(positions, (self.axes, 1) if is_same else 1)]
         if self.takes_tensors:
             import torch
 
@@ -226,10 +225,10 @@ class Called(Rotation):
         parts = result if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
         arrays = [array_of("the result of rotation", part)[0] for part in parts]
         for array in arrays:
-            if array.shape != (len(x) * x.shape[1], x.shape[2]) or array.dtype.kind == "c":
-                expected = f"expected rotated x of shape {(len(x) * x.shape[1], x.shape[2])}"
+            if array.shape != x.shape or array.dtype.kind == "c":
+                expected = f"expected rotated x of shape {x.shape}"
                 raise ValueError(f"the function returned an array of shape {array.shape}, {expected}")
-        return [array.reshape(x.shape) for array in arrays]
+        return arrays
 
 
 def read_function(
@@ -254,7 +253,7 @@ def read_function(
     faults: tuple[str, ...] = ()
     for at in choices:
         try:
-            rotated = call.values(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (1, len(at), 1)), at)
+            rotated = call.values(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (len(at), 1)), at)
             break
         except Exception as error:  # the function's table may end before these positions
             last = int(at.max())
@@ -265,7 +264,7 @@ def read_function(
     if remarks and call.length and last < call.length and not call.grows(last + 1):
         faults, remarks = (f"{remarks[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
     count = 2 if len(rotated) == 2 and not _equal(*rotated) else 1
-    readings = [_read_rotated(call, k, at, rotated[k][0], expected, any_order) for k in range(count)]
+    readings = [_read_rotated(call, k, at, rotated[k], expected, any_order) for k in range(count)]
     if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
         readings[1] = readings[1]._replace(faults=("the columns have another order than those of queries",))
     return [each._replace(remarks=each.remarks + remarks, faults=each.faults + faults) for each in readings]
@@ -279,13 +278,13 @@ def _fault_of_positions(call: Rotation, index: int, positions: Array, head_dim: 
     some_positions = positions[np.linspace(0, len(positions) - 1, 16).astype(int)][np.arange(16) * 7 % 16]
 
     def values(at: Array) -> Reals:
-        return call.values(np.ones((1, len(at), head_dim), np.float32), at)[index]
+        return call.values(np.ones((len(at), head_dim), np.float32), at)[index]
 
     mixed, at_last = values(some_positions), values(np.full_like(some_positions, some_positions[-1]))
     if np.array_equal(mixed, at_last, equal_nan=True):
-        return "" if _agree(mixed, mixed[:, :1]) else "the values depend on the row, not on its position"
-    if _agree(at_last, mixed[:, -1:]):
-        is_same = _agree(values(some_positions[-1:]), mixed[:, -1:])
+        return "" if _agree(mixed, mixed[:1]) else "the values depend on the row, not on its position"
+    if _agree(at_last, mixed[-1:]):
+        is_same = _agree(values(some_positions[-1:]), mixed[-1:])
         return "" if is_same else "a call with a single row has other values than a call with several rows"
     if _agree(at_last, values(np.zeros_like(some_positions))):
         return "positions are counted from the first one of each call"
@@ -326,8 +325,8 @@ def _read_rotated(
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
     x = (rng.integers(-32, 32, (8, len(positions), head_dim)) / 8).astype(np.float32)   # exact in every dtype
     for vectors in (x, np.abs(x) / 8):
-        result, dtype = array_of("the result", call(vectors, positions)[index])
-        y = float64_of(result, dtype)
+        results = [array_of("the result", call(each, positions)[index]) for each in vectors]
+        y, dtype = np.stack([float64_of(*result) for result in results]), results[0][1]
         finite = np.isfinite(y).all(axis=(0, 2))                # large angles overflow in float16
         if not finite.any():
             return Reading("float32", faults=("no value is finite",))
@@ -347,9 +346,9 @@ def _read_rotated(
         order = [f"the result has its columns in another order: {places}; {same}"]
 
     def values(positions: Array) -> Waves:
-        x = np.zeros((1, positions.shape[-1], head_dim), np.float32)
-        x[..., form.given[:, 0]] = 1
-        rows = float64_of(*array_of("the result", call(x, positions)[index]))[0]
+        x = np.zeros((positions.shape[-1], head_dim), np.float32)
+        x[:, form.given[:, 0]] = 1
+        rows = call.values(x, positions)[index]
         return np.asarray(rows[:, form.returned[:, 0]] + 1j * rows[:, form.returned[:, 1]])
 
     sampled = values(at)

@@ -168,7 +168,7 @@ class RotaryReport(tuple[RotaryRow, ...]):
         verdicts = {row.verdict for row in self}
         return verdicts <= {"right", "float32 angles", "no rotation"} and bool(verdicts - {"no rotation"})
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
         summary = f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"
         first, *others = (f"{position:,}" for position in ERRORS_AT)
@@ -183,5 +183,3 @@ class RotaryReport(tuple[RotaryRow, ...]):
             details = [("found", row.found), ("expected", row.expected), *faults, ("remedy", row.remedy)]
             lines += [line, *(f"    {name:<9} {value}" for name, value in details if value)]
         return "\n".join(lines)
-
-    __repr__ = __str__
