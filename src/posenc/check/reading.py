@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -323,15 +322,16 @@ def _read_rotated(
     if call.is_free and usable.size and (fault := _fault_of_positions(call, index, usable, head_dim)):
         return Reading("float32", faults=(fault,))
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
-    x = (rng.integers(-32, 32, (8, len(positions), head_dim)) / 8).astype(np.float32)   # exact in every dtype
+    x = (rng.integers(-32, 32, (len(positions), head_dim)) / 8).astype(np.float32)      # exact in every dtype
     for vectors in (x, np.abs(x) / 8):
-        results = [array_of("the result", call(each, positions)[index]) for each in vectors]
-        y, dtype = np.stack([float64_of(*result) for result in results]), results[0][1]
-        finite = np.isfinite(y).all(axis=(0, 2))                # large angles overflow in float16
+        result, dtype = array_of("the result", call(vectors, positions)[index])
+        y = float64_of(result, dtype)
+        finite = np.isfinite(y).all(axis=1)                     # large angles overflow in float16
         if not finite.any():
             return Reading("float32", faults=("no value is finite",))
-        unit = 2.0 ** -min(24, PRECISION[match.narrowest(y[:, finite], dtype)])
-        form = _form_of(vectors[:, finite].astype(np.float64), y[:, finite], ROUNDINGS * unit, expected)
+        unit = 2.0 ** -min(24, PRECISION[match.narrowest(y[finite], dtype)])
+        some, x_some, y_some = positions[finite], vectors[finite].astype(np.float64), y[finite]
+        form = _form_of(call, index, some, x_some, y_some, ROUNDINGS * unit, expected)
         if form is not None:
             break
     else:
@@ -357,27 +357,33 @@ def _read_rotated(
                    head_dim=head_dim, faults=tuple(faults), remarks=tuple(remarks))
 
 
-def _form_of(x: Reals, y: Reals, error: float, expected: Rotary | None) -> Form | None:
-    """Return the form in which a function rotates x to y, both of shape (m, n, head_dim), or None.
+def _form_of(
+    call: Rotation, index: int, positions: Array, x: Reals, y: Reals, error: float, expected: Rotary | None
+) -> Form | None:
+    """Return the form in which a function rotates x to y, both of shape (n, head_dim), or None.
 
-    In this form, each pair of columns of x is multiplied by a matrix that does not depend on x.
+    In this form, each pair of columns of x is multiplied by a matrix, which vectors of 1 and 0 show.
     """
-    head_dim, changed = x.shape[2], np.flatnonzero(np.abs(y - x).max(axis=(0, 1)) > error * np.abs(x).max())
+    head_dim, changed = x.shape[1], np.flatnonzero(np.abs(y - x).max(axis=0) > error * np.abs(x).max())
     width = 2 * (changed[-1] // 2 + 1) if len(changed) else head_dim
     layouts: tuple[Layout, Layout] = ("halves", "interleaved")
     layouts = layouts if expected is None or expected.layout == "halves" else layouts[::-1]
     of_expected = () if expected is None else (expected.rotary_dim,)
     for dim in dict.fromkeys((*of_expected, width, head_dim)):
         columns = _columns(dim)
-        factors = np.sum(x[..., dim:] * y[..., dim:], axis=(0, 1)) / np.sum(x[..., dim:] ** 2, axis=(0, 1))
-        others = np.abs(y[..., dim:] - factors * x[..., dim:]).max(initial=0)
-        for returned, layout in itertools.product((0, 1), layouts):
-            given, moved = columns[layout], columns[layouts[layouts.index(layout) - returned]]
-            a, b = x[..., given], y[..., moved]
-            matrices = np.einsum("mnpi,mnpj->npij", b, a) @ np.linalg.pinv(np.einsum("mnpi,mnpj->npij", a, a))
-            differences = np.abs(b - np.einsum("npij,mnpj->mnpi", matrices, a)).max(initial=0)
-            if max(differences, others) <= error * max(np.abs(y).max(), 2.0**-12):
-                return Form(layout, given, moved, matrices, factors)
+        factors = np.sum(x[:, dim:] * y[:, dim:], axis=0) / np.sum(x[:, dim:] ** 2, axis=0)
+        others = np.abs(y[:, dim:] - factors * x[:, dim:]).max(initial=0)
+        for layout in layouts:
+            given, vectors = columns[layout], np.zeros((2, *x.shape), np.float32)
+            for member in (0, 1):
+                vectors[member][:, given[:, member]] = 1
+            results = np.stack([call.values(each, positions)[index] for each in vectors], axis=-1)
+            for moved in (given, columns[layouts[1 - layouts.index(layout)]]):
+                matrices = results[:, moved]                    # of shape (n, pairs, 2, 2)
+                differences = y[:, moved] - np.einsum("npij,npj->npi", matrices, x[:, given])
+                largest = max(np.abs(differences).max(initial=0), others)
+                if largest <= error * max(np.abs(y).max(), 2.0**-12):
+                    return Form(layout, given, moved, matrices, factors)
     return None
 
 
