@@ -12,7 +12,6 @@
 #! let ANCHORS_DD = 2**-99.43
 #! let REST = 6.01 * u
 #! bound ANCHORS_DD: anchors in double-double, of the terms
-#! variants FUSED=0,1
 #@ -Eprecision=200
 a_high = 1 + ea - a_low;
 b_high = 1 + eb - b_low;

@@ -8,7 +8,6 @@
 #! bound DD_PRODUCT_LOW: dd_product, its lower number
 #! bound DD_TIMES_DOUBLE: dd_times_double
 #! let DD_TIMES_DOUBLE = 3.001 * u * u
-#! variants FUSED=0,1
 #@ -Eprecision=200
 a_high = 1 - a_low;
 b_high = 1 - b_low;

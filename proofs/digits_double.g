@@ -11,7 +11,6 @@
 #! let STEP = 3.001 * u
 #! bound STEP: digits in double, a multiplication, of its terms
 #! bound DIGIT_ERROR: digits in double, error for each digit, of M
-#! variants FUSED=0,1
 #! code factors SUFFIX=_1 c=c1 s=ZERO cosine=cc sine=ZERO
 #: complex_product
 #! again factors SUFFIX=_2 c=ZERO s=s1 cosine=ZERO sine=ss

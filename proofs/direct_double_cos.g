@@ -8,7 +8,6 @@
 #! let COS_DOUBLE = 5.4 * u
 #! let COS_ANGLE = 0.786 * PHASE_DOUBLE
 #! bound COS_DOUBLE: direct_double, cos times scale
-#! variants FUSED=0,1
 @rnd = float<53,ne>;
 #! code rounded
 #: direct_double x..s

@@ -7,7 +7,6 @@
 #! from direct_double_phase.g: PHASE_DOUBLE X_MOST
 #! let SIN_DOUBLE = 5.8 * u
 #! bound SIN_DOUBLE: direct_double, sin times scale
-#! variants FUSED=0,1
 @rnd = float<53,ne>;
 #! code rounded
 #: direct_double

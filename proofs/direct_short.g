@@ -13,7 +13,6 @@
 #! let ANGLE = 3 * u
 #! let SHORT = 6 * u
 #! bound SHORT: short phases, of the amplitude
-#! variants FUSED=0,1
 @rnd = float<53,ne>;
 #! code rounded
 #: store_short x

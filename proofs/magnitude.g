@@ -10,7 +10,6 @@
 #! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
 #! let MAGNITUDE = 11.81 * u
 #! bound MAGNITUDE: M, computed
-#! variants FUSED=0,1
 #! code factors SUFFIX=_1 o_p=p o_q=ZERO q0_high=ZERO s_high=s job_offsets_reach=reach POSITIVE=1
 #: origin_of abs_p o_fixed_magnitude
 #: anchor_of magnitude

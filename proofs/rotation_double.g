@@ -6,7 +6,6 @@
 # evaluation, are in the floors.
 #! let ROTATION = 3.001 * u
 #! bound ROTATION: rotation in double, correctly rounded factors
-#! variants FUSED=0,1
 #! code factors SUFFIX=_1 v_a=a v_b=b at=c at_FACTOR_PAIRS=ZERO
 #: rotate_in_double c v_a v_b
 #! again factors SUFFIX=_2 v_a=a v_b=b at=ZERO at_FACTOR_PAIRS=s

@@ -18,7 +18,6 @@
 #! let ROTATION_FLOAT = 2**-34.999
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
-#! variants FUSED=0,1
 #@ -Eprecision=200
 @rnd = float<24,ne>;
 #! code rounded SUFFIX=_u a=a b=b c=c s=s c_low=ZERO s_low=ZERO

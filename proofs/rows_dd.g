@@ -18,7 +18,6 @@
 #! bound ROWS_DD: rows in double-double, of the terms
 #! bound DD_ERROR: float64 rows, tested with this error, of M
 #! bound DIRECT_DD_FLOOR: float64 rows, of the amplitude
-#! variants FUSED=0,1
 #@ -Eprecision=200
 p_high = 1 + ep - p_low;
 c_high = 1 + ec - c_low;

@@ -11,7 +11,6 @@
 #! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
 #! let ROWS_DOUBLE = 11.81 * u
 #! bound ROWS_DOUBLE: rows in double, of M
-#! variants FUSED=0,1
 #! code factors SUFFIX=_1 o_p=p0 o_q=ZERO high=c high_TILE=ZERO o_p_low=ZERO o_q_low=ZERO low=ZERO low_TILE=ZERO fine=cc fine_TILE=ZERO
 #: anchor_of c p0 a_p a_q
 #= p = a->p; q = a->q;

@@ -13,7 +13,7 @@
 #! let RHO = [COS_SERIES, 2**-103, 2**-102.0, 2**-97, 2**-91.5, 2**-84.5, 2**-77, 2**-69, 2**-61.5] + [COS_TAIL_DD]
 #! let LOW = 5 * u
 #! bound COS_SERIES: direct_dd, series of cos
-#! variants FUSED=0,1 K=0..COS_LEADING-1
+#! variants K=0..COS_LEADING-1
 #@ -Eprecision=200
 @rnd = float<53,ne>;
 #! code rounded leading=COS_COEFFICIENTS k={{K}}

@@ -13,7 +13,7 @@
 #! let RHO = [SIN_SERIES, 2**-101.0, 2**-96.5, 2**-90.5, 2**-84.0, 2**-77.0, 2**-69.5, 2**-61.5] + [SIN_TAIL_DD]
 #! let LOW = 5 * u
 #! bound SIN_SERIES: direct_dd, series of sin
-#! variants FUSED=0,1 K=0..SIN_LEADING-1
+#! variants K=0..SIN_LEADING-1
 #@ -Eprecision=200
 @rnd = float<53,ne>;
 #! code rounded leading=SIN_COEFFICIENTS k={{K}}

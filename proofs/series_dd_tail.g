@@ -7,7 +7,6 @@
 #! let COS_TAIL_DD = 1.1 * u
 #! bound SIN_TAIL_DD: direct_dd, terms of sin in double
 #! bound COS_TAIL_DD: direct_dd, terms of cos in double
-#! variants FUSED=0,1
 @rnd = float<53,ne>;
 #! code rounded tail=SIN_TAIL SUFFIX=_s
 #= vdd z = {z_high, z_low};

@@ -18,13 +18,14 @@ src/posenc/_core/c, or to src/posenc for Python and Cython:
     from SCRIPT: NAME ...       numbers of another script, and bounds that it proves, used as hypotheses
     bound NAME: DESCRIPTION     a bound that this script proves; if it is a constant, the table in
                                 docs/development/proofs.md has a row for it
-    variants NAME=A,B,C ...     the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
+    variants NAME=A,B,C ...     the script is run for each combination; NAME=0..7 is a range.  With code, FUSED is
+                                0 and 1 unless it is stated
     code MODE [SETTING ...]     is replaced by the translation of the lines that follow.  "#: FUNCTION NAME ..."
                                 takes the statements of a function that assign the names, or all of them:
                                 A..B takes those from A to B, loop:NAME the body of a loop.  "#= TEXT" is
                                 C text that is not in the sources
     again MODE [SETTING ...]    translates the last code once more
-    repeat NAME=30..1 TEXT      is replaced by one TEXT for each value
+    repeat NAME=0..7 TEXT       is replaced by one TEXT for each value
 
 MODE selects how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting
 is
@@ -127,22 +128,20 @@ class Script:
         self.bounds[name] = description
 
     def read_variants(self, rest, _):
-        for item in rest.split():
-            name, values = item.split("=")
-            if ".." in values:
-                first, last = (int(self.value(x)) for x in values.split(".."))
-                self.variants[name] = list(range(first, last + 1))
-            else:
-                self.variants[name] = [int(x) if x.isdigit() else x for x in values.split(",")]
+        self.variants |= {name: self.values_of(text) for name, text in (item.split("=") for item in rest.split())}
 
     def read_repeat(self, rest, _):
-        loop, text = rest.split(" ", 1)
-        name, values = loop.split("=")
-        first, last = (int(self.value(x)) for x in values.split(".."))
-        for k in range(first, last + 1) if first <= last else range(first, last - 1, -1):
-            self.parts.append(self.expanded(text, {name: k}))
+        name, values, text = re.fullmatch(r"(\w+)=(\S+) (.*)", rest).groups()
+        self.parts += [self.expanded(text, {name: k}) for k in self.values_of(values)]
+
+    def values_of(self, text):
+        if ".." not in text:
+            return [int(x) if x.isdigit() else x for x in text.split(",")]
+        first, last = (int(self.value(x)) for x in text.split(".."))
+        return range(first, last + 1)
 
     def read_code(self, rest, code):
+        self.variants.setdefault("FUSED", (0, 1))
         self.last = "\n".join(line[2:] if line[1] == "=" else str(self.found(self.headers.statements, *line[2:].split()))
                               for line in code)
         self.parts.append((rest, self.last))
@@ -193,7 +192,7 @@ class Script:
                      for name, value in (re.split(":?=", item) for item in settings)}
         given = [item.split(":=")[0] for item in settings if ":=" in item]
         precision, suffix = int(variables.pop("PRECISION", 53)), variables.pop("SUFFIX", "")
-        return Translator(self.headers, variant.get("FUSED", 0), mode, variables, precision, suffix, given)
+        return Translator(self.headers, variant["FUSED"], mode, variables, precision, suffix, given)
 
     def setting(self, value, variant):
         value = self.expanded(value, variant)
