@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 from posenc import Rotary  # noqa: E402
 from posenc.check import RotaryReport, check_rotary  # noqa: E402
 from posenc.check.report import GUIDE  # noqa: E402
-from rotary_models_small import BASE, NEITHER, RIGHT, WRONG, D, Small, config, frequencies, from_table, halves, interleaved  # noqa: E402
+from rotary_models_small import BASE, NEITHER, RIGHT, WRONG, D, Small, config, frequencies, halves, interleaved  # noqa: E402
 
 FLOAT32, UNCHECKED, HALVES = "float32 angles", "not checked", Rotary(D)
 
@@ -149,12 +149,6 @@ def test_layers_that_rotate_alike_are_compared_once():
     assert [(row.module, row.verdict) for row in report] == [("layers.0 and 31 more", FLOAT32)]
     report = check_rotary(Small(layers=(*({},) * 7, {"rotate": interleaved}, *({},) * 8)), HALVES)
     assert [(row.module, row.verdict) for row in report] == [("layers.0 and 14 more", FLOAT32), ("layers.7", "wrong")]
-
-
-def test_a_table_must_have_the_positions_of_the_configuration():
-    row, = check_rotary(Small(**from_table(512)), config(4096))
-    assert row.faults[0].startswith("a call with positions up to 1,023 raises IndexError: index ")
-    assert row.faults[0].endswith("the configuration has max_position_embeddings 4,096")
 
 
 # ---- inputs ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import posenc
 from posenc import _cli
 from posenc._cli.check import NO_MATCH
-from posenc.check import Match, identify
+from posenc.check import identify
 from posenc.check.conventions import changes_of
 
 RNG = np.random.default_rng
@@ -367,13 +367,6 @@ def test_identify_takes_bounded_memory(tmp_path):
     assert identify(table)[0].difference == 0
     assert tracemalloc.get_traced_memory()[1] < 45e6 < table.nbytes
     tracemalloc.stop()
-
-
-def test_a_match_is_printed_on_one_line():
-    with np.errstate(all="raise"):
-        match, = posenc.check.identify(posenc.encode(100, 64, base=500.0))
-    assert isinstance(match, Match) and str(match) == (
-        "Encoding(64, base=500.0); positions range(0, 100); no preset; largest difference 0: every value correctly rounded")
 
 
 # ---- command line ------------------------------------------------------------------------------------------

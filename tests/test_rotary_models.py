@@ -148,20 +148,6 @@ def test_initialization_of_a_model_keeps_the_module():
 # ---- check_rotary ------------------------------------------------------------------------------------------
 
 
-def test_check_rotary_compares_the_axes_of_positions():
-    rope = {"rope_type": "default", "rope_theta": 1e6}
-    options = {"hidden_size": 128, "head_dim": 64, **SMALL}
-    right, wrong = (
-        transformers.AutoConfig.for_model("qwen2_vl_text", rope_parameters=rope | {"mrope_section": sections},
-                                          **options)
-        for sections in ([8, 12, 12], [12, 12, 8])
-    )
-    model = transformers.AutoModel.from_config(right)
-    assert posenc.check.check_rotary(model).ok
-    row, = posenc.check.check_rotary(model, wrong)
-    assert row.verdict == "wrong" and "axes" in row.faults[0]
-
-
 def test_check_rotary_takes_the_arguments_of_vision_and_audio_models():
     sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "head_dim": 32}
     config = transformers.AutoConfig.for_model("pixtral", image_size=128, patch_size=16, **sizes)

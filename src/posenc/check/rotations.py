@@ -235,7 +235,10 @@ def longest(config: Any) -> int | None:
 
 def valid_positions(expected: Rotary) -> int | None:
     """Return the number of positions for which the frequencies of a rotation apply, or None for all."""
-    return positions_without_length(expected.scaling) or (expected.scaling or {}).get("length")
+    scaling = dict(expected.scaling or {})
+    length = scaling.pop("length", 1)
+    original = positions_without_length(scaling or None)    # a shorter length has the frequencies of this one
+    return original and max(original, length)
 
 
 def expectation(expect: Any) -> tuple[Rotary | None, str]:
