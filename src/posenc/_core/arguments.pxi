@@ -100,10 +100,7 @@ cdef object new_rows(tuple shape, double values, DType element, str name):
 
 
 def output_array(out, tuple shape, str dtype_name, str name):
-    """Check and return `out`, or return a new array if `out` is None: see new_rows for `name`.
-
-    If `shape` is None, `out` may have any shape.
-    """
+    """Check and return `out`, or return a new array if `out` is None: see new_rows for `name`."""
     cdef DType element = element_of(dtype_name, None, None)
     cdef Py_buffer view
     if out is None:
@@ -113,7 +110,7 @@ def output_array(out, tuple shape, str dtype_name, str name):
         hold_rows(&view, out, element, "out")
     finally:
         PyBuffer_Release(&view)
-    if shape is not None and out.shape != shape:
+    if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, expected {shape}")
     return out
 

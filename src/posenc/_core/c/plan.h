@@ -114,7 +114,8 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
         if (is_run && ((streamed && !has_lines) || (has_short_end(spec) && rows >= FINE))) job->panel_rows = FINE;
     }
     /* with a start inside a cache line and the spare columns of the last row */
-    if (job->panel_rows) job->panel = (size_t)(divided_up(pitch * job->panel_rows + LINE + TILE * itemsize, LINE) * LINE);
+    const ptrdiff_t bytes = pitch * least(job->panel_rows, rows) + LINE + TILE * itemsize;
+    if (job->panel_rows) job->panel = (size_t)(divided_up(bytes, LINE) * LINE);
 }
 
 /* Returns whether most rows of a job whose tables are set are computed from them. */
