@@ -99,7 +99,7 @@ case $target in
         environment=(env UBSAN_OPTIONS=print_stacktrace=1)
         select=()
         # negate a position with signed arithmetic, which overflows for -2**63
-        add_bug src/posenc/_core/c/positions.h '0 - two_complement' '(uint64_t)-(int64_t)two_complement'
+        add_bug src/posenc/_core/c/positions.h 'negative ? 0 - p : p' 'negative ? (uint64_t)-(int64_t)p : p'
         run_suite tests/test_same_bits.py "runtime error:"
         ;;
     tsan)
