@@ -139,7 +139,7 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
                         .integers = positions == INTEGERS ? integers : NULL,
                         .reals = positions == REALS ? reals : NULL,
                         .offsets = positions == REALS ? NULL : &offsets};
-    if (mode == BY_PANEL || (mode == ADDED && size == 2)) {
+    if (mode >= BY_PANEL) {
         share.job.panel = FINE * (row + LINE) + 2 * LINE + TILE * size;
         share.job.panel_rows = FINE;
     }
