@@ -387,7 +387,7 @@ WRONG = [
          0.009 * x[..., 16:] * a.cos()], -1)),
     case("x with negative elements, or with elements above 1, is not rotated as other x are",
          before=torch.abs),
-    case("the result is not a rotation of x: it differs by up to 2 of the length of a pair", rotate=lambda x, a:
+    case("the result is not a rotation of x: pairs differ by 2 of their length", rotate=lambda x, a:
          torch.cat([x[..., :16] * a.cos() + x[..., 16:] * a.sin(), x[..., 16:] * a.cos() + x[..., :16] * a.sin()], -1)),
     case("the cosines have the layout interleaved, but the columns are paired as halves", rotate=lambda x, a:
          x * a.cos().repeat_interleave(2, -1) + torch.cat([-x[..., 16:], x[..., :16]], -1) *

@@ -1,4 +1,4 @@
-"""Identify the convention of a table or a rotation, and check the rotary embeddings of a function, a model or a file.
+"""Identify the convention of a table or a rotation, and check the rotary embeddings of functions and models.
 
 >>> import posenc
 >>> posenc.check.identify(posenc.preset("whisper", 64).encode(100))[0].encoding
@@ -14,9 +14,8 @@ from posenc.check.rotations import RotaryMatch, assert_rotary, identify_rotary
 if TYPE_CHECKING:
     from posenc.check.models import check_rotary
 
-__all__ = [
-    "Match", "RotaryMatch", "RotaryReport", "RotaryRow", "assert_rotary", "check_rotary", "identify", "identify_rotary",
-]
+__all__ = ["Match", "RotaryMatch", "RotaryReport", "RotaryRow", "assert_rotary", "check_rotary", "identify",
+           "identify_rotary"]
 
 
 def __getattr__(name: str) -> Any:

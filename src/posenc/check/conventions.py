@@ -1,9 +1,9 @@
 """Conventions: which conventions give a table, with their parameters.
 
-The candidates are the presets, then conventions that are fitted to pairs of columns: with usual periods, or with
-geometric frequencies.  Each is placed at the positions where it fits best (`_proposal`), compared with a sample of the
-rows in several kinds of arithmetic (`_explained`), then with all rows (`_compared`).  To add a kind of fit, add a
-function of frequencies that yields keywords of `Encoding` to `_fits`.
+The candidates are the presets, then conventions that are fitted to pairs of columns: with usual periods, or
+with geometric frequencies.  Each is placed at the positions where it fits best (`_proposal`), compared with a
+sample of the rows in several kinds of arithmetic (`_explained`), then with all rows (`_compared`).  To add a
+kind of fit, add a function of frequencies that yields keywords of `Encoding` to `_fits`.
 """
 
 from __future__ import annotations
@@ -126,16 +126,16 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     Notes
     -----
     If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and
-    order.  Periods of a day, a week and the like are recognized in usual units.  A fit needs at least two rows.  At
-    least nine rows in ten of a preset must match; `reason` states the number of the other rows.
+    order.  Periods of a day, a week and the like are recognized in usual units.  A fit needs at least two
+    rows.  At least nine rows in ten of a preset must match; `reason` states the number of the other rows.
 
     Examples
     --------
     >>> import posenc
     >>> table = posenc.encode(range(1, 101), 64, base=500.0, dtype="float16")
     >>> for match in posenc.check.identify(table):
-    ...     print(match)
-    Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
+    ...     print(match.encoding, match.positions, match.reason, sep="; ")
+    Encoding(64, base=500.0); range(1, 101); every value correctly rounded
     """
     array, dtype = array_of("table", table)
     if np.iscomplexobj(array):
@@ -170,8 +170,8 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
         return Matches(_matches(rows, nearest))
 
 
-NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are given; "
-            "grids, learned and transposed tables are not recognized")
+NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are "
+            "given; grids, learned and transposed tables are not recognized")
 
 
 class Matches(list[Match]):

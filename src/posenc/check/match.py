@@ -187,8 +187,9 @@ WIDEST_RATIO = math.log(1e20)
 # of positions, the usual ones first
 OFFSETS: tuple[int, ...] = 0, 1, -1, *range(2, 33), *range(-2, -33, -1)
 MOST_PHASES = 0.7       # share of the pairs whose phases an offset must explain; fast ones may be unknown
-# numbers are rounded within so many standard errors, and this error
-FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (1, 1e-15))
+# numbers are rounded within so many standard errors, and this error; the last ones are not rounded, because
+# the rounding error of a value near 0 is less than its change if a frequency changes by one standard error
+FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (0, 0.0))
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:

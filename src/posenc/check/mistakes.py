@@ -1,9 +1,9 @@
 """Mistakes: the candidates for a rotation, and the sentence that names each difference.
 
-To add a mistake, add a row to `ORIENTATIONS`, if cosines and sines are transformed, or a rotation with a sentence to
-`named`.  For a new sentence, add its first words to `GUIDE` in report.py, a line to the guide in docs/check.md, and a
-model with the mistake to tests/rotary_models_small.py.  reading.py has the sentences about calls and the order of
-columns, rotations.py those about rows and offsets.
+To add a mistake, add a row to `ORIENTATIONS`, if cosines and sines are transformed, or a rotation with a
+sentence to `named`.  For a new sentence, add its first words to `GUIDE` in report.py, a line to the guide in
+docs/check.md, and a model with the mistake to tests/rotary_models_small.py.  reading.py has the sentences
+about calls and the order of columns, rotations.py those about rows and offsets.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ class Candidate(NamedTuple):
     sentence: str | None
 
 
-def named(estimate: Phases, r: Rotary) -> Iterator[Candidate]:
-    """Yield the expected rotation, then those with a usual mistake whose frequencies are near the estimates."""
+def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
+    """Yield the expected rotation, then those with usual mistakes that are near the estimates."""
+    if r is None:
+        return
     yield Candidate(r, "")
-    half, dim = r.rotary_dim // 2, r.rotary_dim
-    others: list[tuple[Rotary | None, str | None]] = []
+    half = r.rotary_dim // 2
     if r.scaling is not None:
-        others += [(r.replace(scaling=None), None), *((replaced_or_none(r, base=base), None) for base in BASES)]
+        for other in (r.replace(scaling=None), *(replaced_or_none(r, base=base) for base in BASES)):
+            if other and estimate.are_near(other.frequencies):
+                yield Candidate(other, None)
     elif has_formula(r):
-        for divisor in (half / 2, half - 1, *(k * half for k in range(2, 129))):
-            frequencies = r.frequency_scale * r.base ** (-np.arange(half) / max(divisor, 1))
-            words = f"the exponents are 2 i / {2 * divisor:g}, expected 2 i / {dim}"
-            others.append((r.replace(frequencies=frequencies, scale=size_of(r)), words))
+        formulas = [(f"the exponents are 2 i / {2 * divisor:g}, expected 2 i / {2 * half}",
+                     r.base ** (-np.arange(half) / max(divisor, 1)))
+                    for divisor in (half / 2, half - 1, *(k * half for k in range(2, 129)))]
         for dtype in NARROW:
             base, exponents = np.full(half, r.base), match.rounded(np.arange(half) / half, dtype)
             powers = match.rounded(match.rounded(base, dtype) ** exponents, dtype)
-            frequencies = r.frequency_scale * match.rounded(1 / powers, dtype)
-            words = f"inv_freq was computed in {dtype}"
-            others.append((r.replace(frequencies=frequencies, scale=size_of(r)), words))
-    for other, sentence in others:
-        if other is not None and estimate.are_near(other.frequencies):
-            yield Candidate(other, sentence)
+            formulas.append((f"inv_freq was computed in {dtype}", match.rounded(1 / powers, dtype)))
+        for sentence, frequencies in formulas:
+            if estimate.are_near(w := r.frequency_scale * frequencies):
+                yield Candidate(r.replace(frequencies=w, scale=size_of(r)), sentence)
 
 
 def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
@@ -72,7 +72,7 @@ def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
         base, multiple = line.base(len(blank.frequencies), errors, least, BASES), line.multiple(errors, least)
         if base in BASES or least < TIGHT:
             rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
-            if rotary is not None and estimate.are_near(rotary.frequencies):
+            if rotary and estimate.are_near(rotary.frequencies):
                 yield Candidate(rotary, None)
 
 
@@ -106,7 +106,7 @@ def differences(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[s
     w, f = rotary.frequencies, expected.frequencies
     is_comparable = expected.scaling is None or rotary.frequency_scale == expected.frequency_scale
     if has_formula(rotary) and has_formula(expected) and is_comparable:
-        both = ((name, getattr(rotary, name), getattr(expected, name)) for name in ("base", "frequency_scale"))
+        both = ((key, getattr(rotary, key), getattr(expected, key)) for key in ("base", "frequency_scale"))
         faults = [f"{name} is {x:.12g}, {source} {y:.12g}" for name, x, y in both if x != y]
         if rotary.scaling is None and expected.scaling is not None:
             faults.append(f"the scaling {expected.scaling['rope_type']} is not applied")

@@ -40,7 +40,7 @@ def number(x: float) -> str:
     return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
 
 
-def spread(total: int, first: int, evenly: int) -> Array:
+def spread(total: int, first: int = FIRST, evenly: int = SPREAD) -> Array:
     """Return numbers below `total`: the first ones, those near powers of two, and evenly spaced ones."""
     powers = 2 ** np.arange(62)
     evenly_spaced = np.linspace(0, total - 1, evenly).astype(int)
@@ -117,7 +117,7 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
             cos, sin = array.real, array.imag
         elif array.ndim == 1 and array.size:
             if positions is not None:
-                raise TypeError("positions is given with frequencies, expected tables or a function; omit positions")
+                raise TypeError("positions is given with frequencies, expected tables or a function; omit it")
             return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
         elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:    # as of torch.view_as_real
             cos, sin = array[..., 0], array[..., 1]
@@ -156,7 +156,7 @@ def _read_frequencies(w: Array, size: float) -> Reading:
         what = f"{invalid} of {len(w)} elements are {'not finite' if w.any() else '0'}"
         return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
     # no pair turns by more than 1 at once
-    at = spread(REACH, FIRST, SPREAD) / max(1.0, np.abs(w).max())
+    at = spread(REACH) / max(1.0, np.abs(w).max())
 
     def call(positions: Array) -> Waves:
         return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
@@ -248,8 +248,7 @@ def read_function(
     if positions is not None:
         choices = [positions_of(positions)]
     call = own or Called(function, axes_of(expected), choices[-1], head_dim)
-    remarks: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
+    remarks, faults = tuple[str, ...](), tuple[str, ...]()
     for at in choices:
         try:
             rotated = call.values(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (len(at), 1)), at)
@@ -261,7 +260,8 @@ def read_function(
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
                 raise ValueError(f"{remarks[0]}; {hint}") from error
     if remarks and call.length and last < call.length and not call.grows(last + 1):
-        faults, remarks = (f"{remarks[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
+        stated = f"the configuration has max_position_embeddings {call.length:,}"
+        faults, remarks = (f"{remarks[0]}; {stated}",), ()
     count = 2 if len(rotated) == 2 and not _equal(*rotated) else 1
     readings = [_read_rotated(call, k, at, rotated[k], expected, any_order) for k in range(count)]
     if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
@@ -410,5 +410,5 @@ def _faults_of_form(form: Form, unit: float) -> list[str]:
     bias = max(abs(np.sum(x[..., 0] * part)) for x, part in zip((cosines, sines), differences, strict=True))
     is_biased = bias > np.sum(cosines**2) * (SIGMAS * unit / math.sqrt(max(1, cosines.size)) + BIAS)
     if largest > 2 * ROUNDINGS * unit or is_biased:
-        faults.append(f"the result is not a rotation of x: it differs by up to {largest:.2g} of the length of a pair")
+        faults.append(f"the result is not a rotation of x: pairs differ by {largest:.2g} of their length")
     return faults

@@ -1,8 +1,8 @@
 """Rotations: identify a rotation, and compare it with an expected one.
 
-`matched` reads cosines and sines (reading.py), estimates their frequencies (match.py), and tries candidates: first
-the expected rotation, then mistakes (mistakes.py), each in several kinds of arithmetic.  The first one that explains
-the values is the answer, and its sentences are the faults.  Then all rows are compared with it.
+`matched` reads cosines and sines (reading.py), estimates their frequencies (match.py), and tries candidates:
+first the expected rotation, then mistakes (mistakes.py), each in several kinds of arithmetic.  The first one
+that explains the values is the answer, and its sentences are the faults.  Then all rows are compared with it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from posenc._arguments.arrays import DTYPES
 from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match, mistakes
-from posenc.check.match import Arithmetic, Array, Mask, Phases, Waves, difference, exact, short, size_of
-from posenc.check.mistakes import ORIENTATIONS, Candidate, replaced_or_none
-from posenc.check.reading import FIRST, SPREAD, Reading, Rotation, chunks, number, pairs, read_arrays, read_function, spread
+from posenc.check.match import Arithmetic, Array, Mask, Waves, difference, exact, short, size_of
+from posenc.check.mistakes import ORIENTATIONS, Candidate, fitted, named, replaced_or_none
+from posenc.check.reading import Reading, chunks, number, pairs, read_arrays, read_function, spread
 
 SOURCE = "the configuration has"
 OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
@@ -223,8 +223,8 @@ def assert_rotary(
     for reading in readings:
         error = difference(reading.call(at), exact(reference, at)).max() if reading.call else 0.0
         if error > largest_error:
-            where = f"{result.reason}; near position {last_position:,}"
-            raise AssertionError(f"{where}, the error is {error:.2g}, more than largest_error, {largest_error:g}")
+            where = f"{result.reason}; near position {last_position:,}, the error is {error:.2g}"
+            raise AssertionError(f"{where}, more than largest_error, {largest_error:g}")
 
 
 def longest(config: Any) -> int | None:
@@ -260,10 +260,10 @@ def matched(
     """Return the match of a rotation, and its readings; tables may be rounded to the dtype `computes_in`."""
     checks.boolean("any_order", any_order)
     if isinstance(rotation, type):
-        raise TypeError(f"rotation is the class {rotation.__name__}, expected tables, frequencies or a function")
+        raise TypeError(f"rotation is the class {rotation.__name__}, expected arrays or a function")
     # the host program may have set NumPy to raise floating-point errors
     with np.errstate(all="ignore"):
-        if callable(rotation) or isinstance(rotation, Rotation):
+        if callable(rotation):
             most = None if expected is None else valid_positions(expected)
             readings = read_function(rotation, positions, expected, head_dim, any_order, most)
         else:
@@ -294,8 +294,7 @@ def judged(
 
     Its reason contains only the remarks.
     """
-    rows = np.arange(len(reading.positions))
-    rows = rows if reading.call else spread(len(rows), FIRST, SPREAD)
+    rows = np.arange(len(reading.positions)) if reading.call else spread(len(reading.positions))
     positions, values, faults = reading.positions[rows], reading.read(rows), reading.faults
     finite = np.isfinite(values).all(axis=1)
     if not finite.any() or not values.size:
@@ -310,11 +309,11 @@ def judged(
     width = 2 * values.shape[1]
     size = head_dim or reading.head_dim or width
     if size < width:
-        raise ValueError(f"head_dim is {size}, expected at least {width}, the number of columns that are rotated")
-    blank, results = Rotary(size, rotary_dim=width), []
+        raise ValueError(f"head_dim is {size}, expected at least {width}, the number of rotated columns")
+    results = []
     for target, of_width in _targets(expected, width, source):
-        result = Comparison(reading, positions, values, target, blank).result(source, computes_in)
-        results.append(result._replace(faults=(*faults, *of_width, *result.faults)))
+        result = Comparison(reading, positions, values, target, size).result(source, computes_in)
+        results.append(result._replace(faults=(*faults, *filter(None, (of_width, *result.faults)))))
     result = min(results, key=lambda result: (result.rotary is None, len(result.faults)))
     if expected is not None and expected.axes and expected.rotary_dim == width and result.rotary:
         result = _on_axes(reading, result, result.rotary.replace(axes=expected.axes))
@@ -330,33 +329,33 @@ def _on_axes(reading: Reading, result: RotaryMatch, rotary: Rotary) -> RotaryMat
     return result._replace(rotary=rotary)
 
 
-def _targets(expected: Rotary | None, width: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
+def _targets(expected: Rotary | None, width: int, source: str) -> Iterator[tuple[Rotary | None, str]]:
     """Yield the expected rotation with `width` columns on one axis, and the fault of this width.
 
     The first one has the frequencies of this width, the second one the first pairs of the expected rotation.
     """
     if expected is None or expected.rotary_dim == width:
-        yield None if expected is None else expected.replace(axes=None), ()
+        yield None if expected is None else expected.replace(axes=None), ""
         return
     changes: dict[str, Any] = {"axes": None, "rotary_dim": width, "head_dim": max(expected.head_dim, width)}
     rotary = replaced_or_none(expected, **changes)
-    rotary = rotary or expected.replace(**changes, scaling=None, frequencies=None)
-    yield rotary, (f"{width} columns are rotated, {source} {expected.rotary_dim}",)
+    yield (rotary or expected.replace(**changes, scaling=None, frequencies=None),
+           f"{width} columns are rotated, {source} {expected.rotary_dim}")
     if width < expected.rotary_dim:
         first = expected.frequencies[: width // 2]
         yield (expected.replace(**changes, frequencies=first, scale=size_of(expected)),
-               (mistakes.not_rotated(range(width // 2, expected.rotary_dim // 2)),))
+               mistakes.not_rotated(range(width // 2, expected.rotary_dim // 2)))
 
 
 class Comparison:
     """Values at several positions, with the expected rotation of the same width, if any.
 
-    The orientation is estimated first: with the right one, the frequencies have the expected sign, and the phases
-    are 0; or they are proportional to the frequencies, because the positions have an offset.
+    The orientation is estimated first: with the right one, the frequencies have the expected sign, and the
+    phases are 0; or they are proportional to the frequencies, because the positions have an offset.
     """
 
-    def __init__(self, reading: Reading, positions: Array, values: Waves, target: Rotary | None, blank: Rotary):
-        self.reading, self.target, self.blank = reading, target, blank
+    def __init__(self, reading: Reading, positions: Array, values: Waves, target: Rotary | None, size: int):
+        self.reading, self.target, self.blank = reading, target, Rotary(size, rotary_dim=2 * values.shape[1])
         self.dtype = match.narrowest(values, reading.dtype)
         smallest = 2.0 ** max(DTYPES[self.dtype].smallest, DTYPES[reading.dtype].smallest)
         guess = None if target is None else target.frequencies      # pairs may turn by more than half a turn
@@ -390,21 +389,22 @@ class Comparison:
     def _trials(self) -> Iterator[Trial]:
         """Yield what may explain the values: in plain arithmetic, then in 16 bits, then without a formula.
 
-        A fitted number may have too few digits, which looks like rounded angles; these are first tried exactly.
+        A fitted number may have too few digits, which looks like rounded angles; exact ones are tried first.
         """
-        def candidates(phases: Phases) -> tuple[list[Candidate], list[Candidate]]:
-            expected = [] if self.target is None else [*mistakes.named(phases, self.target)]
-            return expected, [*mistakes.fitted(phases, self.blank)]
-
-        plain, phases, scales = match.plain(self.dtype), self.phases, self._scales()
-        (named, fitted), loose = candidates(phases), candidates(phases.loose())
+        plain, phases, target, blank = match.plain(self.dtype), self.phases, self.target, self.blank
+        loose, scales = phases.loose(), self._scales()
         is_turning = np.abs(phases.frequency) > phases.error + 2.0**-50
-        rotary = self.blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
-        for group, kinds in ((named, plain), (fitted, plain[:1]), (fitted, plain[1:]),
-                             ([*loose[0], *loose[1]], match.narrow(self.dtype)), ([Candidate(rotary, None)], plain)):
-            for (candidate, sentence), scale, how in itertools.product(group, scales, kinds):
-                factor = scale / size_of(candidate)
-                yield candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor), sentence, how
+        rotary = blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
+        all_loose = itertools.chain(named(loose, target), fitted(loose, blank))
+        # rotations take long to create, so one is created only if those before it have failed
+        for group, kinds in ((named(phases, target), plain), (fitted(phases, blank), plain[:1]),
+                             (fitted(phases, blank), plain[1:]), (all_loose, match.narrow(self.dtype)),
+                             ([Candidate(rotary, None)], plain)):
+            for candidate, sentence in group:
+                for scale, how in itertools.product(scales, kinds):
+                    factor = scale / size_of(candidate)
+                    scaled = candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor)
+                    yield scaled, sentence, how
 
     def result(self, source: str, computes_in: str) -> RotaryMatch:
         """Return the first trial that explains all values, or else nearly all rows or the first rows."""

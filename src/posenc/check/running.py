@@ -158,7 +158,7 @@ def source_of(vectors: Tensor, records: Sequence[Source], width: int, rotated: i
 
 
 def _forms(vectors: Tensor) -> list[Tensor]:
-    """Return unit vectors, and those of the lengths of pairs in each layout, which a rotation leaves equal."""
+    """Return unit vectors, and those of the lengths of pairs in each layout; a rotation keeps these."""
     half, forms = vectors.shape[1] // 2, [vectors]
     if half > 3 and vectors.shape[1] == 2 * half:
         forms.append(torch.hypot(vectors[:, :half], vectors[:, half:]))
