@@ -50,8 +50,7 @@ def compare(tool, config, theirs):
             values = ours(torch.zeros(1), torch.from_numpy(positions), layer_type)
             for a, b in zip(values if isinstance(values, tuple) else (values,), tables.given, strict=True):
                 torch.testing.assert_close(a, b, atol=1e-4, rtol=0)
-            sections = (part.rope_parameters or {}).get("mrope_section") if axes > 1 else None
-            assert tool.layout_of(part, classes, tables, sections) == rotary.layout
+            assert tool.layout_of(part, classes, tables) == rotary.layout
             count += 1
     return count
 

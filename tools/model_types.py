@@ -24,7 +24,7 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from posenc._rotary.axes_of_pairs import alternating, blocks, interleaved
-from posenc._rotary.model_config import head_dim_of
+from posenc._rotary.model_config import LAYER_BASES, head_dim_of
 
 FILE = Path(__file__).parents[1] / "src/posenc/_rotary/model_types.json"
 ROTARY, APPLY = re.compile(r"[Rr]otary|R[Oo][Pp][Ee](?![a-z])"), re.compile(r"apply.*(rot|rope)")
@@ -34,8 +34,7 @@ LAYERS = {"num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decod
 SWITCHES = {"use_mem_rope": [True], "position_embedding_type": ["rotary", "rope"],
             "position_embeddings_type": ["rotary"]}
 # keys of older configurations for the base of a type of layers, each with another value
-BASES = {"rope_theta": 301.0, "rope_local_base_freq": 302.0, "local_rope_theta": 303.0,
-         "global_rope_theta": 304.0, "swa_rope_theta": 305.0, "compress_rope_theta": 306.0}
+BASES = {key: 301.0 + i for i, key in enumerate(itertools.chain(*LAYER_BASES.values()))}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
 POSITIONS = np.array([[0, 1, 2, 3, 17]])
 SEVERAL_AXES = "whose positions have several axes; Rotary.preset has rotations with several axes"
@@ -183,11 +182,9 @@ def sections_of(kind, config, layer_type):
 def functions_of(classes):
     """Return the functions that apply tables, each with those that move columns in the code around it."""
     found = {}
-    for kind in {base for each in classes if "Indexer" not in each.__name__ for base in each.__mro__}:
-        for name, method in vars(kind).items():
-            method = inspect.unwrap(getattr(method, "__func__", method))
-            if not inspect.isfunction(method):
-                continue
+    for kind in (each for each in classes if "Indexer" not in each.__name__):
+        for name, member in inspect.getmembers(kind, inspect.isfunction):
+            method = inspect.unwrap(member)
             named = {each: method.__globals__.get(each) for each in method.__code__.co_names} | {name: method}
             moves = [value for each, value in named.items() if MOVES_COLUMNS.match(each) and callable(value)]
             found |= {(each, bool(moves)): (value, moves) for each, value in named.items()
@@ -195,14 +192,14 @@ def functions_of(classes):
     return [*found.values()]
 
 
-def rotated(function, moves, tables, x, axis, sections):
+def rotated(function, moves, tables, x, axis):
     """Return queries of shape (1, heads, n, width), rotated by a function with the heads on `axis`."""
     q = x if axis == 1 else x.transpose(1, 2)
     for move in moves:
         q = move(q)
     names = ("sin", "cos") if tables.form == "sin, cos" else ("cos", "sin")
     known = dict(zip(names, tables.given, strict=False)) | {
-        "freqs_cis": tables.given[0], "unsqueeze_dim": axis, "mrope_section": sections, "position_ids": None,
+        "freqs_cis": tables.given[0], "unsqueeze_dim": axis, "position_ids": None,
         "self": types.SimpleNamespace(num_heads=q.shape[2], head_size=q.shape[3]),
         "sinusoidal_pos": torch.cat(tables.given, -1)[:, None],
         "relative_position_embeddings": torch.stack(tables.given)[:, 0, :, None, None]}
@@ -229,14 +226,14 @@ def layouts_of(x, result, values):
                 yield name
 
 
-def layout_of(config, classes, tables, sections):
+def layout_of(config, classes, tables):
     """Return the layout in which the functions of some classes rotate."""
     found, n, width = set(), POSITIONS.shape[1], 2 * tables.values.shape[1]
     x = torch.randn(1, 2, n, width, generator=torch.Generator().manual_seed(0))
     functions = functions_of(classes) or functions_of(classes_for(config))
     for (function, moves), axis in itertools.product(functions, (1, 2)):
         with contextlib.suppress(Exception):            # a function of another kind
-            result = rotated(function, moves, tables, x, axis, sections)
+            result = rotated(function, moves, tables, x, axis)
             found |= {*layouts_of(x.double().numpy(), result, tables.values)}
     if len(found) == 2 and getattr(config, "rope_interleave", None) is not None:    # selects one of them
         found = {"interleaved" if config.rope_interleave else "halves"}
@@ -277,8 +274,8 @@ def properties_of(kind, config, classes):
             row = properties_of_layer(kind, config, classes, name, parameters[name])
             unscaled, scaled = ((each or {}).get(name) or {} for each in former)
             layers[name] = {key: row.pop(key) for key in ("base", "share", "is_scaled") if key in row}
-            layers[name] |= {"key": keys.get(unscaled.get("rope_theta")),
-                             "takes_scaling": scaled.get("rope_type") == "yarn"}
+            layers[name]["key"] = keys.get(unscaled.get("rope_theta"))
+            layers[name]["takes_scaling"] = scaled.get("rope_type") == "yarn"
             layers[name] |= {key: scaled[key] for key in ("attention_factor",) if key in scaled}
     if not layers:
         raise NotMeasured("whose rotary module returns no tables for any type of layers")
@@ -293,7 +290,7 @@ def properties_of_layer(kind, config, classes, layer_type, parameters):
     axes, tables = tables_of(kind, config, layer_type)
     if axes > 1 and not row:
         raise Refused(SEVERAL_AXES)
-    row["layout"] = layout_of(config, classes, tables, parameters.get("mrope_section"))
+    row["layout"] = layout_of(config, classes, tables)
     row["tables"], pairs = tables.form, tables.values.shape[1]
     stated = parameters.get("rope_theta", getattr(config, "rotary_embedding_base", None))
     row["base"] = base_of(tables, stated)
@@ -355,14 +352,12 @@ def row_of(name):
         return part_of(name) or {kind: " ".join(reason.split())[:120]}
     defaults = [getattr(type(config), key, None) for key in ("qk_rope_head_dim", "head_dim")]
     defaults = [value for value in defaults if isinstance(value, int)]
-    if defaults:                                            # the default, even if the model has another width
-        row["head_dim"] = defaults[0]
-    else:
-        values = type(config)().to_dict()
-        with contextlib.suppress(ValueError):
-            sizes = {key: values.get(key) for key in ("hidden_size", "num_attention_heads")}
-            if head_dim_of(values) != head_dim_of(sizes):
-                row["head_dim"] = None                      # the configuration class computes it
+    values = {} if defaults else type(config)().to_dict()
+    sizes = {key: values.get(key) for key in ("hidden_size", "num_attention_heads")}
+    with contextlib.suppress(ValueError):
+        if defaults or head_dim_of(values) != head_dim_of(sizes):
+            # the default, even if the model has another width; None: the configuration class computes it
+            row["head_dim"] = defaults[0] if defaults else None
     return row
 
 
