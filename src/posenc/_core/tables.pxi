@@ -361,7 +361,8 @@ def encode(Columns columns not None, object positions, object dtype, object out,
         if out is None:
             out = new_rows(shape_of(p, d_model), <double>p.rows * d_model, element, "positions")
         hold_rows(&call.out, out, element, "out")
-        if call.out.shape[call.out.ndim - 1] != d_model or not has_shape(layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
+        if call.out.shape[call.out.ndim - 1] != d_model or not has_shape(
+                layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
             raise ValueError(f"out has shape {out.shape}, expected {shape_of(p, d_model)}")
         settle_positions(p, &call.out)
         execute_table(&call, columns)
