@@ -31,6 +31,12 @@ def taken(rows, positions, out):
     return lambda: np.take(table, positions, axis=0, out=out, mode="clip")
 
 
+def table_in_call(rows, positions, out):
+    table = np.empty((rows, out.shape[1]), np.float32)
+    fill = numpy_sin_cos(out.shape[1], np.float32, np.arange(rows))
+    return lambda: (fill(table), np.take(table, positions, axis=0, out=out, mode="clip"))
+
+
 def remainders(times, out):
     periods, rates = DAYS.astype(np.int64), (2 * np.pi / DAYS).astype(np.float32)
 
@@ -54,7 +60,8 @@ def encoding_cases():
     """Yield a name, positions, keywords of an encoding, and {rival: function of positions and out}."""
     recipes = {"float32 recipe": recipe}
     yield ("4,096 timesteps below 1,000, x 320", RANDOM.integers(0, 1000, 4096), {"d_model": 320},
-           recipes | {"`np.take`": partial(taken, 1000)})
+           recipes | {"float32 table in the call, `np.take`": partial(table_in_call, 1000),
+                      "`np.take`": partial(taken, 1000)})
     yield "4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, recipes
     yield ("8,192 positions below 131,072, x 512", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
            recipes | {"`np.take`": partial(taken, 131_072)})
@@ -95,9 +102,10 @@ def measured(threads, pool):
         encoding = posenc.Encoding(512, padding_idx=-1)
 
         def slices(x=x, table=table, padding=padding):
-            def add(i):
-                x[i, padding[i] :] += table[: 512 - padding[i]]
-            list((pool.map if threads > 1 else map)(add, range(32)))
+            def add(part):
+                for i in part:
+                    x[i, padding[i] :] += table[: 512 - padding[i]]
+            list((pool.map if threads > 1 else map)(add, np.array_split(range(32), threads)))
         calls = {"posenc": partial(encoding.add_to, x, positions, threads=threads),
                  "slices of a table": slices}
         yield f"add to 32 x 512 x 512, {share:.0%} padding", ratios_of(calls)

@@ -26,7 +26,7 @@ import torch
 import posenc
 from posenc._cli.bench import memset
 
-# rows of temporaries that stay in the cache; torch starts its threads for each call
+# rows of temporaries of 512 columns that stay in the cache; torch starts its threads for each call
 BLOCK, TORCH_BLOCK = 128, 1024
 
 
@@ -69,12 +69,13 @@ def torch_recipe(positions, d_model):
 def numpy_sin_cos(d_model, dtype, positions):
     """Return a function that fills a table with sines and cosines, computed in `dtype`."""
     positions, rates = positions.astype(dtype)[:, None], frequencies(d_model).astype(dtype)
-    angles, values = np.empty((2, min(len(positions), BLOCK), d_model // 2), dtype)
+    rows = min(BLOCK * 512 // d_model, TORCH_BLOCK, len(positions))
+    angles, values = np.empty((2, rows, d_model // 2), dtype)
 
     def fill(pe):
-        for i in range(0, len(pe), BLOCK):
-            block = pe[i : i + BLOCK]
-            np.multiply(positions[i : i + BLOCK], rates, out=angles[: len(block)])
+        for i in range(0, len(pe), rows):
+            block = pe[i : i + rows]
+            np.multiply(positions[i : i + rows], rates, out=angles[: len(block)])
             for first, function in enumerate((np.sin, np.cos)):
                 if dtype == np.float32:     # faster than a copy
                     function(angles[: len(block)], out=block[:, first::2])
@@ -114,11 +115,11 @@ def angle_addition(library, n, d_model, first=0, dtype=np.complex64):
     row of each block and exponentials for the rows of a block.  All exponentials are computed here, once.
     The error is below 2e-7; products of float64 numbers, which are then cast, are as good as their sines.
     """
-    rows = math.gcd(n, 64)
+    rows = max(rows for rows in range(1, BLOCK + 1) if n % rows == 0)
     positions = np.arange(first, first + n, rows), np.arange(rows)
     anchors, offsets = (np.exp(-1j * p[:, None] * frequencies(d_model)) for p in positions)
     anchors, offsets = (library.asarray(factor.astype(dtype)) for factor in (1j * anchors[:, None], offsets))
-    products = library.asarray(np.empty((16, rows, d_model // 2), dtype))
+    products = library.asarray(np.empty((512 // rows, rows, d_model // 2), dtype))
 
     def fill(out):
         if dtype == np.complex64:
@@ -198,8 +199,17 @@ def timesteps(threads, pool, *, n, d_model):
         return np.concatenate([np.cos(angles), np.sin(angles)], -1, dtype=np.float32, casting="same_kind")
 
     tensor = torch.from_numpy(rows)
+
+    def table_in_call():
+        length = int(steps.max()) + 1
+        angles = (torch.arange(0, length, 32)[:, None] * rates, torch.arange(32)[:, None] * rates)
+        anchors, offsets = (torch.polar(torch.ones_like(angle), angle) for angle in angles)
+        products = (anchors[:, None] * offsets).reshape(-1, d_model // 2)
+        return torch.embedding(torch.cat([products.real, products.imag], -1).float(), steps)
+
     return nothing, {
         "posenc": partial(encoding.encode, t),
+        "exact, torch.embedding from a float64 table": table_in_call,
         "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
         "exact, torch float64": partial(in_torch, torch.float64),
         "fast, torch float32": partial(in_torch, torch.float32),
@@ -220,6 +230,21 @@ def scattered(threads, pool, *, n, d_model, limit):
     def sin_cos(dtype):
         return lambda first, stop: numpy_sin_cos(d_model, dtype, p[first:stop])
 
+    digits = np.arange(512)[:, None] * frequencies(d_model)
+    lower, upper = np.exp(-1j * digits), 1j * np.exp(-512j * digits[: limit // 512])
+
+    def products(first, stop):
+        a, b = np.empty((2, BLOCK // 2, d_model // 2), complex)
+
+        def fill(pe):
+            for i in range(0, len(pe), len(a)):
+                part = p[first + i : min(first + i + len(a), stop)]
+                np.take(lower, part % 512, axis=0, out=a[: len(part)], mode="clip")
+                np.take(upper, part // 512, axis=0, out=b[: len(part)], mode="clip")
+                np.multiply(a, b, out=a)
+                pe[i : i + len(part)] = a[: len(part)].view(float)
+        return fill
+
     def filling(fill):
         fill(out)
         return out
@@ -227,6 +252,7 @@ def scattered(threads, pool, *, n, d_model, limit):
     filled = {
         "exact, NumPy float64": in_parts(sin_cos(np.float64), n, threads, pool),
         "exact, torch float64": torch_sin(steps, d_model, torch.float64)[0],
+        "exact, NumPy float64 digits": in_parts(products, n, threads, pool),
         "fast, NumPy sin and cos": in_parts(sin_cos(np.float32), n, threads, pool),
         "fast, torch sin": torch_sin(steps, d_model, torch.float32)[0],
         "fast, np.take from a table": in_parts(take, n, threads, pool),
@@ -260,10 +286,24 @@ def timestamps(threads, pool, *, n):
         list(pool.map(partial(blocks, dtype), np.array_split(t, threads), np.array_split(out, threads)))
         return out.astype(np.float32, copy=False)
 
+    phases, angles = torch.tensor([0, math.pi / 2] * 4, dtype=torch.float64), torch.empty(65_536, 8, dtype=torch.float64)
+
+    def in_torch():
+        out, tensor = torch.empty(n, 8), torch.from_numpy(t)
+        for i in range(0, n, len(angles)):
+            part = tensor[i : i + len(angles)]
+            for k, period in enumerate(periods):
+                quotient = (part.double() * (1 / period)).floor_().long()
+                angles[: len(part), 2 * k : 2 * k + 2] = (part - quotient * period).double().mul_(
+                    2 * math.pi / period)[:, None]
+            out[i : i + len(part)] = (angles[: len(part)] + phases).sin_()
+        return out
+
     return nothing, {
         "posenc": partial(encoding.encode, times),
         **once(threads, {"pasted, NumPy": pasted}),
         "exact, NumPy float64": partial(in_blocks, np.float64),
+        "exact, torch float64": in_torch,
         "fast, NumPy float32": partial(in_blocks, np.float32),
     }
 
@@ -354,16 +394,29 @@ def transformers_recipe(x, positions, base):
     return lambda: llama.apply_rotary_pos_emb(x, x[:, :0], cos, sin)[0]     # k has no heads
 
 
+def parts_of(x, cos, sin):
+    """Return the halves of blocks of each head, with their cosines and sines, which stay in the cache."""
+    half, heads = x.shape[-1] // 2, [(x[i, j], cos[i], sin[i]) for i in range(len(x))
+                                     for j in range(x.shape[1])]
+    if x.shape[2] == 1:                 # decoding: one block
+        heads = [(x, cos[:, None], sin[:, None])]
+    return [(y[..., i : i + TORCH_BLOCK, :half], y[..., i : i + TORCH_BLOCK, half:],
+             c[..., i : i + TORCH_BLOCK, :],
+             s[..., i : i + TORCH_BLOCK, :]) for i in range(0, x.shape[2], TORCH_BLOCK) for y, c, s in heads]
+
+
 def torch_float64(x, cos, sin):
     """Rotate blocks of float64 numbers, and round each result."""
-    half, (cos, sin) = x.shape[-1] // 2, (cos[:, None], sin[:, None])
+    parts = parts_of(x, cos, sin)
+    first, second, product = (torch.empty(parts[0][0].shape, dtype=torch.float64) for _ in range(3))
 
     def rotate():
-        for i in range(0, x.shape[2], TORCH_BLOCK):
-            part, c, s = (array[..., i : i + TORCH_BLOCK, :] for array in (x, cos, sin))
-            a, b = part[..., :half].double(), part[..., half:].double()
-            part[..., :half].copy_(torch.mul(a, c).addcmul_(b, s, value=-1))
-            part[..., half:].copy_(b.mul_(c).addcmul_(a, s))
+        for a, b, c, s in parts:
+            first.copy_(a)
+            second.copy_(b)
+            torch.mul(first, s, out=product)
+            a.copy_(first.mul_(c).addcmul_(second, s, value=-1))
+            b.copy_(second.mul_(c).add_(product))
         return x
 
     return rotate
@@ -371,13 +424,7 @@ def torch_float64(x, cos, sin):
 
 def torch_in_place(x, cos, sin):
     """Rotate blocks in place; their temporaries stay in the cache."""
-    half, heads = x.shape[-1] // 2, [(x[i, j], cos[i], sin[i]) for i in range(len(x))
-                                     for j in range(x.shape[1])]
-    if x.shape[2] == 1:                 # decoding: one block
-        heads = [(x, cos[:, None], sin[:, None])]
-    parts = [(y[..., i : i + TORCH_BLOCK, :half], y[..., i : i + TORCH_BLOCK, half:],
-              c[..., i : i + TORCH_BLOCK, :],
-              s[..., i : i + TORCH_BLOCK, :]) for y, c, s in heads for i in range(0, x.shape[2], TORCH_BLOCK)]
+    parts = parts_of(x, cos, sin)
     product = torch.empty_like(parts[0][0])
 
     def rotate():
@@ -443,6 +490,7 @@ def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
         "posenc": partial(rotary.at(positions.numpy()[:, None]).rotate, array),
         "pasted, transformers": transformers_recipe(x, positions, base),
         "exact, torch float64": torch_float64(x, *factors),
+        "exact, torch.compile float64": torch_compiled(x, *(factor.contiguous() for factor in factors)),
         "fast, torch in place": torch_in_place(x, *rounded),
         "fast, torch.compile": torch_compiled(x, *single),
     }
