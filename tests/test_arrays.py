@@ -37,7 +37,7 @@ NAMES = list(arrays(np.random.default_rng(0), 16))
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("d_model", [1, 5, 8, 17, 260])
+@pytest.mark.parametrize("d_model", [1, 5, 8, 17, 128, 260])
 def test_arrays_are_correct(isa, dtype, d_model, name):
     rng = np.random.default_rng([d_model, NAMES.index(name)])
     positions = arrays(rng, ROWS)[name]
@@ -47,6 +47,9 @@ def test_arrays_are_correct(isa, dtype, d_model, name):
         table = posenc.encode(positions, d_model, dtype=dtype, **convention)
         assert_same_bits(table[some], posenc.encode(positions[some], d_model, dtype=dtype, **convention))
         assert_correct(positions[some], d_model, dtype, some_columns(rng, d_model, 2), **convention)
+        added = np.zeros_like(table)
+        posenc.add_to(added, positions, **convention)
+        assert_same_bits(added, np.zeros_like(table) + table)
 
 
 @pytest.mark.long

@@ -76,7 +76,8 @@ typedef struct {
     const uint64_t *sign;        /* (pitch): the sign bit of the frequency */
     const uint64_t *quarter;     /* (pitch): all ones for a cosine, 0 for a sine */
     order_t order;
-    ptrdiff_t second;            /* if not 0, columns i and second + i have one frequency, and whole tiles: see columns.py */
+    ptrdiff_t second;            /* if not 0, a multiple of TILE: columns i and second + i are sin and cos, in either order,
+                                  * of one frequency */
     double scale;
     int phase_bits;              /* see has_exact_phases in direct.h; NO_PHASE_BITS for frequencies that are not rational */
     double position_offset;
