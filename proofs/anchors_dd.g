@@ -9,9 +9,8 @@
 # - s and of rest - (s' - s).  Then |inexact| <= |e2 (rest + e1 (s + rest)) (1 + e3)| + |e1 e3 (s + rest)| <=
 # u (1 + 5 u) |rest|. |rest| is at most REST times the sum of the magnitudes of the terms.
 #! from direct_dd.g: DIRECT_DD
-#! let ANCHORS_DD = 2**-99.43
+#! bound ANCHORS_DD = 2**-99.43: anchors in double-double, of the terms
 #! let REST = 6.01 * u
-#! bound ANCHORS_DD: anchors in double-double, of the terms
 #@ -Eprecision=200
 a_high = 1 + ea - a_low;
 b_high = 1 + eb - b_low;

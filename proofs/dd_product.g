@@ -2,12 +2,9 @@
 #
 # All terms are linear in a and in b, so a and b are scaled to 1.  Each rounding multiplies by 1 + e, |e| <=
 # u.  Both a and b are renormalised: |low| <= u |high|.
-#! let DD_PRODUCT = 8.001 * u * u
-#! let DD_PRODUCT_LOW = 3.03 * u
-#! bound DD_PRODUCT: dd_product
-#! bound DD_PRODUCT_LOW: dd_product, its lower number
-#! bound DD_TIMES_DOUBLE: dd_times_double
-#! let DD_TIMES_DOUBLE = 3.001 * u * u
+#! bound DD_PRODUCT = 8.001 * u * u: dd_product
+#! bound DD_PRODUCT_LOW = 3.03 * u: dd_product, its lower number
+#! bound DD_TIMES_DOUBLE = 3.001 * u * u: dd_times_double
 #@ -Eprecision=200
 a_high = 1 - a_low;
 b_high = 1 - b_low;

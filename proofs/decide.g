@@ -4,8 +4,6 @@
 # exact.
 #! from direct_dd.g: DIRECT_DD
 #! from dd_product.g: DD_TIMES_DOUBLE
-#! constant DD_ERROR table/direct.h: #define DD_ERROR {}
-#! constant COMBINATION_ERROR table/decide_rounding.h: #define COMBINATION_ERROR {}
 #! bound DD_ERROR: values evaluated again, of the value
 #! bound COMBINATION_ERROR: combination of cosine and sine, of its terms
 #@ -Eprecision=300

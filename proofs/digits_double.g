@@ -6,10 +6,8 @@
 # are at most 1 in sum, so this error is at most STEP, and its norm at most sqrt(2) (STEP - u) + u, because
 # the norm of the errors of the factor is at most u.  Section 5 adds the steps up. The last line: DIGIT_ERROR
 # covers a step and the rounding of the test; the first entry has no step.
-#! constant DIGIT_ERROR table/digits.h: #define DIGIT_ERROR {}
 #! from direct_dd.g: TABLE_HIGH
-#! let STEP = 3.001 * u
-#! bound STEP: digits in double, a multiplication, of its terms
+#! bound STEP = 3.001 * u: digits in double, a multiplication, of its terms
 #! bound DIGIT_ERROR: digits in double, error for each digit, of M
 #! code factors SUFFIX=_1 c=c1 s=ZERO cosine=cc sine=ZERO
 #: complex_product

@@ -1,26 +1,21 @@
 # sin and cos in double-double (series_dd and direct_values in table/direct.h), from the bounds of the parts
 # of the computation.
 #
-# As in direct_double_sin.g and direct_double_cos.g, Sin and Cos are the sine and cosine of the rounded angle
-# x; Sine and Cosine are those of the exact angle X = 2 pi T.  FLOOR_DD covers two absolute errors of T: the
-# error near zero (direct_dd_phase.g), and the error of the dropped limbs.  fast_two_sum does not change a
-# sum.  A renormalised number has |low| <= u |high|.
+# As in direct_double.g, Sin and Cos are the sine and cosine of the rounded angle x; Sine and Cosine are those
+# of the exact angle X = 2 pi T.  FLOOR_DD covers two absolute errors of T: the error near zero
+# (direct_dd_phase.g), and the error of the dropped limbs.  fast_two_sum does not change a sum.  A renormalised
+# number has |low| <= u |high|.
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
 #! from phase.g: DROPPED_DD
 #! from direct_dd_phase.g: PHASE_DD PHASE_DD_ABSOLUTE T_MOST
 #! from direct_dd_polynomials.sollya: SIN_POLYNOMIAL_DD COS_POLYNOMIAL_DD X_MOST_DD
-#! from series_dd_sin.g: SIN_SERIES
-#! from series_dd_cos.g: COS_SERIES
+#! from series_dd.g: SIN_SERIES COS_SERIES
 #! from dd_product.g: DD_PRODUCT DD_TIMES_DOUBLE
-#! let ANGLE_DD = 2**-102.6
+#! bound ANGLE_DD = 2**-102.6: direct_dd, angle
 #! let COS_ANGLE_DD = 0.786 * ANGLE_DD
-#! let DIRECT_DD = 2**-100.85
-#! let TABLE_HIGH = 1.0001 * u
-#! let FLOOR_DD = 2**-114.3
-#! bound ANGLE_DD: direct_dd, angle
-#! bound DIRECT_DD: direct_dd, sin and cos times scale
-#! bound FLOOR_DD: direct_dd, of the amplitude
-#! bound TABLE_HIGH: upper number of sin and cos
+#! bound DIRECT_DD = 2**-100.85: direct_dd, sin and cos times scale
+#! bound TABLE_HIGH = 1.0001 * u: upper number of sin and cos
+#! bound FLOOR_DD = 2**-114.3: direct_dd, of the amplitude
 #@ -Eprecision=200
 two_pi_dd = {{TWO_PI_HIGH}} + {{TWO_PI_LOW}};
 { two_pi in [{{TWO_PI_BELOW}},{{TWO_PI_ABOVE}}] /\ T <> 0 /\ |T| <= {{T_MOST}} /\ scale <> 0

@@ -6,10 +6,8 @@
 # 2**-64.
 #! from direct_double_phase.g: FIRST_UNIT FIRST_LEAST FIRST_MOST
 #! let T_MOST = 2**-3 + 2**-60
-#! let PHASE_DD = 2**-104.99
-#! let PHASE_DD_ABSOLUTE = 2**-116.99
-#! bound PHASE_DD: direct_dd, phase, relative
-#! bound PHASE_DD_ABSOLUTE: direct_dd, phase near zero, in turns
+#! bound PHASE_DD = 2**-104.99: direct_dd, phase, relative
+#! bound PHASE_DD_ABSOLUTE = 2**-116.99: direct_dd, phase near zero, in turns
 #! variants A=near_zero,positive,negative
 #@ -Eprecision=200
 @rnd = float<53,ne>;

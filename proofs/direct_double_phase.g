@@ -7,18 +7,14 @@
 # A quarter turn is 2**QUARTER_BITS units of the first limb.  Half a quarter turn is added to the limb before
 # its upper bits are taken, and subtracted from its lower bits.  The rest is therefore at most half a quarter
 # turn.
-#! let PHASE_DOUBLE = 3.36 * u
-#! bound PHASE_DOUBLE: direct_double, angle
-#! bound X_MOST: direct_double, largest rounded angle
-#! constant HALF_BITS table/direct.h: const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << {}));
-#! constant SHIFT table/direct.h: phase.turn = u64_shl(shifted, {});
-#! constant REST_BITS table/direct.h: u64_and(shifted, u64_set((1u << {}) - 1)), {_}), f64_set({_}));
-#! constant BIAS table/direct.h: u64_and(shifted, u64_set((1u << {_}) - 1)), {}), f64_set({_}));
-#! constant FIRST_UNIT table/direct.h: u64_and(shifted, u64_set((1u << {_}) - 1)), {_}), f64_set({}));
+#! bound PHASE_DOUBLE = 3.36 * u: direct_double, angle
+#! constants table/direct.h: const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << {HALF_BITS}));
+#! constants table/direct.h: phase.turn = u64_shl(shifted, {SHIFT});
+#! constants table/direct.h: u64_and(shifted, u64_set((1u << {REST_BITS}) - 1)), {BIAS}), f64_set({FIRST_UNIT}));
 #! let QUARTER_BITS = 62 - SHIFT
 #! let FIRST_LEAST = -BIAS
 #! let FIRST_MOST = 2**REST_BITS - 1 - BIAS
-#! let X_MOST = 0x1.921fb54442d18p-1
+#! bound X_MOST = 0x1.921fb54442d18p-1: direct_double, largest rounded angle
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
 @rnd = float<53,ne>;
 phase_first = {{FIRST_UNIT}} * i0;

@@ -7,12 +7,9 @@
 #! from direct_double_phase.g: X_MOST
 #! from direct_short_polynomials.sollya: SIN_SHORT COS_SHORT
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
-#! constant ALL kernel.h: POSITION_LIMBS = {}
-#! constant HALF table/direct.h: #define SHORT_ROUNDING (((uint64_t)1 << 61) + ((uint64_t)1 << {}))
-#! constant DOUBLE_ERROR table/decide_rounding.h: #define DOUBLE_ERROR {}
+#! constants table/direct.h: #define SHORT_ROUNDING (((uint64_t)1 << 61) + ((uint64_t)1 << {HALF}))
 #! let ANGLE = 3 * u
-#! let SHORT = 6 * u
-#! bound SHORT: short phases, of the amplitude
+#! bound SHORT = 6 * u: short phases, of the amplitude
 @rnd = float<53,ne>;
 #! code rounded
 #: store_short x
@@ -23,5 +20,5 @@ y = float<53,ne>(x);
 #! again exact x:=y vectors=1
 { @FIX(rest,0) /\ rest in [-1b51,1b51] /\ two_pi in [{{TWO_PI_BELOW}},{{TWO_PI_ABOVE}}]
   /\ |s_e - Sin| <= {{SIN_SHORT}} /\ |c_e - Cos| <= {{COS_SHORT}} /\ |Sin - Sine| <= {{ANGLE}} /\ |Cos - Cosine| <= {{ANGLE}}
-  -> |x| <= {{X_MOST}} /\ |x - x_e| <= {{ANGLE - 6.2832 * 2**-64 * (2**HALF + 2 * ALL)}} /\ |s - Sine| <= {{SHORT}} /\ |c - Cosine| <= {{SHORT}}
+  -> |x| <= {{X_MOST}} /\ |x - x_e| <= {{ANGLE - 6.2832 * 2**-64 * (2**HALF + 2 * POSITION_LIMBS)}} /\ |s - Sine| <= {{SHORT}} /\ |c - Cosine| <= {{SHORT}}
   /\ {{SHORT + 2.01 * u}} + 0 in [0,{{DOUBLE_ERROR}}] }

@@ -7,6 +7,7 @@ from pycparser import CParser, c_ast
 
 # the head of a loop or a condition
 HEAD = r"(?:for|if|while|switch) \((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) ?"
+NAME_IN_BRACES = r"{([A-Z]\w*)}"
 TYPE = re.compile(r"\b(?:\w+_t|vdd|v[fu]\d\d)\b")
 
 
@@ -39,7 +40,7 @@ class Headers:
     def __init__(self, folder, change=None):
         self.package = folder.parents[1]
         self.texts = {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(folder.rglob("*.[ch]"))}
-        self.known = {}
+        self.known, self.origin = {}, {}        # constants, and the files that define them
         if change:              # (path below the root, old text, new text)
             path = re.sub("^src/posenc/(_core/c/)?", "", change[0])
             path = path if path in self.texts else change[0].removeprefix("src/posenc/")
@@ -51,32 +52,27 @@ class Headers:
         return self.texts[path]
 
     def capture(self, path, text):
-        """Return the number at {} in a text, which must occur exactly once; {_} stands for any number."""
+        """Return the numbers at the names in braces in a text, which must occur exactly once."""
         number = r"\s*(-?0x[\da-fA-F.]+(?:p[+-]?\d+)?[uUlL]*|-?\d[\d.]*[uUlL]*)(?![\w.])\s*"
-        other = number.replace("(-?", "(?:-?", 1)
-        parts = [other.join(re.escape(plain(piece)) for piece in part.split("{_}")) for part in text.split("{}")]
-        found = re.findall(number.join(parts), plain(self.source(path)))
+        parts = re.split(NAME_IN_BRACES, text)
+        found = [*re.finditer(number.join(re.escape(plain(part)) for part in parts[::2]), plain(self.source(path)))]
         if len(found) != 1:
             raise ProofError(f"{path} contains {text!r} {len(found)} times, expected once")
-        return number_of(found[0])
+        return dict(zip(parts[1::2], map(number_of, found[0].groups()), strict=True))
 
     def constant(self, name):
         """Return the value of a #define, an enum constant or an array of numbers, or None."""
-        if not name.isupper():
-            return None
         if name not in self.known:
-            self.known[name] = self.search(name)
+            values = ((path, self.search(name, text)) for path, text in self.texts.items() if name.isupper())
+            self.origin[name], self.known[name] = next((found for found in values if found[1] is not None), (None, None))
         return self.known[name]
 
-    def search(self, name):
-        for text in self.texts.values():
-            text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
-            if found := re.search(rf"#define {name} (0x[\w.]+p[+-]?\d+|\d+)", text):
-                return number_of(found[1])
-            if found := re.search(rf"enum {{[^}}]*\b{name} = (\d+)", text):
-                return int(found[1])
-            if found := re.search(rf"(?:double|uint32_t) {name}\[.*?\] = ({{.*?}});", text, flags=re.DOTALL):
-                return array(parse(f"int a[] = {found[1]};")[0].init)
+    def search(self, name, text):
+        text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+        if found := re.search(rf"#define {name} (0x[\w.]+p[+-]?\d+|\d+)|enum {{[^}}]*\b{name} = (\d+)", text):
+            return number_of(found[1] or found[2])
+        if found := re.search(rf"(?:double|uint32_t) {name}\[.*?\] = ({{.*?}});", text, flags=re.DOTALL):
+            return array(parse(f"int a[] = {found[1]};")[0].init)
         return None
 
     def statements(self, function, *names):

@@ -4,12 +4,10 @@
 # All terms are positive, so the relative error of M is at most the largest relative error of a term.  The
 # terms with |P0| are scaled so that their sum is 1 + reach; those with |Q0| are scaled so that their sum is
 # |sin| + reach = 1.  `reach` is the largest |sin'| of the table plus a constant, rounded.
-#! from direct_double_sin.g: SIN_DOUBLE
-#! from direct_double_cos.g: COS_DOUBLE
+#! from direct_double.g: SIN_DOUBLE COS_DOUBLE
 #! from direct_dd.g: TABLE_HIGH
 #! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
-#! let MAGNITUDE = 11.81 * u
-#! bound MAGNITUDE: M, computed
+#! bound MAGNITUDE = 11.81 * u: M, computed
 #! code factors SUFFIX=_1 o_p=p o_q=ZERO q0_high=ZERO s_high=s job_offsets_reach=reach POSITIVE=1
 #: origin_of abs_p o_fixed_magnitude
 #: anchor_of magnitude

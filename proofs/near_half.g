@@ -12,12 +12,9 @@
 # is not h, f and h differ by n ulp of a float, and an ulp is 2**-23.  r = v - f is at most half an ulp, and e
 # = w - v is below half an ulp (tests_double.g), so w is on the same side of h as f.  The masks cover all
 # dropped bits, and half a mask, rounded up, is the bit pattern of half-way points.
-#! constant NEAR table/decide_rounding.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
-#! constant HALF_FLOAT16 table/decide_rounding.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {} : {_}; }
-#! constant HALF_BFLOAT16 table/decide_rounding.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {_} : {}; }
-#! constant MASK table/decide_rounding.h: const vu64 bits = u64_set(UPPER_64 | {});
-#! constant MASK_FLOAT16 table/decide_rounding.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {} : {_}));
-#! constant MASK_BFLOAT16 table/decide_rounding.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {_} : {}));
+#! constants table/decide_rounding.h: return dtype == FLOAT32 ? {NEAR} : dtype == FLOAT16 ? {HALF_FLOAT16} : {HALF_BFLOAT16}; }
+#! constants table/decide_rounding.h: const vu64 bits = u64_set(UPPER_64 | {MASK});
+#! constants table/decide_rounding.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {MASK_FLOAT16} : {MASK_BFLOAT16}));
 #! let MARGIN = NEAR - 2**28
 #! variants SIDE=below,above
 sum = d + {{NEAR}};

@@ -4,8 +4,7 @@
 # As in rows_double.g, one term is bounded at a time.  a and b are exact.  c and s are correctly rounded; a
 # rounding that is left undecided is off by at most 2**-40 u.  Absolute errors of c and s, as those of direct
 # evaluation, are in the floors.
-#! let ROTATION = 3.001 * u
-#! bound ROTATION: rotation in double, correctly rounded factors
+#! bound ROTATION = 3.001 * u: rotation in double, correctly rounded factors
 #! code factors SUFFIX=_1 v_a=a v_b=b at=c at_FACTOR_PAIRS=ZERO
 #: rotate_in_double c v_a v_b
 #! again factors SUFFIX=_2 v_a=a v_b=b at=ZERO at_FACTOR_PAIRS=s

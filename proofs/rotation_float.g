@@ -10,14 +10,12 @@
 # The products with the lower floats are bounded one at a time, as in rows_double.g, with the rounded terms
 # r_c ... and r_s ... The last rounding is that of the last sum (e2); LOWER bounds the error of a term before
 # this rounding.
-#! constant CUT rope/factors.h: f64_of_bits(u64_and(rounded, u64_set(~(((uint64_t)1 << {}) - 1))));
-#! constant CUT_HALF rope/factors.h: const vu64 rounded = u64_add(bits_of_f64(x), u64_set((uint64_t)1 << {}));
+#! constants rope/factors.h: f64_of_bits(u64_and(rounded, u64_set(~(((uint64_t)1 << {CUT}) - 1))));
+#! constants rope/factors.h: const vu64 rounded = u64_add(bits_of_f64(x), u64_set((uint64_t)1 << {CUT_HALF}));
 #! let UPPER_BITS = 53 - CUT
 #! let SMALL = max(2**CUT_HALF, 2**CUT - 2**CUT_HALF) * 2**-52
-#! let LOWER = 3.0001 * 2**-24
-#! let ROTATION_FLOAT = 2**-34.999
-#! bound LOWER: rotation in float, products with the lower floats
-#! bound ROTATION_FLOAT: rotation in float, of A
+#! bound LOWER = 3.0001 * 2**-24: rotation in float, products with the lower floats
+#! bound ROTATION_FLOAT = 2**-34.999: rotation in float, of A
 #@ -Eprecision=200
 @rnd = float<24,ne>;
 #! code rounded SUFFIX=_u a=a b=b c=c s=s c_low=ZERO s_low=ZERO

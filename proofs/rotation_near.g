@@ -5,12 +5,10 @@
 # word passes if w + ADDEND, modulo 2 * HALF, is at least WORDS.  Then the dropped bits d are at least MARGIN
 # units from the half-way point.  Other half-way points are far away, and rounding is monotonic: see
 # near_half.g.
-#! constant HALF_BFLOAT16 rope/pairs.h: const uint32_t half = dtype == BFLOAT16 ? 1u << {} : 1u << {_},
-#! constant HALF rope/pairs.h: const uint32_t half = dtype == BFLOAT16 ? 1u << {_} : 1u << {},
-#! constant WORDS_FLOAT32 rope/pairs.h: words = dtype == FLOAT32 ? {} : {_};
-#! constant WORDS_FLOAT rope/pairs.h: words = dtype == FLOAT32 ? {_} : {};
-#! constant PART rope/pairs.h: set_words(l.addend, 1u << below, half + words / {}, dtype);
-#! constant LESS rope/pairs.h: set_words(l.mask, 0x7fff, 2 * half - {}, dtype);
+#! constants rope/pairs.h: const uint32_t half = dtype == BFLOAT16 ? 1u << {HALF_BFLOAT16} : 1u << {HALF},
+#! constants rope/pairs.h: words = dtype == FLOAT32 ? {WORDS_FLOAT32} : {WORDS_FLOAT};
+#! constants rope/pairs.h: set_words(l.addend, 1u << below, half + words / {PART}, dtype);
+#! constants rope/pairs.h: set_words(l.mask, 0x7fff, 2 * half - {LESS}, dtype);
 #! let HALVES = [2**HALF, 2**HALF, 2**HALF_BFLOAT16]
 #! let WORDS = [WORDS_FLOAT32, WORDS_FLOAT, WORDS_FLOAT]
 #! let ADDENDS = [h + (w - w % PART) / PART for h, w in [[HALVES[0], WORDS[0]], [HALVES[1], WORDS[1]], [HALVES[2], WORDS[2]]]]

@@ -4,8 +4,7 @@
 # c_low is c - c_upper, rounded to 24 bits, where |c - c_upper| <= SMALL |c| (rotation_float.g).  SPLIT_FLOOR
 # covers floats that underflow.  All other steps are as in rotation_double.g.
 #! from rotation_float.g: SMALL
-#! let ROTATION_SPLIT = 2**-37 + 4.001 * u
-#! bound ROTATION_SPLIT: rotation in double, split factors, correctly rounded
+#! bound ROTATION_SPLIT = 2**-37 + 4.001 * u: rotation in double, split factors, correctly rounded
 #@ -Eprecision=200
 #! code factors SUFFIX=_c upper=c_upper lower=c_low
 #: store_sums to

@@ -26,35 +26,20 @@
 # sums and products of the bound are rounded six times, and c and s have their errors.  The floors are
 # absolute errors of c and s, as fractions of |m|: those of undecided roundings (decided_value), or of direct
 # evaluation with short phases, and of the scale.
-#! constant ROTATION_ERROR rope/pairs.h: #define ROTATION_ERROR {}
-#! constant ROTATION_FLOOR rope/pairs.h: #define ROTATION_FLOOR {}
-#! constant DIRECT_ROTATION_FLOOR rope/pairs.h: #define DIRECT_ROTATION_FLOOR {}
-#! constant SPLIT_ERROR rope/pairs.h: #define SPLIT_ERROR {}
-#! constant SPLIT_FLOOR rope/pairs.h: #define SPLIT_FLOOR {}
-#! constant BINADES rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && !is_direct ? {} : {_};
-#! constant BINADES_DIRECT rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && !is_direct ? {_} : {};
-#! constant END_SETTLED rope/pairs.h: u64_set(((uint64_t)(1023 + {}) << 52) - 1)
-#! constant LOWEST rope/pairs.h: const uint32_t lowest = dtype == FLOAT16 ? {_} : {};
-#! constant LOWEST_FLOAT16 rope/pairs.h: const uint32_t lowest = dtype == FLOAT16 ? {} : {_};
-#! constant BIAS_DOUBLE rope/pairs.h: const uint32_t bias = dtype == FLOAT32 ? {} : {_},
-#! constant BIAS rope/pairs.h: const uint32_t bias = dtype == FLOAT32 ? {_} : {},
-#! constant BELOW_DOUBLE rope/pairs.h: below = dtype == FLOAT32 ? {} : {_};
-#! constant BELOW rope/pairs.h: below = dtype == FLOAT32 ? {_} : {};
-#! constant UNDERFLOW_ERROR rope/pairs.h: #define UNDERFLOW_ERROR {}
-#! constant MIN_SCALE _core/rotation.pxi: if not 2.0**{} <= abs(columns.spec.scale) <= 2.0**{_}:
-#! constant MAX_SCALE _core/rotation.pxi: if not 2.0**{_} <= abs(columns.spec.scale) <= 2.0**{}:
-#! constant MIN_FLOAT32 rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
-#! constant MIN_FLOAT16 rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
-#! constant MIN_BFLOAT16 rounding.h: default: return (format_t){8, {}, 0x1.fep127};
-#! constant WORDS rope/pairs.h: words = dtype == FLOAT32 ? {_} : {};
+#! constants rope/pairs.h: const uint32_t binades = dtype == FLOAT32 && !is_direct ? {BINADES} : {BINADES_DIRECT};
+#! constants rope/pairs.h: u64_set(((uint64_t)(1023 + {END_SETTLED}) << 52) - 1)
+#! constants rope/pairs.h: const uint32_t lowest = dtype == FLOAT16 ? {LOWEST_FLOAT16} : {LOWEST};
+#! constants rope/pairs.h: const uint32_t bias = dtype == FLOAT32 ? {BIAS_DOUBLE} : {BIAS}, below = dtype == FLOAT32 ? {BELOW_DOUBLE} : {BELOW};
+#! constants _core/rotation.pxi: if not 2.0**{MIN_SCALE} <= abs(columns.spec.scale) <= 2.0**{MAX_SCALE}:
+#! from rounded_bits.g: MIN_FLOAT32 MIN_FLOAT16 MIN_BFLOAT16
+#! from rotation_near.g: WORDS_FLOAT
 #! from rotation_double.g: ROTATION
 #! from rotation_split.g: ROTATION_SPLIT
 #! from rotation_float.g: ROTATION_FLOAT
 #! from direct_short.g: SHORT
-#! constant DIRECT_DD_FLOOR table/direct.h: #define DIRECT_DD_FLOOR {}
-#! let MARGIN = 2**16
-#! let MARGIN_DIRECT = 2**16
-#! let MARGIN_FLOAT = (WORDS + 1) / 2
+#! bound MARGIN = 2**16: rotation of float32, fast test, ulp of a double
+#! bound MARGIN_DIRECT = 2**16: rotation of float32, factors evaluated directly, fast test, ulp of a double
+#! bound MARGIN_FLOAT = (WORDS_FLOAT + 1) / 2: rotation of float16 and bfloat16, fast test, ulp of a float
 #! let UNDERFLOW = 4 * 2**-150 * 2**(LOWEST + 23)
 #! let SPLIT_UNDERFLOW = 2 * 2**-150
 #! let UNDERFLOW_DOUBLE = (4 * 2**128 + 8) * 2**-1075
@@ -68,9 +53,6 @@
 #! bound SPLIT_ERROR: rotation, split factors, tested with this error in addition
 #! bound SPLIT_FLOOR: rotation, split factors that underflow, of `abs(a) + abs(b)`
 #! bound UNDERFLOW_ERROR: rotation, underflow
-#! bound MARGIN: rotation of float32, fast test, ulp of a double
-#! bound MARGIN_DIRECT: rotation of float32, factors evaluated directly, fast test, ulp of a double
-#! bound MARGIN_FLOAT: rotation of float16 and bfloat16, fast test, ulp of a float
 #@ -Eprecision=200
 A = x * ((1 + 1b-19) * (1 + {{2**-BELOW_DOUBLE}}));
 A_float = x * ((1 + 1b-19) * (1 + {{2**-BELOW}}));

@@ -4,11 +4,10 @@
 # The integer b has the bits of a normal number.  The result r is a multiple of the ulp of the narrower type,
 # at most half an ulp from b.  A carry into the exponent is correct, because the bits of positive numbers,
 # read as integers, are in the order of the numbers.
-#! constant DROP table/decide_rounding.h: const int drop = {} - format.precision; const vu64 half = u64_set((uint64_t)1 <<
-#! constant LESS table/decide_rounding.h: const vu64 half = u64_set((uint64_t)1 << (drop - {})), normal =
-#! constant BITS_FLOAT32 rounding.h: case FLOAT32: return (format_t){{}, -126, 0x1.fffffep127};
-#! constant BITS_FLOAT16 rounding.h: case FLOAT16: return (format_t){{}, -14, 0x1.ffcp15};
-#! constant BITS_BFLOAT16 rounding.h: default: return (format_t){{}, -126, 0x1.fep127};
+#! constants table/decide_rounding.h: const int drop = {DROP} - format.precision; const vu64 half = u64_set((uint64_t)1 << (drop - {LESS})),
+#! constants rounding.h: case FLOAT32: return (format_t){{BITS_FLOAT32}, {MIN_FLOAT32}, 0x1.fffffep127};
+#! constants rounding.h: case FLOAT16: return (format_t){{BITS_FLOAT16}, {MIN_FLOAT16}, 0x1.ffcp15};
+#! constants rounding.h: default: return (format_t){{BITS_BFLOAT16}, {MIN_BFLOAT16}, 0x1.fep127};
 #! let WIDTH = [BITS_FLOAT32, BITS_FLOAT16, BITS_BFLOAT16]
 #! let PRECISION = [24, 11, 8]
 #! variants TYPE=0..2

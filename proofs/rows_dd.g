@@ -9,13 +9,10 @@
 # errors of the inner sums are at most u (|low| + error), where |low| <= LOW M.  P0, Q0 and each of the four
 # tabulated numbers have an absolute error FLOOR_DD; all are multiplied by factors whose sum is at most 1 (for
 # example P0 c' + Q0 s', a sine).
-#! constant DD_ERROR table/direct.h: #define DD_ERROR {}
-#! constant DIRECT_DD_FLOOR table/direct.h: #define DIRECT_DD_FLOOR {}
 #! from direct_dd.g: DIRECT_DD FLOOR_DD
 #! from anchors_dd.g: ANCHORS_DD
-#! let ROWS_DD = 2**-98.78
+#! bound ROWS_DD = 2**-98.78: rows in double-double, of the terms
 #! let LOW = 5.01 * u
-#! bound ROWS_DD: rows in double-double, of the terms
 #! bound DD_ERROR: float64 rows, tested with this error, of M
 #! bound DIRECT_DD_FLOOR: float64 rows, of the amplitude
 #@ -Eprecision=200

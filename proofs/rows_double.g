@@ -5,12 +5,10 @@
 # applied to it.  Gappa bounds the relative error of one term at a time, with the other terms set to zero.  By
 # the triangle inequality, the error of the value is at most this bound times the sum of the magnitudes of the
 # terms.  This sum is at most M, because |cos| <= 1 and |sin'| <= reach.
-#! from direct_double_sin.g: SIN_DOUBLE
-#! from direct_double_cos.g: COS_DOUBLE
+#! from direct_double.g: SIN_DOUBLE COS_DOUBLE
 #! from direct_dd.g: TABLE_HIGH
 #! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
-#! let ROWS_DOUBLE = 11.81 * u
-#! bound ROWS_DOUBLE: rows in double, of M
+#! bound ROWS_DOUBLE = 11.81 * u: rows in double, of M
 #! code factors SUFFIX=_1 o_p=p0 o_q=ZERO high=c high_TILE=ZERO o_p_low=ZERO o_q_low=ZERO low=ZERO low_TILE=ZERO fine=cc fine_TILE=ZERO
 #: anchor_of c p0 a_p a_q
 #= p = a->p; q = a->q;

@@ -3,10 +3,8 @@
 # These terms use only the upper number of z, whose relative error from the exact square Z is at most Z_HIGH.
 #! from direct_dd_polynomials.sollya: X_MOST_DD
 #! let Z_HIGH = 1.001 * u
-#! let SIN_TAIL_DD = 1.1 * u
-#! let COS_TAIL_DD = 1.1 * u
-#! bound SIN_TAIL_DD: direct_dd, terms of sin in double
-#! bound COS_TAIL_DD: direct_dd, terms of cos in double
+#! bound SIN_TAIL_DD = 1.1 * u: direct_dd, terms of sin in double
+#! bound COS_TAIL_DD = 1.1 * u: direct_dd, terms of cos in double
 @rnd = float<53,ne>;
 #! code rounded tail=SIN_TAIL SUFFIX=_s
 #= vdd z = {z_high, z_low};

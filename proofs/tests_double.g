@@ -22,35 +22,23 @@
 # float32 value by a conversion to float, which is correct for subnormal numbers, too.
 #
 # Rows evaluated directly.  The amplitude is scaled to 1.
-#! constant DOUBLE_ERROR table/decide_rounding.h: #define DOUBLE_ERROR {}
-#! constant DIRECT_DOUBLE_ERROR table/direct_rows.h: #define DIRECT_DOUBLE_ERROR {}
-#! constant DIRECT_DOUBLE_FLOOR table/direct_rows.h: #define DIRECT_DOUBLE_FLOOR {}
-#! constant DD_ERROR table/direct.h: #define DD_ERROR {}
-#! constant DIRECT_DD_FLOOR table/direct.h: #define DIRECT_DD_FLOOR {}
-#! constant REACH table/advance.h: offsets->reach[column] = has_turns ? reach + {} : 0;
-#! constant SHARE table/decide_rounding.h: return dtype == FLOAT32 ? {} : {_};
-#! constant SHARE_FLOATS table/decide_rounding.h: return dtype == FLOAT32 ? {_} : {};
-#! constant NEAR table/decide_rounding.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
-#! constant TIMES table/advance.h: : f64_set({} * smallest_normal(job->dtype));
-#! constant NORMAL_FLOAT16 table/decide_rounding.h: return dtype == FLOAT16 ? {} : {_}; }
-#! constant NORMAL table/decide_rounding.h: return dtype == FLOAT16 ? {_} : {}; }
-#! constant MAX_SCALE _core/tables.pxi: self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**{}
-#! constant MIN_FLOAT32 rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
-#! constant MIN_FLOAT16 rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
-#! constant MIN_BFLOAT16 rounding.h: default: return (format_t){8, {}, 0x1.fep127};
-#! from direct_double_sin.g: SIN_DOUBLE
-#! from direct_double_cos.g: COS_DOUBLE
+#! constants table/advance.h: offsets->reach[column] = has_turns ? reach + {REACH} : 0;
+#! constants table/decide_rounding.h: return dtype == FLOAT32 ? {SHARE} : {SHARE_FLOATS};
+#! constants table/advance.h: : f64_set({TIMES} * smallest_normal(job->dtype));
+#! constants table/decide_rounding.h: return dtype == FLOAT16 ? {NORMAL_FLOAT16} : {NORMAL}; }
+#! constants _core/tables.pxi: self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**{MAX_SCALE}
+#! from rounded_bits.g: MIN_FLOAT32 MIN_FLOAT16 MIN_BFLOAT16
+#! from near_half.g: NEAR
+#! from direct_double.g: SIN_DOUBLE COS_DOUBLE
 #! from direct_dd.g: DIRECT_DD FLOOR_DD
 #! from phase.g: DROPPED_DOUBLE
 #! from rows_double.g: ROWS_DOUBLE
 #! from magnitude.g: MAGNITUDE
 #! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
-#! let MARGIN = (NEAR - 2**28) * 2**-52
-#! let HALF_ULP_OF_FLOAT = 2**-24
+#! bound MARGIN = (NEAR - 2**28) * 2**-52: rows in double, fast test of float32, margin / value
+#! bound HALF_ULP_OF_FLOAT = 2**-24: rows in double, fast test of float16 and bfloat16, half an ulp / value
 #! bound DOUBLE_ERROR: rows in double, tested with this error, of M
 #! bound REACH: rows in double, term of M for absolute errors
-#! bound MARGIN: rows in double, fast test of float32, margin / value
-#! bound HALF_ULP_OF_FLOAT: rows in double, fast test of float16 and bfloat16, half an ulp / value
 #! bound DIRECT_DOUBLE_ERROR: direct rows, tested with this error, of the value
 #! bound DIRECT_DOUBLE_FLOOR: direct rows, of the amplitude
 #@ -Eprecision=200

@@ -8,10 +8,8 @@
 # other numbers, because nothing underflows or overflows.  A product has the factor `scale` and at most three
 # sines, which are 0 or at least the unit of a phase.  The error of a product is 0 or at least 2**-106 of the
 # product.  Veltkamp's splitting multiplies by 2**27 + 1.
-#! constant MIN_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{} <= abs(scale) <= 2.0**{_}
-#! constant MAX_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{_} <= abs(scale) <= 2.0**{}
-#! constant LIMBS table/direct.h: enum { PHASE_LIMBS = {} }
-#! constant SPLITTER doubledouble.h: f64_set(0x1p27 + {})
+#! constants _core/tables.pxi: self.spec.has_fast_path = 2.0**{MIN_SCALE} <= abs(scale) <= 2.0**{MAX_SCALE}
+#! constants doubledouble.h: f64_set(0x1p27 + {SPLITTER})
 #! variants FUSED=1
 @rnd = float<53,ne>;
 a = rnd(any_a);
@@ -20,5 +18,5 @@ b = rnd(any_b);
 #= r = two_product(a, b);
 exact = a * b - r_high;
 { a in [1,2] /\ b in [1,2] -> r_low - exact in [0,0]
-  /\ {{SPLITTER - 1}} + 0 in [0,0] /\ {{MIN_SCALE - 3 * 32 * LIMBS - 106}} + 0 in [-1022,0] /\ {{MAX_SCALE + 27 + 2}} + 0 in [0,1023] }
+  /\ {{SPLITTER - 1}} + 0 in [0,0] /\ {{MIN_SCALE - 3 * 32 * PHASE_LIMBS - 106}} + 0 in [-1022,0] /\ {{MAX_SCALE + 27 + 2}} + 0 in [0,1023] }
 $ a in (1.5), b in (1.5);

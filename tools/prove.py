@@ -11,12 +11,12 @@ each other.
 A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!".  PATH is relative to
 src/posenc/_core/c, or to src/posenc for Python and Cython:
 
-    constant NAME PATH: TEXT {} the number at {} in a source; TEXT must occur there exactly once; {_} is any
-                                number
-    let NAME = EXPRESSION       a bound that is in no source; EXPRESSION may use the names above; it is
-                                rounded as in {{}}
+    constants PATH: TEXT        the numbers at {NAME} in a source; TEXT must occur there exactly once.  Macros,
+                                enumeration constants and arrays of the headers need no directive
+    let NAME = EXPRESSION       EXPRESSION may use the names above; it is rounded as in {{}}
     from SCRIPT: NAME ...       numbers of another script, and bounds that it proves, used as hypotheses
-    bound NAME: DESCRIPTION     a bound that this script proves; if it is a constant, the table in
+    bound NAME = EXPRESSION: DESCRIPTION      the same; the script proves this bound
+    bound NAME: DESCRIPTION     the script proves this constant of the sources; the table in
                                 docs/development/proofs.md has a row for it
     variants NAME=A,B,C ...     the script is run for each combination; NAME=0..7 is a range.  With code, FUSED is
                                 0 and 1 unless it is stated
@@ -31,7 +31,7 @@ MODE selects how operations are translated (proofs/translate.py): "rounded", "ex
 is
 
     NAME=TEXT           the value of a C variable: a number, a name in Gappa's language, ZERO, or the name of
-                        a C array
+                        an array
     NAME:=TEXT          the same; assignments to the variable are ignored
     SUFFIX=TEXT         TEXT is appended to all names that the code defines
     PRECISION=24        the precision in mode "factors", in bits; default: 53
@@ -65,7 +65,7 @@ PROOFS = ROOT / "proofs"
 SOURCES = ROOT / "src/posenc/_core/c"
 sys.path.insert(0, str(PROOFS))
 
-from headers import Headers, ProofError, number_of  # noqa: E402
+from headers import NAME_IN_BRACES, Headers, ProofError, number_of  # noqa: E402
 from translate import ZERO, Real, Translator, gappa_number  # noqa: E402
 
 U = Fraction(1, 2**53)
@@ -96,18 +96,19 @@ class Script:
         if self.errors:
             raise ProofError(*self.errors)
 
-    def found(self, find, *arguments):
-        """Return find(*arguments), or 1 if it fails, so that the other directives are read, too."""
+    def found(self, otherwise, find, *arguments):
+        """Return find(*arguments), or `otherwise` if it fails, so that the other directives are read, too."""
         try:
             return find(*arguments)
         except ProofError as error:
             self.errors.append(f"{self.path.name}: {error}")
-            return 1
+            return otherwise
 
-    def read_constant(self, rest, _):
-        name, where, text = re.fullmatch(r"(\w+) ([\w/.]+): (.*)", rest).groups()
-        self.names[name] = self.found(self.headers.capture, where, text)
-        self.origin[name] = where
+    def read_constants(self, rest, _):
+        path, _, text = rest.partition(": ")
+        found = self.found(dict.fromkeys(re.findall(NAME_IN_BRACES, text), 1), self.headers.capture, path, text)
+        self.names |= found
+        self.origin |= dict.fromkeys(found, path)
 
     def read_let(self, rest, _):
         name, _, expression = rest.partition(" = ")
@@ -124,8 +125,11 @@ class Script:
         self.names.update({name: script.names[name] for name in names.split()})
 
     def read_bound(self, rest, _):
-        name, _, description = rest.partition(": ")
-        self.bounds[name] = description
+        definition, _, description = rest.partition(": ")
+        if " = " in definition:
+            self.read_let(definition, _)
+        else:
+            self.bounds[definition] = description
 
     def read_variants(self, rest, _):
         self.variants |= {name: self.values_of(text) for name, text in (item.split("=") for item in rest.split())}
@@ -142,7 +146,7 @@ class Script:
 
     def read_code(self, rest, code):
         self.variants.setdefault("FUSED", (0, 1))
-        self.last = "\n".join(line[2:] if line[1] == "=" else str(self.found(self.headers.statements, *line[2:].split()))
+        self.last = "\n".join(line[2:] if line[1] == "=" else self.found("", self.headers.statements, *line[2:].split())
                               for line in code)
         self.parts.append((rest, self.last))
 
@@ -198,7 +202,7 @@ class Script:
         value = self.expanded(value, variant)
         if re.fullmatch(r"-?\d+", value):
             return int(value)
-        constant = self.headers.constant(value)
+        constant = self.names.get(value, self.headers.constant(value))
         return Real(value) if constant is None else constant
 
     def failure(self):
@@ -268,9 +272,8 @@ def scripts(words):
 def rows():
     """Return a row for each bound that is a constant of the kernel: description, script and value."""
     headers = Headers(SOURCES)
-    return [[description, f"`{path.name}`", f"{shown(script.names[name])} (`{script.origin[name]}`)"]
-            for path in scripts(()) for script in [Script(path, headers)]
-            for name, description in script.bounds.items() if name in script.origin]
+    return [[description, f"`{path.name}`", f"{shown(script.value(name))} (`{(headers.origin | script.origin)[name]}`)"]
+            for path in scripts(()) for script in [Script(path, headers)] for name, description in script.bounds.items()]
 
 
 def finds(path, change):
