@@ -2,7 +2,6 @@
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -47,45 +46,31 @@ def fill(
 ) -> None:
     """Write all columns of a table of shape (..., columns).
 
-    ``positions[k]`` has the position of each cell on axis k.
+    ``positions[k]`` has the position of each cell on axis k.  In a grid, where it broadcasts to all cells, each
+    position is encoded only once.
     """
-    for block in _block_indices(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
+    sizes, encoded = table.shape[:-1], []
+    if not table.size:
+        return
+    for axis, encode, width, _ in columns:
+        rows = None
+        if positions[axis].shape != sizes:
+            rows = np.empty((*positions[axis].shape, width), table.dtype)
+            encode(positions[axis], dtype=dtype, out=rows, threads=threads)
+            rows = np.broadcast_to(rows, (*sizes, width))
+        encoded.append(rows)
+    for block in _block_indices(sizes, table.shape[-1] * table.itemsize):
         cells = table[block]
-        for axis, encode, width, slices in columns:
-            out = cells[..., slices[0][0]] if len(slices) == 1 else cells[..., :0]
-            is_block = out.shape[-1] == width and out.strides[-1] == out.itemsize
-            out = out if is_block else np.empty((*cells.shape[:-1], width), cells.dtype)
-            encode(positions[axis][*block, ...], dtype=dtype, out=out, threads=threads)
+        for (axis, encode, width, slices), rows in zip(columns, encoded, strict=True):
+            out = cells[..., slices[0][0] if len(slices) == 1 else slice(0)]
+            is_block = rows is None and out.shape[-1] == width and out.strides[-1] == out.itemsize
+            if rows is None:
+                out = out if is_block else np.empty((*cells.shape[:-1], width), cells.dtype)
+                encode(positions[axis][*block, ...], dtype=dtype, out=out, threads=threads)
+            else:
+                out = rows[block]
             for target, source in () if is_block else slices:
                 cells[..., target] = out[..., source]
-
-
-def fill_grid(
-    table: NDArray[Any], columns: Sequence[AxisColumns], positions: Positions, dtype: str, threads: int | None
-) -> None:
-    """Write a table of shape (*sizes, columns), where ``positions[k]`` has ``sizes[k]`` positions on axis k.
-
-    The rows of each axis are encoded once, with 0 in the columns of other axes.  A cell is the bitwise OR of
-    a row of each axis, because this is faster than a broadcast of some columns.
-    """
-    # the rows of this axis would take as much memory as the table
-    if math.prod(table.shape[:-1]) in map(len, positions):
-        fill(table, columns, np.meshgrid(*positions, indexing="ij", copy=False), dtype, threads)
-        return
-    bits, axis_tables = np.dtype(f"u{table.itemsize}"), []
-    for axis, on_axis in enumerate(positions):
-        axis_table = np.zeros((len(on_axis), table.shape[-1]), table.dtype)
-        fill(axis_table, [column for column in columns if column.axis == axis], positions, dtype, threads)
-        shape = [len(on_axis) if k == axis else 1 for k in range(len(positions))]
-        axis_tables.append(axis_table.view(bits).reshape(*shape, table.shape[-1]))
-    axis_tables.sort(key=operator.attrgetter("size"))
-    for block in _block_indices(table.shape[:-1], table.shape[-1] * table.itemsize) if table.size else ():
-        whole = slice(None)
-        indices = [tuple([whole if n == 1 else k for k, n in zip(block, of_axis.shape, strict=False)])
-                   for of_axis in axis_tables]
-        *others, longest = [of_axis[index] for of_axis, index in zip(axis_tables, indices, strict=True)]
-        combined = functools.reduce(np.bitwise_or, others or [bits.type(0)])
-        np.bitwise_or(combined, longest, out=table[block].view(bits))
 
 
 def _block_indices(sizes: tuple[int, ...], row_bytes: int) -> Iterator[tuple[Any, ...]]:

@@ -143,7 +143,8 @@ def grid(
         if extra_tokens:
             table[:extra_tokens] = 0
             table = table[extra_tokens:].reshape(*sizes, d_model)
-        axis_columns.fill_grid(table, columns, positions, dtype_name, threads)
+        on_axes = np.meshgrid(*positions, indexing="ij", sparse=True)
+        axis_columns.fill(table, columns, on_axes, dtype_name, threads)
         return out
 
 
@@ -303,9 +304,6 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
     if total < available and odd != "zero" or total > available and odd != "truncate":
         raise ValueError(f"widths has sum {total}, expected {available}")
     return numbers
-
-
-
 
 
 def is_sequence(value: Any) -> bool:

@@ -21,8 +21,6 @@ from posenc._core import kernel
 
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
-ERROR = decimal.Decimal("1e-50")        # relative, of products of up to 2**24 ratios
-MAX_BITS = 1 << 20     # of the powers by which a half-way point is recognised
 DIGITS = 60             # decimal digits of frequencies that are rounded to float64
 LIMB_BITS = 32
 LOG2_TWO_PI = math.log2(2 * math.pi)
@@ -207,30 +205,31 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     A frequency beyond the range of float64 is returned as 0 or infinity, even if its product with the
     `position_scale` of the encoding is in the range.
     """
-    context = decimal_context(DIGITS)
-    frequency, ratio = decimal_quotient(context, scale), _ratio(DIGITS, tuple(powers)) if count > 1 else decimal.Decimal(1)
-    values, below, above = np.zeros(count), context.subtract(1, ERROR), context.add(1, ERROR)
+    context, powers = decimal_context(DIGITS), tuple(powers) if count > 1 else ()
+    frequency, ratio, values = decimal_quotient(context, scale), _ratio(DIGITS, powers), np.zeros(count)
+    below, above = _with_error(context)
     for i in range(count if scale else 0):
         low, high = float(context.multiply(frequency, below)), float(context.multiply(frequency, above))
-        values[i] = low if low == high else _nearest(low, high, i, powers, Fraction(scale))
+        values[i] = low if low == high else _nearest(low, high, i, powers, scale)
         frequency = context.multiply(frequency, ratio)
     return values
 
 
-def _nearest(low: float, high: float, i: int, powers: Powers, scale: Fraction) -> float:
-    """Return frequency i, which is next to the half-way point of two floats, rounded to one of them; `low` is nearer to 0."""
-    ends = [Fraction(x) if math.isfinite(x) else Fraction(int(math.copysign(1, x)) << 1024) for x in (low, high)]
-    half = sum(ends, start=Fraction(0)) / 2
-    terms = [(Fraction(base), -i / divisor) for base, divisor in powers]
-    root = math.lcm(*(exponent.denominator for _, exponent in terms))
-    # powers of more bits differ, because `half` has 54 bits
-    sizes = [(half / scale, Fraction(1)), *terms]
-    bits = sum(root * abs(exponent) * sum(map(abs, base.as_integer_ratio())).bit_length() for base, exponent in sizes)
-    is_tie = bits < MAX_BITS and (half / scale) ** root == math.prod(base ** int(root * exponent) for base, exponent in terms)
-    for digits in () if is_tie else (4 * DIGITS, 64 * DIGITS):
+def _nearest(low: float, high: float, i: int, powers: Powers, scale: float | Fraction) -> float:
+    """Return frequency i, which is next to the half-way point of two floats, rounded to one of them.
+
+    `low` is nearer to 0.
+    """
+    for digits in (4 * DIGITS, 64 * DIGITS):
         context = decimal_context(digits)
-        ratio = context.power(_ratio(digits, tuple(powers)), decimal.Decimal(i))
-        excess = Fraction(context.multiply(decimal_quotient(context, scale), ratio)) / half - 1
-        if abs(excess) * 10 ** (digits - 20) > 1:
-            return high if excess > 0 else low
-    return high if np.float64(low).view(np.uint64) & np.uint64(1) else low         # to even
+        frequency = context.power(_ratio(digits, tuple(powers)), decimal.Decimal(i))
+        frequency = context.multiply(frequency, decimal_quotient(context, scale))
+        ends = {float(context.multiply(frequency, factor)) for factor in _with_error(context)}
+        if len(ends) == 1:
+            return ends.pop()
+    return high if np.float64(low).view(np.uint64) & np.uint64(1) else low         # half-way: round to even
+
+
+def _with_error(context: decimal.Context) -> list[decimal.Decimal]:
+    """Return the factors for the lowest and the highest number that a product of up to 2**24 ratios may be."""
+    return [context.add(1, context.scaleb(sign, 10 - context.prec)) for sign in (-1, 1)]
