@@ -46,7 +46,7 @@ SEQUENCES = [name for name, values in VALID.items() if isinstance(values[0], tup
 
 INVALID = {
     "base": [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"),
-             np.array("100", object), np.nan, np.array(True), np.timedelta64(5), np.datetime64(5, "s"),
+             np.array("100", object), np.nan, np.array(True), np.timedelta64(5, "s"), np.datetime64(5, "s"),
              memoryview(b"100"), Tensor("torch.bool", 1), np.inf, Tensor("torch.complex64", 1), 10**400,
              10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")],
     "frequency_scale": ["1", float("inf")],
@@ -61,7 +61,7 @@ INVALID = {
     "periods": [[0] * 32, [-1.0] * 32, [float("nan")] * 32, [10**5000] * 32, [True] * 32, [1j] * 32,
                 [None] * 32, np.eye(2), 5, "1D", [1.0], [1, "1D"] * 16, ["1M"] * 32, ["1Y"] * 32,
                 ["-1D"] * 32, ["0s"] * 32, ["1 day"] * 32, [np.timedelta64(1, "M")] * 32,
-                [np.timedelta64(5)] * 32, [np.timedelta64("NaT", "s")] * 32, [np.datetime64(5, "s")] * 32,
+                [np.timedelta64("NaT", "s")] * 32, [np.datetime64(5, "s")] * 32,
                 np.ma.array([1, 2], mask=[True, False])],
 } | {name: ["other", 1] for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
 
