@@ -77,8 +77,8 @@ def disturbed(data):
     return f"\n\n**Other programs used {others:.1f} processors: measure again on an idle system.**"
 
 
-def system():
-    data = load("performance")
+def system(name="performance"):
+    data = load(name)
     system = data["system"]
     names = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
     isa = system["instruction set"].upper()
@@ -128,6 +128,9 @@ SPEED = {
     "rotation, float32, batch of 64, 1 position": "rotate 64 x 32 heads at one position each",
 }
 
+SCALING = ["5,000 x 512, new", "65,536 x 512, reused", "timesteps, 4,096 x 320", "scattered, 8,192 x 512",
+           "add_to, 32 x 2,048 x 512", "rotation, float32, 32 x 4,096 x 128"]
+
 
 def speed():
     """Return the table of the README."""
@@ -149,6 +152,17 @@ def measured():
                      _ in rivals]
             rows.append([case, spread(calls["posenc"]["1"]), spread(ours), *cells, f"{rivals[2][2]:.0e}"])
     return table(["case", "posenc, 1 thread", "posenc", *HEADINGS, "its error"], *rows)
+
+
+def threads():
+    """Return the milliseconds of posenc by the number of threads, and those of the fastest other code."""
+    data, rows = load("threads"), []
+    for case in SCALING:
+        seconds, name, _ = best(data[case], *RIVALS[2])
+        ours = [digits(values[1] * 1e3) for key, values in data[case]["posenc"].items() if key != "error"]
+        rows.append([case, *ours, f"{digits(seconds[1] * 1e3)}, {code(name)}"])
+    header = ["milliseconds", "1 thread", "2", "4", "8", "16", "the fastest code at its best"]
+    return system("threads") + "\n\n" + table(header, *rows)
 
 
 def one_row():

@@ -40,29 +40,30 @@ def release_memory(call):
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def measured(case, **options):
-    """Return {name: {"error": largest difference from posenc, number of threads: quartiles}}."""
-    result = {}
-    for threads in THREADS:
+def measured(name, all_threads=THREADS):
+    """Return {name of a call: {"error": largest difference from posenc, number of threads: quartiles}}."""
+    options = {"before": release_memory, "cold": True} if name.endswith("new") else {"before": pause}
+    case, result = rivals.CASES[name], {}
+    for threads in all_threads:
         torch.set_num_threads(threads)
         torch.compiler.reset()          # compiled code has a fixed number of threads
         with ThreadPoolExecutor(threads) as pool:
             restore, calls = case(threads, pool)
             ours = calls["posenc"]
             calls["posenc"] = partial(ours, threads=threads)
-            if threads == THREADS[-1]:
+            if threads == all_threads[-1]:
                 calls["posenc, default"] = ours
             exact = None
-            for name, call in calls.items():
+            for each, call in calls.items():
                 restore()
                 values = call()
                 if values is not None:
                     values = np.asarray(values.float() if torch.is_tensor(values) else values,
                                         np.float64).reshape(-1)
                     exact = values.copy() if exact is None else exact
-                    result.setdefault(name, {})["error"] = float(f"{abs(values - exact).max():.1e}")
-            for name, values in quartiles(calls, **options).items():
-                result.setdefault(name, {})[str(threads)] = values
+                    result.setdefault(each, {})["error"] = float(f"{abs(values - exact).max():.1e}")
+            for each, values in quartiles(calls, **options).items():
+                result.setdefault(each, {})[str(threads)] = values
     return result
 
 
@@ -106,8 +107,7 @@ def main(names):
     begin, before = time.perf_counter(), used_by_others()
     for name in chosen:
         start = time.perf_counter()
-        options = {"before": release_memory, "cold": True} if name.endswith("new") else {"before": pause}
-        document[name] = measured(rivals.CASES[name], **options)
+        document[name] = measured(name)
         print(f"{name} ({time.perf_counter() - start:.0f} s):", *(
             f"  {key:40} error {values.get('error', '-'):8} "
             + "  ".join(f"{values[t][1] * 1e3:9.4g} ms" for t in map(str, THREADS) if t in values)
