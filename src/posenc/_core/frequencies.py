@@ -11,7 +11,7 @@ import decimal
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +21,6 @@ from posenc._core import kernel
 
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
-DIGITS = 60             # decimal digits of frequencies that are rounded to float64
 LIMB_BITS = 32
 LOG2_TWO_PI = math.log2(2 * math.pi)
 # (base, divisor): the factors base**(-i / divisor)
@@ -193,43 +192,34 @@ class RationalTurns:
         """Return b: a product of an integer and a frequency is a multiple of a quarter turn, or 2**-b turns away from one."""
         return 2 + max((t.denominator.bit_length() for t in self.exact), default=0)
 
-    def radians(self) -> list[float]:
-        """Return the frequencies in radians per position, rounded to float64."""
-        bits = SIGNIFICANT_BITS
-        return [float(t * Fraction(2 * pi(bits), 1 << bits)) for t in self.exact]
-
 
 def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
-    """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, rounded once to float64.
+    """Return the frequencies ``scale * prod(base**(-i / divisor))``: see `radians_of`."""
+    return radians_of(partial(spaced_turns, count, powers, (scale,)))
 
-    A frequency beyond the range of float64 is returned as 0 or infinity, even if its product with the
-    `position_scale` of the encoding is in the range.
+
+def radians_of(compute_turns: ComputeTurns, scale: float = 1.0) -> NDArray[np.float64]:
+    """Return the frequencies divided by `scale`, in radians per position, rounded once to float64.
+
+    Those beyond the range of float64 are 0 or infinity.  If one is half-way between two numbers, 8192 bits do
+    not decide its rounding, and it is rounded to even.
     """
-    context, powers = decimal_context(DIGITS), tuple(powers) if count > 1 else ()
-    frequency, ratio, values = decimal_quotient(context, scale), _ratio(DIGITS, powers), np.zeros(count)
-    below, above = _with_error(context)
-    for i in range(count if scale else 0):
-        low, high = float(context.multiply(frequency, below)), float(context.multiply(frequency, above))
-        values[i] = low if low == high else _nearest(low, high, i, powers, scale)
-        frequency = context.multiply(frequency, ratio)
-    return values
+    for bits in (SIGNIFICANT_BITS, 1024, 8192):
+        turns, relative_error = compute_turns(bits), Fraction(1, 1 << bits - 4)
+        unit = Fraction(2 * pi(bits), 1 << bits + turns.fraction_bits) / Fraction(scale)
+        numbers = [turns.integer(i) for i in range(len(turns.limbs) - 1)]
+        low, high = (_products(numbers, unit * (1 + error)) for error in (-relative_error, relative_error))
+        if (low == high).all():
+            break
+    return np.where(low.view(np.uint64) & np.uint64(1), high, low)
 
 
-def _nearest(low: float, high: float, i: int, powers: Powers, scale: float | Fraction) -> float:
-    """Return frequency i, which is next to the half-way point of two floats, rounded to one of them.
-
-    `low` is nearer to 0.
-    """
-    for digits in (4 * DIGITS, 64 * DIGITS):
-        context = decimal_context(digits)
-        frequency = context.power(_ratio(digits, tuple(powers)), decimal.Decimal(i))
-        frequency = context.multiply(frequency, decimal_quotient(context, scale))
-        ends = {float(context.multiply(frequency, factor)) for factor in _with_error(context)}
-        if len(ends) == 1:
-            return ends.pop()
-    return high if np.float64(low).view(np.uint64) & np.uint64(1) else low         # half-way: round to even
-
-
-def _with_error(context: decimal.Context) -> list[decimal.Decimal]:
-    """Return the factors for the lowest and the highest number that a product of up to 2**24 ratios may be."""
-    return [context.add(1, context.scaleb(sign, 10 - context.prec)) for sign in (-1, 1)]
+def _products(numbers: Sequence[int], factor: Fraction) -> NDArray[np.float64]:
+    """Return the products, each rounded once."""
+    products, (numerator, denominator) = np.empty(len(numbers)), factor.as_integer_ratio()
+    for i, number in enumerate(numbers):
+        try:
+            products[i] = number * numerator / denominator
+        except OverflowError:
+            products[i] = math.inf if number * numerator > 0 else -math.inf
+    return products

@@ -62,13 +62,6 @@ def has_durations(c: Keywords) -> bool:
     return bool(c["periods"]) and isinstance(c["periods"][0], str)
 
 
-def turns_of_periods(c: Keywords, scale: float, unit: int) -> RationalTurns:
-    """Return ``scale / period`` in turns per position.  Positions for durations count `unit` attoseconds."""
-    is_duration = has_durations(c)
-    lengths = ((checks.attoseconds("periods", p), unit) if is_duration else (p,) for p in c["periods"])
-    return RationalTurns([Fraction(scale) / Fraction(*length) for length in lengths])
-
-
 def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns:
     """Return a function that computes each frequency times position_scale, in turns per position."""
     count, divisor = spacing(d, c)
@@ -76,7 +69,10 @@ def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns
         if c[name] is not None and len(c[name]) != count:
             raise ValueError(f"{name} has length {len(c[name])}, expected {count} for this convention")
     if c["periods"] is not None:
-        return turns_of_periods(c, c["position_scale"], unit)
+        # positions for durations count `unit` attoseconds
+        is_duration, scale = has_durations(c), Fraction(c["position_scale"])
+        lengths = ((checks.attoseconds("periods", p), unit) if is_duration else (p,) for p in c["periods"])
+        return RationalTurns([scale / Fraction(*length) for length in lengths])
     if c["frequencies"] is not None:
         return functools.partial(core.explicit_turns, c["frequencies"], c["position_scale"])
     scales = c["frequency_scale"], c["position_scale"]
@@ -87,11 +83,9 @@ def float64_frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
     """Return the frequencies in radians per position or second, without `position_scale`."""
     if c["frequencies"] is not None:
         return np.array(c["frequencies"], np.float64)
-    if c["periods"] is not None:
-        return np.array(turns_of_periods(c, 1, SECOND).radians(), np.float64)
+    scale = c["position_scale"] or 1.0
     with kernel.default_environment():
-        count, divisor = spacing(d, c)
-        return core.spaced_float64(count, ((c["base"], divisor),), c["frequency_scale"])
+        return core.radians_of(turns_of_convention(d, {**c, "position_scale": scale}), scale)
 
 
 def arrangement(d: int, c: Keywords) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
@@ -128,7 +122,7 @@ def kernel_columns(
 
     The class `kernel.Columns` describes the other arguments.
     """
-    turns, d = compute_turns(), len(frequency)
+    turns, d = compute_turns(core.SIGNIFICANT_BITS), len(frequency)
     columns = np.arange(kernel.pitched(d) if d else 0)
     repeated, quarter = frequency.take(columns, mode="wrap"), cosine.take(columns, mode="wrap") * ALL_BITS
     limbs, is_negative = (x.take(repeated, 0, mode="clip") for x in (turns.limbs, turns.is_negative))

@@ -1,7 +1,7 @@
 """Scale the frequencies of a rotation by the ``rope_parameters`` of a model's configuration.
 
 With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are exact products of powers.
-With yarn, llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
+With yarn, llama3 and longrope, they are computed with 60 decimal digits and rounded once to float64.
 """
 
 import decimal
@@ -19,7 +19,7 @@ from posenc._arguments import checks
 from posenc._core import frequencies as core
 from posenc._rotary.axes_of_pairs import axis_of_each_pair, blocks, interleaved
 
-CONTEXT = core.decimal_context(core.DIGITS)
+CONTEXT = core.decimal_context(60)
 TWO_PI = CONTEXT.divide(Decimal(2 * core.pi(256)), Decimal(1 << 256))
 Scaling: TypeAlias = Mapping[str, Any]
 
@@ -37,7 +37,9 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
     array = np.array(values, np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"scaling gives frequency {array[~np.isfinite(array)][0]}, expected a finite one")
-    return Frequencies(partial(core.explicit_turns, values, 1.0), array, attention_factor)
+    turns = lru_cache(maxsize=4)(partial(core.explicit_turns, values, 1.0))
+    turns(core.SIGNIFICANT_BITS)                        # refuses frequencies beyond the range of the kernel
+    return Frequencies(turns, array, attention_factor)
 
 
 # ---- types with exact frequencies --------------------------------------------------------------------------
@@ -56,8 +58,8 @@ def _exact(
     if dim > 2 and growth != 1:
         powers.append((growth, Fraction(dim - 2, 2)))
     count = dim // 2 if rotated is None else rotated
-    values = np.append(core.spaced_float64(count, powers, Fraction(scale)), np.zeros(dim // 2 - count))
-    return Frequencies(partial(core.spaced_turns, count, powers, (scale,)), values, 1.0)
+    turns = lru_cache(maxsize=4)(partial(core.spaced_turns, count, powers, (scale,)))
+    return Frequencies(turns, np.append(core.radians_of(turns), np.zeros(dim // 2 - count)), 1.0)
 
 
 # The keyword-only parameters of a type's function are its keys; keys without a default are required.
@@ -297,9 +299,7 @@ def frequencies_of(rotary_dim: int, keywords: Mapping[str, Any]) -> Frequencies:
         function = TYPES[rope_type[1]]
         with decimal.localcontext(CONTEXT):
             frequencies = function(rotary_dim, keywords["base"], keywords["frequency_scale"], **dict(keys))
-    turns = lru_cache(maxsize=4)(frequencies.turns)
-    turns()                                             # refuses frequencies beyond the range of the kernel
     if not np.isfinite(keywords["scale"] * frequencies.attention_factor):
         raise ValueError(f"scale is {keywords['scale']}, expected a finite product with the attention factor")
     values = np.frombuffer(frequencies.values.tobytes())        # a view of bytes is always read-only
-    return frequencies._replace(turns=turns, values=values)
+    return frequencies._replace(values=values)
