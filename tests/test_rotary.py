@@ -218,10 +218,10 @@ LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, 
 GEMMA3 = {"model_type": "gemma3_text", "head_dim": 256, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
           "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
 QWEN = {"model_type": "qwen", "hidden_size": 4096, "num_attention_heads": 32, "rotary_emb_base": 10000,
-        "rotary_pct": 1.0, "seq_length": 8192, "use_dynamic_ntk": True}
+        "rotary_pct": 1.0, "seq_length": 8192, "use_dynamic_ntk": False}
 NOMIC = {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "n_positions": 8192,
          "max_trained_positions": 2048, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
-         "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": 2}
+         "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None}
 DEEPSEEK_V4 = {"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 64, "rope_theta": 10000,
                "compress_rope_theta": 160000, "max_position_embeddings": 1048576, "rope_scaling": {
                    "type": "yarn", "factor": 16, "original_max_position_embeddings": 65536, "beta_fast": 32,
@@ -270,10 +270,7 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
      Rotary(128, base=500000.0, layout="interleaved")),
     ({"model_type": "of the future", "head_dim": 16, "rope_theta": 1e4, "rope_scaling": MROPE},
      {"layout": "halves", "axes": [0, 1, 2, 0, 1, 2, 0, 1]}, Rotary(16, axes=[0, 1, 2, 0, 1, 2, 0, 1])),
-    (QWEN, {"layout": "halves"}, Rotary(128)), (QWEN, {"layout": "halves", "length": 8192}, Rotary(128)),
-    (QWEN, {"layout": "halves", "length": 8193}, Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 3})),
-    (QWEN, {"layout": "halves", "length": 32769},
-     Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 15})),
+    (QWEN, {"layout": "halves"}, Rotary(128)),
     ({"model_type": "qwen4_exp_text", "head_dim": 128, "rope_theta": 5e6, "rope_scaling": {"mrope_section": [24, 20, 20]}}, {},
      Rotary.preset("qwen3-vl", 128)),
 ])
@@ -294,7 +291,7 @@ def test_configurations(config, options, expected):
     ({"model_type": "dots3_note", "qk_rope_head_dim": 64, "swa_rope_theta": 99},
      {"layer_type": "sliding_attention"}, 99 ** (-62 / 64), "interleaved"),
     ({"model_type": "gpt_neox", "head_dim": 15, "rotary_ndims": 3}, {}, 1e4 ** (-2 / 3), "halves"),
-    (NOMIC, {"length": 8192}, (1000 * 7 ** (64 / 62)) ** (-62 / 64), "halves"),
+    (NOMIC, {}, 1000 ** (-62 / 64), "halves"),
     ({"model_type": "wav2vec2-conformer", "head_dim": 64, "position_embeddings_type": "rotary", "rotary_embedding_base": 9}, {},
      9 ** (-62 / 64), "halves"),
 ])
@@ -537,6 +534,8 @@ from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})  config has h
 from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  axes has length 32, expected 64
 from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  config has layer_rope_theta with 10000.0
 from_config(LLAMA | {"rope_ratio": 50})  config has rope_ratio 50
+from_config(LLAMA | {"use_dynamic_ntk": True}, length=9)  config has use_dynamic_ntk True
+from_config(LLAMA | {"rotary_scaling_factor": 2})  config has rotary_scaling_factor 2
 from_config(LLAMA | {"rope_interleave": "no"})  TypeError  rope_interleave is 'no'
 from_config(LLAMA | {"model_type": "zamba2"})  config has use_mem_rope False
 from_config(LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}})  lacks the key 'max_position_embeddings'

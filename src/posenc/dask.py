@@ -19,11 +19,9 @@ from posenc._arguments.specification import Convention, changes_of
 from posenc._encoding.encoding import Encoding, checked_positions
 from posenc._encoding.functions import cached_encoding
 
-try:
+with checks.importing_for("posenc.dask"):
     import dask.array as da
     from dask.base import compute, tokenize
-except ModuleNotFoundError as error:
-    raise checks.not_installed("posenc.dask", error) from error
 
 __all__ = ["table"]
 

@@ -16,10 +16,8 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc._encoding.encoding import Encoding, check_encoding, without_durations
 
-try:
+with checks.importing_for("posenc.plot"):
     from matplotlib import axes, cm, colors, figure, layout_engine, ticker
-except ModuleNotFoundError as error:
-    raise checks.not_installed("posenc.plot", error) from error
 
 __all__ = ["heatmap", "similarity", "waves"]
 

@@ -9,7 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -57,10 +57,17 @@ def shown(value: Any) -> str:
     return f"{type(value).__name__}(...)"
 
 
-def not_installed(feature: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Return an error that names the missing package."""
-    message = f"{feature} needs {error.name}; to install it: pip install {error.name}"
-    return ModuleNotFoundError(message, name=error.name)
+def not_installed(feature: str, package: str | None) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"{feature} needs {package}; to install it: pip install {package}", name=package)
+
+
+@contextmanager
+def importing_for(feature: str) -> Iterator[None]:
+    """Name the feature and the package in the error for a package that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise not_installed(feature, error.name) from error
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:

@@ -222,7 +222,7 @@ def in_file(
         array = np.asarray(np.memmap(file, bits, "r", offset, shape))
         element = arrays.dtype(dtype)[1]
         if dtype == "bfloat16" and element == np.uint16:
-            raise checks.not_installed(f"{file.name}: dtype bfloat16", ModuleNotFoundError(name="ml_dtypes"))
+            raise checks.not_installed(f"{file.name}: dtype bfloat16", "ml_dtypes")
         if not bits.isnative:
             # ml_dtypes has native order only
             element = bits if dtype == "bfloat16" else element.newbyteorder()
@@ -319,10 +319,8 @@ def safetensors_header(specification: TableSpecification, key: str | None) -> by
 
 def read_safetensors(file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
     """Return an entry for each tensor of a file, the specification, and the offset of the data."""
-    try:
+    with checks.importing_for("reading .safetensors"):
         from safetensors import SafetensorError, safe_open
-    except ModuleNotFoundError as error:
-        raise checks.not_installed("reading .safetensors", error) from error
     try:
         safe_open(file.name, "np")      # raises an error unless the header and the size of the file are valid
         size = int.from_bytes(file.read(8), "little")

@@ -17,10 +17,8 @@ from posenc._arguments import arrays, checks
 from posenc._files import atomic, table
 from posenc._files.table import TableSpecification, specification_in
 
-try:
+with checks.importing_for("a .zarr file"):
     import zarr
-except ModuleNotFoundError as error:
-    raise checks.not_installed("a .zarr file", error) from error
 
 # A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's
 # memory.

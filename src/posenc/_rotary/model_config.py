@@ -90,23 +90,17 @@ class Keys:
     """
 
     def __init__(self, config: Any) -> None:
-        self.config, self.used = config, {"model_type"}
-        self.name, self.properties = _type_of(config)
-        while (part := self._part()) is not None:
-            ignored = [name for name in self._rotary_keys() if look_up(part, name) is None]
-            if ignored:
-                raise _has(f"{ignored[0]} beside the part with the language model; add it there")
+        self.used, part, inner = {"model_type"}, config, None
+        while part is not None:
             self.config = part
-            self.name, self.properties = _type_of(part, self.properties.get("part", (None, None))[1])
-        if "part" in self.properties:           # the configuration itself has the keys of the part
-            self.name = self.properties["part"][1]
-            self.properties = model_types().get(str(self.name), {})
-
-    def _part(self) -> Any:
-        """Return the part with the language model, or None if this configuration has no parts."""
-        if "part" in self.properties:
-            return look_up(self.config, self.properties["part"][0], *PARTS)
-        return None if self.properties else look_up(self.config, *PARTS)
+            self.name, self.properties = _type_of(part, inner)
+            key, inner = self.properties.get("part", ("text_config", None))
+            part = look_up(part, key, *PARTS) if inner or not self.properties else None
+            keys = () if part is None else self._rotary_keys()
+            if ignored := [name for name in keys if look_up(part, name) is None]:
+                raise _has(f"{ignored[0]} beside the part with the language model; add it there")
+        if inner is not None:                   # the configuration itself has the keys of the part
+            self.name, self.properties = inner, model_types().get(inner, {})
 
     def get(self, *names: str) -> Any:
         self.used.update(names)
@@ -151,10 +145,10 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
         length = checks.integer("length", length, 1)
     keys = Keys(config)
     keys.check_supported(layout)
-    scaling = _parameters(keys, layer_type, length)
+    scaling = _parameters(keys, layer_type)
     properties = keys.properties | keys.properties.get("layers", {}).get(layer_type, {})
     keys.config = _of_layer(keys.config, layer_type)
-    head_dim = head_dim_of(keys.config, properties.get("head_dim", 0), keys)
+    head_dim = head_dim_of(keys.config, properties.get("head_dim", 0))
     if (interleaved := keys.get(*INTERLEAVES)) is not None:
         properties["layout"] = "interleaved" if checks.boolean("rope_interleave", interleaved) else "halves"
     layout = properties["layout"] if layout is None else layout
@@ -207,17 +201,15 @@ def _lacks(key: str) -> ValueError:
     return ValueError(f"config lacks {key}; add it, or pass an object of the class of the configuration")
 
 
-def head_dim_of(config: Any, default: int | None = 0, keys: Keys | None = None) -> int:
+def head_dim_of(config: Any, default: int | None = 0) -> int:
     """Return head_dim.
 
     Its default is `default`; if this is 0, hidden_size / num_attention_heads; if it is None, there is none.
     """
-    get = functools.partial(look_up, config) if keys is None else keys.get
-    head_dim = get("qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels")
-    head_dim = default if head_dim is None else head_dim
+    head_dim = look_up(config, "qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels") or default
     if not head_dim:
-        width = get("hidden_size", "n_embd", "d_model")
-        heads = get("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
+        width = look_up(config, "hidden_size", "n_embd", "d_model")
+        heads = look_up(config, "num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
         if head_dim is None or width is None or heads is None:
             raise _lacks("head_dim")
         width = checks.integer("hidden_size", width, 1)
@@ -264,9 +256,9 @@ def layer_types(config: Any) -> list[str | None]:
     return list(_parameters_by_type(Keys(config)))
 
 
-def _parameters(keys: Keys, layer_type: str | None, length: int | None) -> dict[str, Any]:
+def _parameters(keys: Keys, layer_type: str | None) -> dict[str, Any]:
     """Return a copy of the rope parameters for a layer type, without those that are None."""
-    by_type = _parameters_by_type(keys, length)
+    by_type = _parameters_by_type(keys)
     if None in by_type and layer_type in (keys.get("layer_types") or ()):
         layer_type = None                                   # the layers of all types are alike
     if layer_type not in by_type:
@@ -274,7 +266,7 @@ def _parameters(keys: Keys, layer_type: str | None, length: int | None) -> dict[
     return {key: value for key, value in by_type[layer_type].items() if value is not None}
 
 
-def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | None, Values]:
+def _parameters_by_type(keys: Keys) -> dict[str | None, Values]:
     """Return the rope parameters of each layer type that has a rotation.
 
     If all layers are alike, the only key is None.
@@ -292,12 +284,6 @@ def _parameters_by_type(keys: Keys, length: int | None = None) -> dict[str | Non
         count = checks.integer("num_hidden_layers", keys.get("num_hidden_layers"), 1)
         are_scaled = {i in layers for i in range(count)}
         by_type = {"scaled" if each else "unscaled": parameters if each else unscaled for each in are_scaled}
-    elif not parameters and keys.get("rotary_scaling_factor") is not None:  # Nomic
-        by_type = {None: {"rope_type": "dynamic", "factor": keys.get("rotary_scaling_factor"),
-                          "max_position_embeddings": keys.get("max_trained_positions")}}
-    elif not parameters and keys.get("use_dynamic_ntk") and length is not None:                 # Qwen
-        doublings = (-(-length // checks.integer("seq_length", keys.get("seq_length"), 1)) - 1).bit_length()
-        by_type = {None: {"rope_type": "ntk_alpha", "alpha": 2 ** (doublings + 1) - 1} if doublings else {}}
     first, *others = by_type.values()
     return by_type if any(each != first for each in others) else {None: first}
 

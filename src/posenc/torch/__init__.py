@@ -7,10 +7,8 @@ True
 
 from posenc._arguments import checks
 
-try:
+with checks.importing_for("posenc.torch"):
     import torch as _torch  # noqa: F401
-except ModuleNotFoundError as error:
-    raise checks.not_installed("posenc.torch", error) from error
 
 from posenc.torch._encode import add_to, encode, grid, points, positions_from_lengths, positions_from_mask
 from posenc.torch._positional_encoding import ChunkDataset, PositionalEncoding, PositionalTable
