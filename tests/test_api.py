@@ -188,14 +188,18 @@ def test_cached_encodings_take_bounded_memory():
 
 @pytest.mark.parametrize("convention, expected", [
     ({"base": 1e300, "shift": 1.75, "position_scale": 2.0**1000}, [1, 0]),
-    ({"base": 1e300, "shift": 1.75, "position_scale": 0}, [1, 0]),
-    ({"base": 1e300, "shift": 2 - 1e-15, "position_scale": 0, "frequency_scale": -3}, [-3, -0.0]),
+    ({"base": 1e300, "position_scale": 0}, [1, 1e-150]),
     ({"base": 1e200, "shift": 2.25, "position_scale": 1e-300}, [1, np.inf]),
     ({"base": 1e-200, "shift": 1.75, "position_scale": 1e-300, "frequency_scale": -3}, [-3, -np.inf]),
     ({"base": 2.0**-1000, "shift": 1.0, "frequency_scale": 2.0**-1074}, [2.0**-1074, 2.0**-74]),
 ])
 def test_frequencies_outside_the_range_of_float64(convention, expected):
     assert_same_bits(posenc.Encoding(4, **convention).frequencies, np.array(expected, np.float64))
+
+
+def test_frequencies_are_limited_even_if_the_position_scale_is_zero():
+    with pytest.raises(ValueError, match=r"frequencies range from 2\*\*-3989"):
+        _ = posenc.Encoding(4, base=1e300, shift=1.75, position_scale=0).frequencies
 
 
 @pytest.mark.parametrize("shift", [1e300, -1e300, 1.7e308, -1.7e308])
