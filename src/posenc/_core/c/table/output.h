@@ -35,13 +35,11 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
 
 enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
 
-/* In long rows, cache lines of x that are not aligned alike in all rows are read and written whole, and those of the
- * next rows are prefetched. */
+/* In long rows, cache lines of x are read and written whole, and those of the next rows are prefetched. */
 #define DEFINE_ADD(name, type) \
     INLINE void name(type *x, const type *value, ptrdiff_t width, type x_scale) { \
         enum { COUNT = ADD_BYTES / (int)sizeof *x }; \
-        const int is_ragged = width > TILE && width * (ptrdiff_t)sizeof *x % LINE != 0; \
-        for (; is_ragged && (uintptr_t)x % LINE; x++, value++, width--) *x = *x * x_scale + *value; \
+        for (; width > TILE && (uintptr_t)x % LINE; x++, value++, width--) *x = *x * x_scale + *value; \
         for (; width >= COUNT; x += COUNT, value += COUNT, width -= COUNT) { \
             for (int i = 0; i < ADD_BYTES; i += LINE) PREFETCH((const char *)x + PREFETCH_DISTANCE + i); \
             for (int i = 0; i < COUNT; i++) x[i] = x[i] * x_scale + value[i]; \
