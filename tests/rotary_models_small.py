@@ -330,6 +330,8 @@ NAN = torch.where(torch.arange(D // 2) < 3, torch.nan, frequencies())
 WRONG = [
     case("base is 9000, expected 10000", layers=({}, {"frequencies": frequencies(9e3)})),
     case("base is 10000, the configuration has 1000000", LOCAL),
+    case("base is 1000000, the configuration has 10000", LOCAL, layers=({"frequencies": frequencies(1e6)}, {})),
+    case("base is 9000, the configuration has 1000000", LOCAL, layers=({}, {"frequencies": frequencies(9e3)})),
     case("layout is halves, expected interleaved", PAIRS),
     case("layout is interleaved, expected halves", rotate=interleaved),
     case("layout is interleaved, expected halves", rotate=deinterleaved),
@@ -418,6 +420,8 @@ WRONG = [
     case("no known rotation gives these values", HALVES, Consecutive, rotate=xpos(), rotate_keys=xpos(-1)),
 ]
 NEITHER = [
+    # three layers, but types of two: one of their rotations may be that of another layer
+    case("layers of unknown types", LOCAL, layers=({"frequencies": frequencies(1e6)}, {}, {})),
     case("xPos", {"model_type": "llama", "head_dim": D, "rope_theta": BASE, "use_xpos": True}, rotate=xpos(),
          rotate_keys=xpos(-1)),
     case("no positions", {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2}, rotate=unchanged),

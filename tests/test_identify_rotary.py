@@ -11,7 +11,7 @@ import pytest
 from posenc import Rotary
 from posenc.check import assert_rotary, identify_rotary
 from posenc.check.match import rounded
-from posenc.check.mistakes import differences
+from posenc.check.mistakes import of_frequencies
 
 RNG = np.random.default_rng
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -225,8 +225,8 @@ def test_faults_are_named(given, faults, expected):
 
 
 def test_a_base_is_shown_with_the_digits_that_differ():
-    faults = differences(Rotary(64, base=3846223.03), Rotary(64, base=3846223.5), "expected")
-    assert faults == ("base is 3846223.03, expected 3846223.5",)
+    faults = of_frequencies(Rotary(64, base=3846223.03), Rotary(64, base=3846223.5), "expected")
+    assert [*faults] == ["base is 3846223.03, expected 3846223.5"]
 
 
 def test_a_single_pair_and_no_rotation():

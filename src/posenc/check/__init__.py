@@ -7,9 +7,10 @@ Encoding(64, spacing='endpoint', layout='halves')
 
 from typing import TYPE_CHECKING, Any
 
+from posenc.check.comparison import RotaryMatch
 from posenc.check.conventions import Match, identify
 from posenc.check.report import RotaryReport, RotaryRow
-from posenc.check.rotations import RotaryMatch, assert_rotary, identify_rotary
+from posenc.check.rotations import assert_rotary, identify_rotary
 
 if TYPE_CHECKING:
     from posenc.check.models import check_rotary

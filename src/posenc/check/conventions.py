@@ -24,7 +24,8 @@ from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
 from posenc.check import match
 from posenc.check.match import Arithmetic, Array, Curve, Line, Reals, short
-from posenc.check.reading import array_of, chunks, numbers, positions_of, spread
+from posenc.check.mistakes import numbers
+from posenc.check.reading import array_of, chunks, positions_of, spread
 
 LARGEST_START = 2**12       # of a table, as an absolute value
 WIDEST = 2**16              # columns of a table; wider ones take minutes

@@ -31,7 +31,6 @@ NARROW_SHARE = 0.02     # angles halfway between two 16-bit numbers are rounded 
 NARROW_MOST = 0.5       # but not most values of one row or column
 NARROW_ERROR = 0.6      # of the bound for angles of a table in 16 bits; five forms of code have up to 0.55
 BLURRED = 0.75          # if the bound exceeds more than this share of the values, agreement proves nothing
-ALIKE = 1e-2            # two elements of a matrix, or two results, agree; float16 arithmetic is off by less
 CHUNK = 2**18           # values that are compared at a time: 2 MiB
 ERRORS_AT = (1_000, 100_000, 1_000_000)     # positions of a report, each with the seven positions before it
 
@@ -72,13 +71,14 @@ def float64_of(array: Array, dtype: str) -> Reals:
     return np.asarray(values, np.float64)
 
 
-def rounded(x: Reals, dtype: str) -> Reals:
-    """Round float64 values to a dtype; "" means no rounding."""
+def rounded(x: Array, dtype: str) -> Array:
+    """Round values of float64 or complex128 to a dtype; "" means no rounding."""
+    parts = np.ascontiguousarray(x).view(np.float64)
     if dtype != "bfloat16":
-        return np.asarray(x.astype(dtype or "float64"), np.float64)
-    bits = x.astype(np.float32).view(np.uint32)
+        return parts.astype(dtype or "float64").astype(np.float64).view(x.dtype)
+    bits = parts.astype(np.float32).view(np.uint32)
     bits += np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return np.asarray((bits & np.uint32(0xFFFF0000)).view(np.float32), np.float64)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64).view(x.dtype)
 
 
 def narrowest(values: Array, dtype: str) -> str:
@@ -151,16 +151,12 @@ def exact(rotary: Rotary, positions: Array) -> Waves:
     return np.asarray(cos + 1j * sin)
 
 
-def both_rounded(values: Waves, dtype: str) -> Waves:
-    return np.asarray(rounded(values.real.copy(), dtype) + 1j * rounded(values.imag.copy(), dtype))
-
-
 def computed(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Waves:
     """Return cos + i sin, computed with an arithmetic."""
     w = rounded(rotary.frequencies, arithmetic.frequencies)
     at = rounded(positions.astype(np.float64), arithmetic.positions)
     waves = np.exp(1j * rounded(at[:, None] * w, arithmetic.angles))
-    return both_rounded(size_of(rotary) * waves, arithmetic.table)
+    return rounded(size_of(rotary) * waves, arithmetic.table)
 
 
 def rotation_curve(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Curve:

@@ -1,9 +1,8 @@
-"""Mistakes: the candidates for a rotation, and the sentence that names each difference.
+"""The faults: a table with the threshold and the sentence of each, and the candidates for a wrong rotation.
 
-To add a mistake, add a row to `ORIENTATIONS`, if cosines and sines are transformed, or a rotation with a
-sentence to `named`.  For a new sentence, add its first words to `GUIDE` in report.py, a line to the guide in
-docs/check.md, and a model with the mistake to tests/rotary_models_small.py.  reading.py has the sentences
-about calls and the order of columns, rotations.py those about rows and offsets.
+To add a fault, add a row to `FAULTS`.  If it is a rotation with other frequencies, add this to `candidates`;
+if cosines and sines are transformed, add a row to `ORIENTATIONS`.  Then add a line to the guide in
+docs/check.md, and a model to tests/rotary_models_small.py.
 """
 
 from __future__ import annotations
@@ -17,17 +16,109 @@ import numpy as np
 from posenc import Rotary
 from posenc.check import match
 from posenc.check.match import FITTED_DIGITS, NARROW, TIGHT, Arithmetic, Phases, Waves, size_of
-from posenc.check.reading import Reading, number, pairs
+
+ALIKE = 1e-2            # results of float16 arithmetic differ by less
+ROUNDINGS = 16 * 2.0**-24       # of rotated float32 vectors; a narrower dtype has as many of its own half ulps
+
+
+class Fault(NamedTuple):
+    """A fault: differences up to the threshold are none.  The threshold 0 stands for the rule of match.py."""
+
+    threshold: float
+    sentence: str
+
+
+FAULTS = {
+    # calls
+    "uninitialized": Fault(0, "{} of {} elements are {}, so inv_freq is probably uninitialized"),
+    "short": Fault(0, "{}; the configuration has max_position_embeddings {:,}"),
+    "row": Fault(ALIKE, "the values depend on the row, not on its position"),
+    "single": Fault(ALIKE, "a call with a single row has other values than a call with several rows"),
+    "first": Fault(ALIKE, "positions are counted from the first one of each call"),
+    "others": Fault(ALIKE, "the values depend on the other positions of the call"),
+    "heads": Fault(1e-3, "the heads are not rotated alike: head {} differs from head 0"),
+    "cache": Fault(1e-3, "{} of a call with a cache have other values than those of a call without"),
+    # columns
+    "nothing": Fault(0, "no value is finite"),
+    "pairing": Fault(ROUNDINGS, "the columns are paired neither as halves nor interleaved"),
+    "x": Fault(ROUNDINGS, "x with negative elements, or with elements above 1, is not rotated as other x are"),
+    "factor": Fault(0, "columns {} are multiplied by a factor but not rotated"),
+    "cosines": Fault(ALIKE, "the cosines have the layout {}, but the columns are paired as {}"),
+    "matrix": Fault(2 * ROUNDINGS, "the result is not a rotation of x: pairs differ by {:.2g} of their length"),
+    "order": Fault(0, "the result has its columns in another order: columns {} become columns {}; only "
+                      "products of queries and keys are the same"),
+    "orders": Fault(0, "the columns have another order than those of queries"),
+    "width": Fault(0, "{} columns are rotated, {} {}"),
+    "layout": Fault(0, "layout is {}, {} {}"),
+    "axes": Fault(ALIKE, "the pairs have the positions of other axes than expected"),
+    # frequencies
+    "base": Fault(0, "base is {:.12g}, {} {:.12g}"),
+    "frequency_scale": Fault(0, "frequency_scale is {:.12g}, {} {:.12g}"),
+    "scaling": Fault(0, "the scaling {} is not applied"),
+    "exponents": Fault(0, "the exponents are 2 i / {:g}, expected 2 i / {}"),
+    "computed": Fault(0, "inv_freq was computed in {}"),
+    "frequencies": Fault(1e-3, "the frequencies of {} differ; the first is {:.6g}, expected {:.6g}"),
+    "slightly": Fault(0, "the frequencies differ slightly from the expected ones"),
+    "still": Fault(0, "{} {} not rotated"),
+    "unstated": Fault(0, "queries and keys are rotated, the configuration has no rotation for this layer"),
+    # cosines and sines
+    "signs": Fault(0, "the signs of the sines are reversed"),
+    "exchanged": Fault(0, "cos and sin are exchanged"),
+    "negated": Fault(0, "values are multiplied by -1, expected 1"),
+    "attention": Fault(1e-3, "attention_scaling {:.4g} {}"),
+    "scale": Fault(1e-6, "cosines and sines are multiplied by {}, {} {}"),
+    "zeros": Fault(0, "most values are 0"),
+    # positions
+    "start": Fault(0, "positions start at {}, expected {}"),
+    "finite": Fault(0, "some values are not finite, for example at position {:,}"),
+    "end": Fault(0, "the table ends at {:,} and {}"),
+    "rows": Fault(0, "the values at {} of {} positions differ, the first at {:,}"),
+    "some": Fault(0, "the values at some positions differ"),
+    # arithmetic
+    "inv_freq": Fault(0, "inv_freq was rounded to {}"),
+    "positions": Fault(0, "positions were rounded to {} above {:,}"),
+    "angles": Fault(0, "angles were rounded to {}"),
+    "tables": Fault(0, "tables were rounded to {}"),
+    # none of these
+    "vectors": Fault(ALIKE, "queries or keys differ from the expected ones by up to {:.2g} of the largest"),
+    "unknown": Fault(ALIKE, "no known rotation gives these values{}"),
+}
+
+
+def fault(name: str, *values: Any) -> str:
+    """Return the sentence of a fault."""
+    return FAULTS[name].sentence.format(*values)
+
+
+def numbers(values: Any) -> str:
+    """Return sorted integers as text: "3", "0 to 7", "1, 5, 9 ..."."""
+    if len(values) > 1 and values[-1] - values[0] == len(values) - 1:
+        return f"{values[0]} to {values[-1]}"
+    return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
+
+
+def pairs(values: Any) -> str:
+    """Return pairs of columns as text: "pair 3", "pairs 0 to 7"."""
+    return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
+
+
+def number(x: float) -> str:
+    """Return a number as text: integers in full, others with six digits."""
+    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
+
+
+def not_rotated(columns: Any) -> str:
+    return fault("still", pairs(columns), "are" if len(columns) > 1 else "is")
+
+
+# ---- candidates --------------------------------------------------------------------------------------------
 
 BASES = (1e4, 5e5, 1e6, 5e6, 1e7, 100.0, 1.5e5, 1.6e5, 2.5e5, 256.0, 2000.0)
 
-# a sentence, and a transformation of cos + i sin that is its own inverse
+# a fault, and a transformation of cos + i sin that is its own inverse; the last one is right if the expected
+# scale is negative
 ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
-    ("", lambda z: z),
-    ("the signs of the sines are reversed", np.conj),
-    ("cos and sin are exchanged", lambda z: 1j * np.conj(z)),
-    ("values are multiplied by -1, expected 1", np.negative),
-)
+    ("", lambda z: z), ("signs", np.conj), ("exchanged", lambda z: 1j * np.conj(z)), ("negated", np.negative))
 
 
 class Candidate(NamedTuple):
@@ -48,13 +139,12 @@ def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
             if other and estimate.are_near(other.frequencies):
                 yield Candidate(other, None)
     elif has_formula(r):
-        formulas = [(f"the exponents are 2 i / {2 * divisor:g}, expected 2 i / {2 * half}",
-                     r.base ** (-np.arange(half) / max(divisor, 1)))
+        formulas = [(fault("exponents", 2 * divisor, 2 * half), r.base ** (-np.arange(half) / max(divisor, 1)))
                     for divisor in (half / 2, half - 1, *(k * half for k in range(2, 129)))]
         for dtype in NARROW:
-            base, exponents = np.full(half, r.base), match.rounded(np.arange(half) / half, dtype)
-            powers = match.rounded(match.rounded(base, dtype) ** exponents, dtype)
-            formulas.append((f"inv_freq was computed in {dtype}", match.rounded(1 / powers, dtype)))
+            exponents = match.rounded(np.arange(half) / half, dtype)
+            powers = match.rounded(match.rounded(np.full(half, r.base), dtype) ** exponents, dtype)
+            formulas.append((fault("computed", dtype), match.rounded(1 / powers, dtype)))
         for sentence, frequencies in formulas:
             if estimate.are_near(w := r.frequency_scale * frequencies):
                 yield Candidate(r.replace(frequencies=w, scale=size_of(r)), sentence)
@@ -89,63 +179,47 @@ def has_formula(rotary: Rotary) -> bool:
     return rotary.to_dict()["rotary"]["frequencies"] is None
 
 
-# ---- sentences ---------------------------------------------------------------------------------------------
+# ---- differences -------------------------------------------------------------------------------------------
 
 
-def not_rotated(values: Any) -> str:
-    return f"{pairs(values)} {'are' if len(values) > 1 else 'is'} not rotated"
-
-
-def differences(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
-    """Return a sentence for each difference between the frequencies of a rotation and the expected ones.
-
-    `source` is the text that precedes an expected value.
-    """
-    if expected is None:
-        return ()
+def of_frequencies(rotary: Rotary, expected: Rotary, source: str) -> Iterator[str]:
+    """Yield the differences between frequencies; `source` precedes an expected value."""
     w, f = rotary.frequencies, expected.frequencies
     is_comparable = expected.scaling is None or rotary.frequency_scale == expected.frequency_scale
     if has_formula(rotary) and has_formula(expected) and is_comparable:
-        both = ((key, getattr(rotary, key), getattr(expected, key)) for key in ("base", "frequency_scale"))
-        faults = [f"{name} is {x:.12g}, {source} {y:.12g}" for name, x, y in both if x != y]
+        for key in ("base", "frequency_scale"):
+            if (x := getattr(rotary, key)) != (y := getattr(expected, key)):
+                yield fault(key, x, source, y)
         if rotary.scaling is None and expected.scaling is not None:
-            faults.append(f"the scaling {expected.scaling['rope_type']} is not applied")
-        return tuple(faults)
-    differ = np.flatnonzero(np.abs(w - f) > 1e-3 * np.abs(f))
+            yield fault("scaling", expected.scaling["rope_type"])
+        return
+    differ = np.flatnonzero(np.abs(w - f) > FAULTS["frequencies"].threshold * np.abs(f))
     still, others = differ[w[differ] == 0], differ[w[differ] != 0]
-    faults = [not_rotated(still)] if len(still) else []
-    faults += [f"the frequencies of {pairs(others)} differ; the first is {w[k]:.6g}, expected {f[k]:.6g}"
-               for k in others[:1]]
-    return (*faults,) or ("the frequencies differ slightly from the expected ones",)
+    if len(still):
+        yield not_rotated(still)
+    for k in others[:1]:
+        yield fault("frequencies", pairs(others), w[k], f[k])
+    if not len(differ):
+        yield fault("slightly")
 
 
-def of_scale(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
-    """Return the fault if the scale of cosines and sines is wrong."""
-    if expected is None or math.isclose(size_of(rotary), size_of(expected), rel_tol=1e-6):
-        return ()
-    attention = expected.attention_scaling
-    for power, words in ((0, "is missing"), (2, "is applied twice"), (-1, "is inverted")):
-        if attention != 1 and math.isclose(size_of(rotary), expected.scale * attention**power, rel_tol=1e-3):
-            return (f"attention_scaling {attention:.4g} {words}",)
-    both = f"{number(size_of(rotary))}, {source} {number(size_of(expected))}"
-    return (f"cosines and sines are multiplied by {both}",)
+def of_scale(size: float, expected: Rotary, source: str) -> Iterator[str]:
+    """Yield the fault if the scale of cosines and sines is wrong."""
+    if not math.isclose(size, size_of(expected), rel_tol=FAULTS["scale"].threshold):
+        attention, near = expected.attention_scaling, FAULTS["attention"].threshold
+        for power, words in ((0, "is missing"), (2, "is applied twice"), (-1, "is inverted")):
+            if attention != 1 and math.isclose(size, expected.scale * attention**power, rel_tol=near):
+                yield fault("attention", attention, words)
+                return
+        yield fault("scale", number(size), source, number(size_of(expected)))
 
 
-def of_layout(reading: Reading, expected: Rotary | None, source: str) -> tuple[Any, tuple[str, ...]]:
-    """Return the layout of a rotation, and its fault."""
-    if expected is None:
-        return reading.layout or "halves", ()
-    if reading.layout in (None, expected.layout) or expected.rotary_dim == 2:   # a single pair has one layout
-        return expected.layout, ()
-    return reading.layout, (f"layout is {reading.layout}, {source} {expected.layout}",)
-
-
-def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str, computes_in: str) -> tuple[str, ...]:
-    """Return the faults of an arithmetic; the right values may need no more bits than the table has."""
-    needed = match.narrowest(match.both_rounded(reference, dtype), dtype)
+def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str, computes_in: str) -> Iterator[str]:
+    """Yield the faults of an arithmetic; the right values may need no more bits than the table has."""
     bits = match.PRECISION
+    needed = match.narrowest(match.rounded(reference, dtype), dtype)
     is_rounded = how.table != computes_in and bits[how.table] < min(bits[dtype], bits[needed])
-    above = f" above {2 ** bits.get(how.positions, 0):,}"
-    roundings = (("inv_freq was", how.frequencies, ""), ("positions were", how.positions, above),
-                 ("angles were", how.angles, ""), ("tables were", how.table if is_rounded else "", ""))
-    return tuple(f"{what} rounded to {name}{where}" for what, name, where in roundings if name in NARROW)
+    for name, of in (("inv_freq", how.frequencies), ("positions", how.positions), ("angles", how.angles),
+                     ("tables", how.table if is_rounded else "")):
+        if of in NARROW:
+            yield fault(name, of, 2 ** bits[of])

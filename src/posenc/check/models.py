@@ -20,11 +20,12 @@ import numpy as np
 from posenc import Rotary
 from posenc._rotary.model_config import look_up
 from posenc.check import running
-from posenc.check.match import ALIKE, Array, Reals, axes_of, float64_of, rounded, size_of
-from posenc.check.mistakes import not_rotated
-from posenc.check.reading import Rotation, array_of, number
+from posenc.check.comparison import RotaryMatch
+from posenc.check.match import Array, Reals, axes_of, float64_of, rounded, size_of
+from posenc.check.mistakes import FAULTS, fault, not_rotated, number
+from posenc.check.reading import Rotation, array_of
 from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row
-from posenc.check.rotations import SOURCE, RotaryMatch, longest, matched
+from posenc.check.rotations import SOURCE, longest, matched
 from posenc.check.running import Model, Module, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
@@ -36,6 +37,9 @@ VARIES = "vectors depend on the position before they are projected to queries an
 STATED = "the configuration has no rotation for this layer"
 UNIT = 0.5                  # length of rescaled vectors: powers of two keep bits, and 1 would hide a rounding
 BOTH = ("queries", "keys")
+# DeepSeek-V4's names of rotations, for its types of layers
+ROTATIONS = {"sliding_attention": "main", "compressed_sparse_attention": "compress",
+             "heavily_compressed_attention": "compress"}
 
 
 def check_rotary(
@@ -104,19 +108,16 @@ def check_rotary(
     """
     if not isinstance(model, Module):
         raise TypeError(f"model is {model!r} of type {type(model).__name__}, expected a torch.nn.Module")
-    if config is not None:
-        given, config = config, _readable(config)
-        if config is None:
-            raise TypeError(f"config is {given!r} of type {type(given).__name__}, "
-                            "expected a configuration from transformers, its dict, or a posenc.Rotary")
-        config = look_up(config, "text_config") or config
+    if config is not None and _readable(config) is None:
+        raise TypeError(f"config is {config!r} of type {type(config).__name__}, "
+                        "expected a configuration from transformers, its dict, or a posenc.Rotary")
     if positions is not None and (inputs is None or callable(inputs)):
         raise TypeError("positions is given without inputs, expected both")
     with running.undisturbed():
         copy = Model(model, inputs, None if positions is None else np.asarray(positions))
         rows, reason = [], f"no attention was found; {CHECK}"
         try:
-            rows = _rows(copy, _attentions(copy, config))
+            rows = _rows(copy, _attentions(copy, _readable(config)))
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             raised = f"the model raises {type(error).__name__}: {error}"
             reason = f"{raised}; pass its arguments as inputs=, or {CHECK}"
@@ -129,10 +130,12 @@ def check_rotary(
 
 
 def _readable(config: Any) -> Any:
-    """Return a rotation, a configuration, or the attributes of another object; None for anything else."""
-    if isinstance(config, Mapping) or hasattr(config, "to_dict"):
+    """Return a rotation, the configuration of text, or the attributes of another object; else None."""
+    if isinstance(config, Rotary):
         return config
-    return None if isinstance(config, type) else getattr(config, "__dict__", None) or None
+    if not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
+        config = None if isinstance(config, type) else getattr(config, "__dict__", None) or None
+    return config and (look_up(config, "text_config") or config)
 
 
 def _listed(config: Any, name: str, length: int) -> Sequence[Any]:
@@ -159,7 +162,7 @@ class Attention(Rotation):
 
     `layer_type` is that of the configuration, and `flag` states whether the layer has a rotation, if the
     configuration states this.  `others` are the attentions before this one, and `calls` is the number of
-    calls of its module in a run.
+    calls of its module in a run.  Unless `reason` states why it cannot be compared, it has `sources`.
     """
 
     def __init__(self, model: Model, number: int, taken: Taken, config: Any, layer_type: Any, flag: Any,
@@ -167,47 +170,57 @@ class Attention(Rotation):
         self.model, self.number, self.vectors, self.config = model, number, taken.vectors, config
         self.name, self.layer_type, self.is_stated = taken.name or "model", layer_type, flag is not None
         self.has_cache = calls == 1 and model.cache != ""       # else calls might exchange their keys
-        (self.rows, self.width), keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
+        (self.rows, self.width), self.keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
         self.dtype, self.length = str(self.vectors[0].dtype).removeprefix("torch."), longest(config)
-        self.is_free = model.takes_positions and keys == self.rows      # a cache may have other rows
-        most = self.reach if self.is_free else CONSECUTIVE if keys == self.rows else keys
+        self.is_free = model.takes_positions and self.keys == self.rows     # a cache may have other rows
+        most = self.reach if self.is_free else CONSECUTIVE if self.keys == self.rows else self.keys
         self.reach = min(most, self.length or most)
-        self.choices = None if model.at is None else np.unique(model.at, axis=-1)
         self.divisors: list[float | None] = [None, None]                # see `_rescaled`
-
-        expected, self.reason = ({}, STATED) if flag == 0 else _expected(config)
-        self.rotaries = [expected[layer_type]] if layer_type in expected else [*expected.values()]
-        columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
-        self.rotates, self.start = len(columns) > 0, 0                  # the first column that may be rotated
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
-        if self.reason or not self.rotates and self.rows > 1:
-            self.reason = self.reason or (f"{VARIES}; {CHECK}" if taken.varies else UNROTATED)
-            return
-        rotary, self.rotates = self.rotaries[0], True
+        self.start = 0                                                  # the first column that may be rotated
+        expected, self.reason = ({}, STATED) if flag == 0 else _expected(config)
+        known = layer_type if layer_type in expected else ROTATIONS.get(layer_type)
+        self.rotaries = {known: expected[known]} if known in expected else expected
+        columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
+        self.rotates = len(columns) > 0 or self.rows == 1
+        if not self.reason:
+            self.reason = self._find_sources(taken, columns, others)
+
+    def _find_sources(self, taken: Taken, columns: Array, others: Sequence[Attention]) -> str:
+        """Find the vectors before the rotation, given the columns that differ between rows.
+
+        Return the reason if there are none.
+        """
+        rotary = next(iter(self.rotaries.values()))
+        if not self.rotates:
+            return f"{VARIES}; {CHECK}" if taken.varies else UNROTATED
         if self.rows == 1:
-            self.reason = f"an attention has a single query; {CHECK}"
-        elif keys != self.rows and not callable(model.inputs):          # such a function may use a cache
-            self.reason = f"an attention has {keys} keys for {self.rows} queries; {CHECK}"
-        elif rotary.head_dim > self.width:
-            self.reason = f"queries have {self.width} columns, {SOURCE} head_dim {rotary.head_dim}; {CHECK}"
-        elif min(columns) >= self.width - rotary.head_dim:
+            return f"an attention has a single query; {CHECK}"
+        if self.keys != self.rows and not callable(self.model.inputs):      # such a function may use a cache
+            return f"an attention has {self.keys} keys for {self.rows} queries; {CHECK}"
+        if rotary.head_dim > self.width:
+            return f"queries have {self.width} columns, {SOURCE} head_dim {rotary.head_dim}; {CHECK}"
+        if min(columns) >= self.width - rotary.head_dim:
             self.start = self.width - rotary.head_dim
         has_own_keys = not any(_is_equal(self.vectors[1], other.vectors[1]) for other in others)
-        for index, vectors in enumerate(self.vectors[: 1 + has_own_keys]) if not self.reason else ():
-            vectors = vectors[..., self.start :]
-            source = running.source_of(vectors, taken.records, rotary.head_dim, rotary.rotary_dim)
+        for index, vectors in enumerate(self.vectors[: 1 + has_own_keys]):
+            source = running.source_of(vectors[..., self.start :], taken.records, rotary)
             if source is None:
-                self.reason = f"the {BOTH[index]} before the rotation were not found; {CHECK}"
-                return
+                return f"the {BOTH[index]} before the rotation were not found; {CHECK}"
             self.sources[index] = source
+        return ""
 
-    def kind(self) -> tuple[Any, ...]:
-        """Return what attentions that rotate alike have in common, but for the values."""
-        return (id(self.config), self.layer_type, self.reason, self.rotates, self.start, *self.sources)
+    def is_like(self, other: Attention) -> bool:
+        """Return whether another attention rotates alike, or has the same reason not to be compared."""
+        kinds = [(id(each.config), each.layer_type, each.reason, each.rotates, each.start, *each.sources)
+                 for each in (self, other)]
+        return kinds[0] == kinds[1] and (bool(self.reason) or all(
+            running.close(self.vectors[index], other.vectors[index]) for index in self.sources))
 
     def random(self, rows: int) -> Array:
         """Return random vectors before the rotation."""
-        return np.random.default_rng(2).normal(size=(rows, self.rotaries[0].head_dim)).astype(np.float32)
+        head_dim = next(iter(self.rotaries.values())).head_dim
+        return np.random.default_rng(2).normal(size=(rows, head_dim)).astype(np.float32)
 
     def run(self, x: Array, at: Array | None, **more: Any) -> tuple[tuple[Any, Any], Any]:
         """Run the model with vectors in the sources; return queries and keys, and the result of the model."""
@@ -225,21 +238,17 @@ class Attention(Rotation):
             rows = np.ones((at.shape[-1], x.shape[1]), np.float32)
             rows[chosen] = x
         vectors, _ = self.run(rows, at, last=self.number)
-        results = []
-        for index in self.sources:
-            columns = vectors[index][0, : len(rows), self.start : self.start + x.shape[1]]
-            y = running.array_of_tensor("x", columns)[chosen]
-            results.append(self._rescaled(y, x, self.divisors[index]))
-        return results
+        columns = [vectors[index][0, : len(rows), self.start : self.start + x.shape[1]] for index in self.sources]
+        return [self._rescaled(running.array_of_tensor("x", y)[chosen], x, self.divisors[index])
+                for index, y in zip(self.sources, columns, strict=True)]
 
     def _rescaled(self, y: Array, x: Array, divisor: float | None) -> Array:
         """Return vectors divided by a factor, or by that of each row if it is 0, times UNIT."""
         if divisor is None:
             return y
         y = float64_of(*array_of("x", y))
-        lengths = [np.linalg.norm(part, axis=-1, keepdims=True) for part in (y, x)]
-        factors = divisor or lengths[0] / np.where(lengths[1] > 0, lengths[1], 1)
-        return rounded(y / np.where(factors != 0, factors, 1) * UNIT, self.dtype).astype(np.float32)
+        factors = divisor or _factors(y, x)[:, None]
+        return rounded(y / np.where(factors > 0, factors, 1) * UNIT, self.dtype).astype(np.float32)
 
     def grows(self, length: int) -> bool:
         """Return whether a call with so many consecutive positions succeeds, as with a table that grows."""
@@ -248,28 +257,19 @@ class Attention(Rotation):
                 return bool(self.model.run(length, None, last=self.number))
         return False
 
-    def factors(self, at: Array, head_dim: int) -> list[Reals]:
-        """Return the lengths of vectors and their doubles after the rotation, as shares of those before."""
-        x = np.random.default_rng(1).integers(-16, 16, (at.shape[-1], head_dim)).astype(np.float32) / 8
-        shares = [[np.linalg.norm(y, axis=-1) / np.linalg.norm(each, axis=-1) for y in self.values(each, at)]
-                  for each in (x, 2 * x)]
-        parts = [np.concatenate(part) for part in zip(*shares, strict=True)]
-        return [part[np.isfinite(part)] if np.isfinite(part).any() else np.ones(1) for part in parts]
-
     def faults_of_heads(self) -> list[str]:
         """Return a fault if the same vectors were rotated otherwise in a head than in the first one."""
         faults: list[str] = []
         for index in self.sources:
-            heads = self.vectors[index][..., self.start : self.start + self.rotaries[0].head_dim]
+            heads = self.vectors[index][..., self.start :]
             others = [k for k in range(1, len(heads)) if not running.close(heads, heads[k:])]
-            same = f"{'keys: ' * index}the heads are not rotated alike"
-            faults += [f"{same}: head {k} differs from head 0" for k in others[:1]]
+            faults += ["keys: " * index + fault("heads", k) for k in others[:1]]
         return faults
 
-    def faults_of_cache(self) -> list[str] | None:
-        """Compare calls that continue with a cache with a single call; return None if there are no such."""
+    def compare_cache(self) -> tuple[list[str], str]:
+        """Compare calls that continue with a cache with a single call; return the faults, and a remark."""
         if not self.has_cache:
-            return None
+            return [], ""
         cache: dict[str, Any] = {}
         parts, x = [], self.random(sum(CACHED))
         try:
@@ -278,18 +278,23 @@ class Attention(Rotation):
                 vectors, result = self.run(x[start:stop], None, use_cache=True, **cache)
                 cache = {self.model.cache: getattr(result, self.model.cache)}
                 parts.append((start, stop, vectors))
-        except Exception:  # noqa: BLE001  (the model has no such cache)
-            return None
+        except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
+            return [], f"; not with a cache, because a call raises {type(error).__name__}: {error}"
         if parts[1][2][1].shape[1] == CACHED[1]:                        # the model is not a decoder
-            return None
+            return [], ""
         wrong = [BOTH[index] for index in self.sources if not all(
             running.contains(vectors[index], whole[index][:, start:stop]) for start, stop, vectors in parts)]
-        others = "of a call with a cache have other values than those of a call without"
-        return [f"{' and '.join(wrong)} {others}"] if wrong else []
+        return [fault("cache", " and ".join(wrong))] if wrong else [], ", also with a cache"
 
 
 def _is_equal(x: Any, y: Any) -> bool:
     return x.shape == y.shape and bool((x == y).all())
+
+
+def _factors(y: Array, x: Array) -> Reals:
+    """Return the lengths of the rows of y as multiples of those of x."""
+    lengths = np.linalg.norm(x, axis=-1)
+    return np.asarray(np.linalg.norm(y, axis=-1) / np.where(lengths > 0, lengths, 1))
 
 
 def _attentions(model: Model, config: Any) -> list[Attention]:
@@ -321,64 +326,63 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
 
 
 def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
-    """Return a row for each group of attentions that rotate alike."""
+    """Return a row for each group of attentions that rotate the same random vectors alike."""
     rows = ROWS if model.at is None else model.at.shape[-1]
     sources = {each.number: [(source, each.random(rows)) for source in each.sources.values()]
                for each in attentions if not each.reason}
-    last = max((each.length or 2**17 for each in attentions), default=1)
-    for at in (np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1, np.arange(rows)) if sources else ():
-        with contextlib.suppress(Exception):            # a table may end
-            taken, _ = model.run(rows, at, sources)
-            for attention in attentions:
-                attention.vectors = taken[attention.number].vectors     # of the same random vectors
-            break
+    if sources:
+        last = max(each.length or 2**17 for each in attentions)
+        try:
+            taken, _ = model.run(rows, np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1, sources)
+        except Exception:  # noqa: BLE001  (a table may end)
+            taken, _ = model.run(rows, np.arange(rows), sources)
+        for attention in attentions:
+            attention.vectors = taken[attention.number].vectors
     groups: list[list[Attention]] = []
     for attention in attentions:
-        alike = next((group for group in groups if _are_alike(attention, group[0])), None)
+        alike = next((group for group in groups if attention.is_like(group[0])), None)
         groups.append([attention]) if alike is None else alike.append(attention)
     return [_row(group[0], len(group) - 1, attentions) for group in groups]
 
 
-def _are_alike(a: Attention, b: Attention) -> bool:
-    """Return whether two attentions rotate alike, or have the same reason not to be compared."""
-    return a.kind() == b.kind() and (bool(a.reason) or all(
-        running.close(a.vectors[index], b.vectors[index]) for index in a.sources))
-
-
 def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> RotaryRow:
-    """Compare an attention with the expected rotations; return the row with the best agreement."""
+    """Compare an attention with the expected rotation, or with each if its type of layer is unknown."""
     name = attention.name + (f" and {others} more" if others else "")
     if attention.reason:
         return _uncompared_row(name, attention, attentions)
-    of_cache = attention.faults_of_cache()
-    faults, rows = [*attention.faults_of_heads(), *(of_cache or ())], []
-    label = "queries and keys" if of_cache is None else "queries and keys, also with a cache"
-    for rotary in attention.rotaries:
+    of_cache, label = attention.compare_cache()
+    faults, rows = [*attention.faults_of_heads(), *of_cache], []
+    for rotary in attention.rotaries.values():
         try:
             result, remarks = _compared(attention, rotary)
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             return unchecked_row(name, rotary, f"a call raises {type(error).__name__}: {error}; {CHECK}")
         result = result._replace(faults=(*result.faults, *faults))
-        rows.append(row_of(name, result, rotary, "; ".join([label, *remarks])))
-    return best_of(rows)
+        rows.append(row_of(name, result, rotary, "; ".join([f"queries and keys{label}", *remarks])))
+    best = best_of(rows)
+    if len(rows) > 1 and best.verdict != "wrong":
+        types = ", ".join(map(str, attention.rotaries))
+        return unchecked_row(name, best.expected, f"this rotation is one of those of {types}, but the configuration "
+                             f"does not state the type of this layer; pass config=Rotary(...), or {CHECK}")
+    return best
 
 
 def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attention]) -> RotaryRow:
     """Return the row of an attention without a rotation: right only if the configuration says so."""
-    rotary, reason, fault = next(iter(attention.rotaries), None), attention.reason, ""
+    rotary, reason, words = next(iter(attention.rotaries.values()), None), attention.reason, ""
     same = [other for other in attentions if other.config is attention.config]
     is_any = any(other.rotates for other in same)
     is_other = is_any and not any(other.rotates for other in same if other.layer_type == attention.layer_type)
     if attention.rotates:
-        fault = f"queries and keys are rotated, {STATED}" if reason == STATED else ""
+        words = fault("unstated") if reason == STATED else ""
     elif rotary is None or is_other:                    # only the other types of layers have a rotation
         return unchecked_row(name, rotary, reason)._replace(verdict="no rotation")
     elif reason == UNROTATED and (attention.is_stated or not is_any and attention.layer_type is None):
-        fault = not_rotated(range(rotary.rotary_dim // 2))
+        words = not_rotated(range(rotary.rotary_dim // 2))
     elif reason == UNROTATED:
         reason = f"{reason}, and the configuration does not state that these have no rotation"
-    if fault:
-        return row_of(name, RotaryMatch(None, math.inf, "", (fault,)), rotary, "queries and keys")
+    if words:
+        return row_of(name, RotaryMatch(None, math.inf, "", (words,)), rotary, "queries and keys")
     return unchecked_row(name, rotary, reason)
 
 
@@ -386,20 +390,22 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
     size, source, remarks = abs(size_of(rotary)), "expected" if f.config is rotary else SOURCE, []
     f.divisors = [None, None]
-    if f.choices is not None and f.choices.ndim == 2:           # given positions on several axes
-        x = np.random.default_rng(3).normal(size=(f.choices.shape[-1], rotary.head_dim)).astype(np.float32)
-        expected = rotary.rotate(x.copy(), f.choices)
-        error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, f.choices))
-        fault = f"queries or keys differ from the expected ones by up to {error:.2g} of the largest element"
-        return RotaryMatch(rotary, error, "", () if error <= ALIKE * size else (fault,)), []
-    result, readings = matched(f, rotary, source, f.choices, any_order=True, computes_in=f.dtype)
-    at = next((reading.positions for reading in readings if reading.positions.size), np.arange(16))
-    for index, factors in enumerate(f.factors(at, rotary.head_dim) if result.faults else ()):
+    at = None if f.model.at is None else np.unique(f.model.at, axis=-1)
+    if at is not None and at.ndim == 2:                         # given positions on several axes
+        x = f.random(at.shape[-1])
+        expected = rotary.rotate(x.copy(), at)
+        error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, at))
+        is_wrong = error > FAULTS["vectors"].threshold * size
+        return RotaryMatch(rotary, error, "", (fault("vectors", error),) if is_wrong else (), verdict="right"), []
+    result, _ = matched(f, rotary, source, at, any_order=True, computes_in=f.dtype)
+    for index in f.sources if result.faults else ():
+        y = f.vectors[index][0, :, f.start :].double().cpu().numpy()[:, : rotary.head_dim]
+        factors = _factors(y, f.random(len(y)))
+        factors = factors[np.isfinite(factors)] if np.isfinite(factors).any() else np.ones(1)
         factor, what = float(np.median(factors)), BOTH[index]
         # the softmax scale may be part of the queries, or half of it of queries and keys
-        scales = (1.0, f.width**-0.5, f.width**-0.25, *([factor] if index == 0 and size == 1 else []))
-        scale = next((scale for scale in scales if any(
-            math.isclose(factor, scale * c, rel_tol=0.01) for c in (size, 1.0, size**2, 1 / size))), 1.0)
+        scales = [f.width**-0.5, f.width**-0.25, *([factor / size] if index == 0 and size == 1 else [])]
+        scale = next((s for s in (1.0, *scales) if math.isclose(factor, s * size, rel_tol=0.01)), 1.0)
         if np.ptp(factors) > 0.02 * factor:
             f.divisors[index] = 0.0
             remarks.append(f"the lengths of {what} are not those before the rotation, and were not compared")
@@ -410,7 +416,7 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
         return result, []
     f.divisors = [size if divisor is None else divisor for divisor in f.divisors]
     target = rotary.replace(scale=rotary.scale * UNIT / size)
-    other, _ = matched(f, target, source, f.choices, any_order=True, computes_in=f.dtype)
+    other, _ = matched(f, target, source, at, any_order=True, computes_in=f.dtype)
     if other.faults or other.rotary is None:
         return result, []
     return other._replace(rotary=other.rotary.replace(scale=rotary.scale)), remarks

@@ -13,31 +13,14 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import as_array
 from posenc._arguments.specification import Layout
 from posenc.check import match
-from posenc.check.match import PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
+from posenc.check.match import FLOAT32, PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
+from posenc.check.mistakes import ALIKE, FAULTS, fault, numbers
 
 FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and evenly spaced ones
 REACH = 2**17               # positions of a function are below this number
 REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))  # positions, as far as the table goes
 SMALL = 1e-9                # smaller elements of a rotation matrix are rounding errors of zeros
-ROUNDINGS = 16              # half ulps between a rotated vector and its prediction from cosines and sines
 BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
-
-
-def numbers(values: Any) -> str:
-    """Return sorted integers as text: "3", "0 to 7", "1, 5, 9 ..."."""
-    if len(values) > 1 and values[-1] - values[0] == len(values) - 1:
-        return f"{values[0]} to {values[-1]}"
-    return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
-
-
-def pairs(values: Any) -> str:
-    """Return pairs of columns as text: "pair 3", "pairs 0 to 7"."""
-    return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
-
-
-def number(x: float) -> str:
-    """Return a number as text: integers in full, others with six digits."""
-    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
 
 
 def spread(total: int, first: int = FIRST, evenly: int = SPREAD) -> Array:
@@ -151,10 +134,9 @@ def _equal(x: Array, y: Array) -> bool:
 
 def _read_frequencies(w: Array, size: float) -> Reading:
     """Return the cosines and sines of frequencies, or a fault if their memory was never written."""
-    invalid = np.count_nonzero(~np.isfinite(w)) if w.any() else len(w)
-    if invalid:
-        what = f"{invalid} of {len(w)} elements are {'not finite' if w.any() else '0'}"
-        return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
+    if invalid := np.count_nonzero(~np.isfinite(w)) if w.any() else len(w):
+        words = fault("uninitialized", invalid, len(w), "not finite" if w.any() else "0")
+        return Reading("float64", faults=(words,))
     # no pair turns by more than 1 at once
     at = spread(REACH) / max(1.0, np.abs(w).max())
 
@@ -260,17 +242,16 @@ def read_function(
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
                 raise ValueError(f"{remarks[0]}; {hint}") from error
     if remarks and call.length and last < call.length and not call.grows(last + 1):
-        stated = f"the configuration has max_position_embeddings {call.length:,}"
-        faults, remarks = (f"{remarks[0]}; {stated}",), ()
+        faults, remarks = (fault("short", remarks[0], call.length),), ()
     count = 2 if len(rotated) == 2 and not _equal(*rotated) else 1
     readings = [_read_rotated(call, k, at, rotated[k], expected, any_order) for k in range(count)]
     if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
-        readings[1] = readings[1]._replace(faults=("the columns have another order than those of queries",))
+        readings[1] = readings[1]._replace(faults=(fault("orders"),))
     return [each._replace(remarks=each.remarks + remarks, faults=each.faults + faults) for each in readings]
 
 
 def _fault_of_positions(call: Rotation, index: int, positions: Array, head_dim: int) -> str:
-    """Return a fault if the values of a function depend on more than their position, or else an empty string.
+    """Return the fault if the values of a function depend on more than their position, or else "".
 
     Compare a call at some positions, in no order, with calls in which all positions are the last of these.
     """
@@ -281,20 +262,17 @@ def _fault_of_positions(call: Rotation, index: int, positions: Array, head_dim: 
 
     mixed, at_last = values(some_positions), values(np.full_like(some_positions, some_positions[-1]))
     if np.array_equal(mixed, at_last, equal_nan=True):
-        return "" if _agree(mixed, mixed[:1]) else "the values depend on the row, not on its position"
+        return "" if _agree(mixed, mixed[:1]) else "row"
     if _agree(at_last, mixed[-1:]):
-        is_same = _agree(values(some_positions[-1:]), mixed[-1:])
-        return "" if is_same else "a call with a single row has other values than a call with several rows"
-    if _agree(at_last, values(np.zeros_like(some_positions))):
-        return "positions are counted from the first one of each call"
-    return "the values depend on the other positions of the call"
+        return "" if _agree(values(some_positions[-1:]), mixed[-1:]) else "single"
+    return "first" if _agree(at_last, values(np.zeros_like(some_positions))) else "others"
 
 
 def _agree(x: Reals, y: Reals) -> bool:
     """Return whether finite values agree approximately; other values are reported separately."""
     finite = np.isfinite(x) & np.isfinite(y)
     size = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
-    return bool((np.abs(x - y) <= match.ALIKE * size)[finite].all())
+    return bool((np.abs(x - y) <= ALIKE * size)[finite].all())
 
 
 # ---- rotated vectors ---------------------------------------------------------------------------------------
@@ -317,10 +295,10 @@ def _read_rotated(
 
     Random vectors show the form of the rotation; then vectors of 1 and 0 give exact cosines and sines.
     """
-    rng, head_dim, faults = np.random.default_rng(0), rows.shape[1], []
+    rng, head_dim = np.random.default_rng(0), rows.shape[1]
     usable = at[np.isfinite(rows).all(axis=1)]
-    if call.is_free and usable.size and (fault := _fault_of_positions(call, index, usable, head_dim)):
-        return Reading("float32", faults=(fault,))
+    if call.is_free and usable.size and (name := _fault_of_positions(call, index, usable, head_dim)):
+        return Reading("float32", faults=(fault(name),))
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
     x = (rng.integers(-32, 32, (len(positions), head_dim)) / 8).astype(np.float32)      # exact in every dtype
     for vectors in (x, np.abs(x) / 8):
@@ -328,22 +306,19 @@ def _read_rotated(
         y = float64_of(result, dtype)
         finite = np.isfinite(y).all(axis=1)                     # large angles overflow in float16
         if not finite.any():
-            return Reading("float32", faults=("no value is finite",))
-        unit = 2.0 ** -min(24, PRECISION[match.narrowest(y[finite], dtype)])
+            return Reading("float32", faults=(fault("nothing"),))
+        # thresholds are those of float32
+        unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y[finite], dtype)])
         some, x_some, y_some = positions[finite], vectors[finite].astype(np.float64), y[finite]
-        form = _form_of(call, index, some, x_some, y_some, ROUNDINGS * unit, expected)
+        form = _form_of(call, index, some, x_some, y_some, unit * FAULTS["pairing"].threshold, expected)
         if form is not None:
             break
     else:
-        return Reading("float32", faults=("the columns are paired neither as halves nor interleaved",))
-    if vectors is not x:
-        faults.append("x with negative elements, or with elements above 1, is not rotated as other x are")
-    faults += _faults_of_form(form, unit)
-    order: list[str] = []
+        return Reading("float32", faults=(fault("pairing"),))
+    faults = (*(() if vectors is x else (fault("x"),)), *_faults_of_form(form, unit))
+    order: tuple[str, ...] = ()
     if not np.array_equal(form.given, form.returned):
-        places = f"columns {numbers(form.given[0])} become columns {numbers(form.returned[0])}"
-        same = "only products of queries and keys are the same"
-        order = [f"the result has its columns in another order: {places}; {same}"]
+        order = (fault("order", numbers(form.given[0]), numbers(form.returned[0])),)
 
     def values(positions: Array) -> Waves:
         x = np.zeros((positions.shape[-1], head_dim), np.float32)
@@ -352,9 +327,9 @@ def _read_rotated(
         return np.asarray(rows[:, form.returned[:, 0]] + 1j * rows[:, form.returned[:, 1]])
 
     sampled = values(at)
-    faults, remarks = (faults, order) if any_order else (faults + order, [])
     return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=form.layout,
-                   head_dim=head_dim, faults=tuple(faults), remarks=tuple(remarks))
+                   head_dim=head_dim, faults=faults if any_order else faults + order,
+                   remarks=order if any_order else ())
 
 
 def _form_of(
@@ -392,23 +367,22 @@ def _columns(dim: int) -> dict[Layout, Array]:
     return {"halves": np.arange(dim).reshape(2, -1).T, "interleaved": np.arange(dim).reshape(-1, 2)}
 
 
-def _faults_of_form(form: Form, unit: float) -> list[str]:
-    """Return the faults of matrices that are not those of a rotation, and of columns that are not rotated."""
-    dim, matrices, faults = form.given.size, form.matrices, []
+def _faults_of_form(form: Form, unit: float) -> Iterator[str]:
+    """Yield the faults of matrices that are not those of a rotation, and of columns that are not rotated."""
+    dim, matrices = form.given.size, form.matrices
     cosines, sines = matrices[..., [0, 1], [0, 1]], matrices[..., [1, 0], [0, 1]] * (1, -1)
     if len(columns := dim + np.flatnonzero(form.factors != 1)):
-        faults.append(f"columns {numbers(columns)} are multiplied by a factor but not rotated")
+        yield fault("factor", numbers(columns))
     size, differences = np.abs(matrices).max(initial=0), [x[..., 1] - x[..., 0] for x in (cosines, sines)]
     of_columns = np.zeros((len(matrices), dim))
     of_columns[:, form.given] = cosines
     largest = max(np.abs(part).max(initial=0) for part in differences) / max(size, 2.0**-99)
-    for name, columns in _columns(dim).items() if largest > match.ALIKE else ():
+    for name, columns in _columns(dim).items() if largest > ALIKE else ():
         one, two = of_columns[:, columns].swapaxes(0, 2)
-        if name != form.layout and np.allclose(one, two, atol=match.ALIKE * size):
-            faults.append(f"the cosines have the layout {name}, but the columns are paired as {form.layout}")
-            return faults
+        if name != form.layout and np.allclose(one, two, atol=ALIKE * size):
+            yield fault("cosines", name, form.layout)
+            return
     bias = max(abs(np.sum(x[..., 0] * part)) for x, part in zip((cosines, sines), differences, strict=True))
-    is_biased = bias > np.sum(cosines**2) * (SIGMAS * unit / math.sqrt(max(1, cosines.size)) + BIAS)
-    if largest > 2 * ROUNDINGS * unit or is_biased:
-        faults.append(f"the result is not a rotation of x: pairs differ by {largest:.2g} of their length")
-    return faults
+    of_roundings = SIGMAS * unit * FLOAT32 / math.sqrt(max(1, cosines.size))
+    if largest > unit * FAULTS["matrix"].threshold or bias > np.sum(cosines**2) * (of_roundings + BIAS):
+        yield fault("matrix", largest)

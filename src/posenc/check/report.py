@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from posenc import Rotary
+from posenc.check.comparison import RotaryMatch, Verdict
 from posenc.check.match import ERRORS_AT
 from posenc.check.reading import is_pair
-from posenc.check.rotations import SOURCE, RotaryMatch, matched
+from posenc.check.rotations import SOURCE, matched
 
-Verdict = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
-# the first words of the lines of "What to do about a fault" in docs/check.md
-GUIDE = ("base is", "the scaling", "attention_scaling", "layout is", "the exponents", "frequency_scale is",
-         "cos and sin", "the signs", "values are", "columns", "pairs", "keys", "the cosines have",
-         "inv_freq was", "positions were", "positions start", "positions are", "the table ends",
-         "a call with positions", "a call with a single", "queries", "some values are not finite",
-         "the heads", "the values depend", "the result has", "the result is", "x with", "no value is finite",
-         "no known rotation")
 PAGE = 'on the page "Check your rotary embedding"'
+REMEDIES = {"wrong": f'see "What to do about a fault" {PAGE}',
+            "float32 angles": f'for long sequences: see "float32 angles" {PAGE}'}
 NAMES = re.compile(r"(\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache"
                    r"|(cos|sin)(_cached|_cache|_table|_emb)?|freqs_(cos|sin)")
 
@@ -78,11 +73,8 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
 def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -> RotaryRow:
     """Return the row of a rotation that was compared; `label` describes what was, such as "tables"."""
     errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})
-    verdict: Verdict = "float32 angles" if "float32 angles" in match.reason else "right"
-    remedy = f'for long sequences: see "float32 angles" {PAGE}' if verdict == "float32 angles" else ""
-    faults = match.faults or ((match.reason,) if match.rotary is None else ())
-    verdict, remedy = ("wrong", guide(faults)) if faults else (verdict, remedy)
-    return RotaryRow(name, match.rotary, expected, verdict, faults, errors, remedy, label)
+    verdict: Verdict = "wrong" if match.faults else match.verdict
+    return RotaryRow(name, match.rotary, expected, verdict, match.faults, errors, REMEDIES.get(verdict, ""), label)
 
 
 def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
@@ -94,12 +86,6 @@ def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
 def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
     """Return the row with the best agreement."""
     return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
-
-
-def guide(faults: Sequence[str]) -> str:
-    """Return the guide's line for the first fault it covers."""
-    lines = (f"{line} ..." for fault in faults for line in GUIDE if fault.startswith(line))
-    return f'see "{next(lines, "What to do about a fault")}" {PAGE}'
 
 
 def is_rotary(name: str) -> bool:

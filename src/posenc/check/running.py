@@ -23,6 +23,7 @@ from torch.nn import functional
 from torch.nn.modules import module as hooks
 from torch.overrides import TorchFunctionMode
 
+from posenc import Rotary
 from posenc.check.match import Array
 
 Module = nn.Module
@@ -130,13 +131,14 @@ class Source(NamedTuple):
         table.copy_(values.reshape(table.shape))
 
 
-def source_of(vectors: Tensor, records: Sequence[Source], width: int, rotated: int) -> Source | None:
+def source_of(vectors: Tensor, records: Sequence[Source], rotary: Rotary) -> Source | None:
     """Return the first record that has the first row of some vectors before their rotation, or None.
 
-    The vectors have `width` columns, the first `rotated` of which are rotated.  At position 0, the rotation
+    At position 0, the rotation
     changes no vector, except for a factor and the order of columns.  At any position, it changes no length of
     a pair.  A record with another factor than the last one precedes a normalization.
     """
+    width, rotated = rotary.head_dim, rotary.rotary_dim
     heads = vectors[:, 0, :rotated].double().cpu()
     finite, last, found = heads.isfinite().all(0), None, None
     own = _forms(heads[:, finite])
