@@ -1,5 +1,7 @@
 """Small models that rotate rightly, and small models with a fault, in some cases that of a project, with its sentence."""
 
+import types
+
 import pytest
 import torch
 from torch import nn
@@ -175,6 +177,25 @@ def shared(**options):
     return model
 
 
+class Cached(Small):
+    """Takes and returns a cache of keys; `late` is added to the positions of calls that continue."""
+
+    def __init__(self, late):
+        self.late, self.keys = late, None
+        super().__init__(layers=({"attention": self.attend},))
+
+    def attend(self, q, k, v):
+        k = k if not self.keys else torch.cat([self.keys[0], k], 2)
+        self.keys = self.keys if self.keys is None else [k]
+        return scaled_dot_product_attention(q, k, k)
+
+    def forward(self, ids, position_ids=None, past_key_values=None, use_cache=False):
+        self.keys = past_key_values or ([] if use_cache else None)
+        start = self.keys[0].shape[2] + self.late if self.keys else 0
+        super().forward(ids, torch.arange(start, start + ids.shape[1])[None] if position_ids is None else position_ids)
+        return types.SimpleNamespace(past_key_values=self.keys)
+
+
 class Pooled(Small):
     """The last attention has a single query."""
 
@@ -296,7 +317,6 @@ RIGHT = [
          10), rotate_keys=halves),
     case("a router of experts", before=routed), case("scaled queries", scale=D**-0.5),
     case("another temperature", scale=0.3), case("normed", norm=RMS), case("layer norm", norm=nn.LayerNorm),
-    case("normed, interleaved", PAIRS, norm=RMS, rotate=interleaved),
     case("unit length before", before=lambda x: nn.functional.normalize(x, dim=-1)),
     case("unit length after", after=lambda x: nn.functional.normalize(x, dim=-1)),
     case("rms norm after", PAIRS, after=lambda x: nn.functional.rms_norm(x, (D,)), rotate=interleaved),
@@ -315,8 +335,6 @@ RIGHT = [
     case("bfloat16, interleaved", PAIRS, dtype=bf16, rotate=interleaved, norm=RMS),
     case("bfloat16, grouped", dtype=bf16, heads=4, attention=eager),
     case("float16, scaled", dtype=f16, scale=D**-0.5),
-    case("bfloat16, interleaved, unit length after", PAIRS, dtype=bf16, rotate=complex_pairs, after=lambda x:
-         nn.functional.rms_norm(x, (D,))),
     case("bfloat16, unit length after", dtype=bf16, after=lambda x: nn.functional.normalize(x, dim=-1)),
     case("a table in bfloat16", config(4096), dtype=bf16, **from_table(4096, dtype=bf16)),
     case("two axes", AXES, Axes, axis=AXES.axes), case("three axes", THREE, Axes, axis=THREE.axes),
@@ -371,11 +389,9 @@ WRONG = [
     case("positions were rounded to bfloat16 above 256", positions=lambda p, x: p.to(x.dtype), dtype=bf16),
     case("angles were rounded to bfloat16", angles=lambda p, w: angles(p, w).bfloat16().float()),
     case("inv_freq was rounded to bfloat16", frequencies=frequencies().bfloat16()),
-    case("inv_freq was rounded to bfloat16", frequencies=frequencies().bfloat16(), dtype=bf16),
     case("base is 0.0001, expected 10000", frequencies=frequencies().flip(0)),
     case("frequency_scale is 0.125, expected 1", frequencies=frequencies() / 8),
     case("no value is finite", frequencies=NAN),
-    case("the scaling linear is not applied", Rotary(D, scaling={"rope_type": "linear", "factor": 4.0})),
     case("the scaling llama3 is not applied", LLAMA3),
     case("attention_scaling 1.139 is missing", YARN, frequencies=of(YARN)),
     case("attention_scaling 1.139 is applied twice", YARN, frequencies=of(YARN), rotate=yarn(0,
@@ -412,9 +428,6 @@ WRONG = [
          (torch.arange(0, D, 2) / D).bfloat16()),
     case("no known rotation", frequencies=1 / frequencies()),
     case("values are multiplied by -1, expected 1", rotate=lambda x, a: -halves(x, a)),
-    case("columns 16 to 31 are multiplied by a factor but not rotated", HALF, rotate=lambda x, a:
-         torch.cat([halves(x[..., :16], a), 2 * x[..., 16:]], -1), frequencies=frequencies(d=16)),
-    case("frequency_scale is 0.125", frequencies=frequencies(5e5) / 8),
     case("pairs 10 to 15 are not rotated", rotate=lambda x, a: torch.where(torch.arange(D) % 16 < 10,
          halves(x, a), x)),
     case("no known rotation gives these values", HALVES, Consecutive, rotate=xpos(), rotate_keys=xpos(-1)),

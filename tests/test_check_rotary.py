@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 from posenc import Rotary  # noqa: E402
 from posenc.check import RotaryReport, check_rotary  # noqa: E402
 from posenc.check.mistakes import FAULTS  # noqa: E402
-from rotary_models_small import BASE, NEITHER, RIGHT, WRONG, D, Small, config, frequencies, halves, interleaved  # noqa: E402
+from rotary_models_small import BASE, NEITHER, RIGHT, WRONG, Cached, D, Small, config, frequencies, halves, interleaved  # noqa: E402
 
 FLOAT32, UNCHECKED, HALVES = "float32 angles", "not checked", Rotary(D)
 
@@ -148,6 +148,15 @@ def test_layers_that_rotate_alike_are_compared_once():
     assert [(row.module, row.verdict) for row in report] == [("layers.0 and 31 more", FLOAT32)]
     report = check_rotary(Small(layers=(*({},) * 7, {"rotate": interleaved}, *({},) * 8)), HALVES)
     assert [(row.module, row.verdict) for row in report] == [("layers.0 and 14 more", FLOAT32), ("layers.7", "wrong")]
+
+
+@pytest.mark.parametrize("late, ok, words", [
+    (0, True, "queries and keys, also with a cache"), (1, False, "queries and keys of a call with a cache have other values"),
+    (None, True, "queries and keys; not with a cache, because a call raises TypeError"),
+])
+def test_calls_with_a_cache_are_compared_or_the_reason_is_given(late, ok, words):
+    report = check_rotary(Cached(late), HALVES)
+    assert report.ok == ok and words in str(report)
 
 
 # ---- inputs ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from posenc import Rotary
 from posenc._arguments.arrays import DTYPES
 from posenc.check import match, mistakes
 from posenc.check.match import Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, short, size_of
-from posenc.check.mistakes import FAULTS, ORIENTATIONS, Candidate, fault, fitted, named, not_rotated, number, pairs
+from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, not_rotated, number, pairs
 from posenc.check.reading import Reading, chunks, spread
 
 FEW = 0.1                   # share of the rows that may differ from the others
@@ -212,7 +212,7 @@ class Comparison(NamedTuple):
         # rotations take long to create, so one is created only if those before it have failed
         for group, kinds in ((named(phases, target), plain), (fitted(phases, blank), plain[:1]),
                              (fitted(phases, blank), plain[1:]), (all_loose, match.narrow(dtype)),
-                             ([Candidate(rotary, None)], plain)):
+                             ([(rotary, None)], plain)):
             for candidate, sentence in group:
                 for scale, how in itertools.product(scales, kinds):
                     factor = scale / size_of(candidate)

@@ -25,7 +25,7 @@ from posenc._encoding.columns import arrangement
 from posenc.check import match
 from posenc.check.match import Arithmetic, Array, Curve, Line, Reals, short
 from posenc.check.mistakes import numbers
-from posenc.check.reading import array_of, chunks, positions_of, spread
+from posenc.check.reading import array_of, chunks, positions_of, rows_of, spread
 
 LARGEST_START = 2**12       # of a table, as an absolute value
 WIDEST = 2**16              # columns of a table; wider ones take minutes
@@ -141,11 +141,7 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     array, dtype = array_of("table", table)
     if np.iscomplexobj(array):
         raise TypeError(f"table has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
-    if array.ndim == 3 and 1 in array.shape[:2]:
-        array = array.reshape(max(array.shape[:2]) * min(1, array.size), array.shape[2])
-    if array.ndim != 2:
-        shapes = "(n, d_model), (1, n, d_model) or (n, 1, d_model)"
-        raise ValueError(f"table has shape {array.shape}, expected {shapes}")
+    array = rows_of("table", array)
     total, d_model = array.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
@@ -222,14 +218,11 @@ def _proposal(rows: Rows, encodings: Sequence[Encoding], presets: Names = ()) ->
     if positions is None:
         positions = next(filter(None, (placed(encoding, rows) for encoding in encodings)), None)
     at: Any = () if positions is None else np.asarray(positions)[rows.zero_rows]
-    is_padded = len(at) == 1 and at[0] % 1 == 0
-    if is_padded:
+    names = [name for name, _ in presets]
+    if len(at) == 1 and at[0] % 1 == 0:
         encodings = [encoding.replace(padding_idx=int(at[0])) for encoding in encodings]
-    # without a row of zeros, presets with a padding row have it at other positions
-    where = () if positions is None else positions
-    names = [name for name, padding_idx in presets
-             if is_padded == (padding_idx is not None and (is_padded or padding_idx in where))]
-    return Proposal(encodings, tuple(names or (name for name, _ in presets)), positions)
+        names = [name for name, padding_idx in presets if padding_idx is not None] or names
+    return Proposal(encodings, tuple(names), positions)
 
 
 def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithmetic]) -> list[Match]:

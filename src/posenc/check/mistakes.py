@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -121,23 +121,20 @@ ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
     ("", lambda z: z), ("signs", np.conj), ("exchanged", lambda z: 1j * np.conj(z)), ("negated", np.negative))
 
 
-class Candidate(NamedTuple):
-    """A rotation, and the sentence that names the mistake; None if its keywords show the differences."""
-
-    rotary: Rotary
-    sentence: str | None
+# a rotation, and the sentence that names the mistake; None if its keywords show the differences
+Candidate: TypeAlias = tuple[Rotary, str | None]
 
 
 def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
     """Yield the expected rotation, then those with usual mistakes that are near the estimates."""
     if r is None:
         return
-    yield Candidate(r, "")
+    yield r, ""
     half = r.rotary_dim // 2
     if r.scaling is not None:
         for other in (r.replace(scaling=None), *(replaced_or_none(r, base=base) for base in BASES)):
             if other and estimate.are_near(other.frequencies):
-                yield Candidate(other, None)
+                yield other, None
     elif has_formula(r):
         formulas = [(fault("exponents", 2 * divisor, 2 * half), r.base ** (-np.arange(half) / max(divisor, 1)))
                     for divisor in (half / 2, half - 1, *(k * half for k in range(2, 129)))]
@@ -147,7 +144,7 @@ def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
             formulas.append((fault("computed", dtype), match.rounded(1 / powers, dtype)))
         for sentence, frequencies in formulas:
             if estimate.are_near(w := r.frequency_scale * frequencies):
-                yield Candidate(r.replace(frequencies=w, scale=size_of(r)), sentence)
+                yield r.replace(frequencies=w, scale=size_of(r)), sentence
 
 
 def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
@@ -163,7 +160,7 @@ def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
         if base in BASES or least < TIGHT:
             rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
             if rotary and estimate.are_near(rotary.frequencies):
-                yield Candidate(rotary, None)
+                yield rotary, None
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:

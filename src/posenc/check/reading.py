@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
         else:
             shapes = "(n, 2 * pairs) for cosines and sines, or (pairs,)"
             raise ValueError(f"rotation has shape {array.shape}, expected {shapes}")
-    cos, sin = _rows("cos", cos), _rows("sin", sin)
+    cos, sin = rows_of("cos", cos), rows_of("sin", sin)
     half, layout = cos.shape[1] // 2, None
     twice: tuple[tuple[Layout, Any, Any], ...] = (
         ("halves", np.s_[:, :half], np.s_[:, half:]), ("interleaved", np.s_[:, ::2], np.s_[:, 1::2]))
@@ -146,9 +147,8 @@ def _read_frequencies(w: Array, size: float) -> Reading:
     return Reading("float64", positions=at, read=lambda rows: call(at[rows]), call=call)
 
 
-def _rows(name: str, table: Array) -> Array:
+def rows_of(name: str, table: Array) -> Array:
     """Return a table with the shape (n, columns); all other axes must have length 1."""
-    table = table[None] if table.ndim == 1 else table           # a single position
     if table.ndim < 2 or sum(length != 1 for length in table.shape[:-1]) > 1:
         shapes = "(n, columns), with or without axes of length 1"
         raise ValueError(f"{name} has shape {table.shape}, expected {shapes}")
@@ -161,27 +161,12 @@ def _rows(name: str, table: Array) -> Array:
 class Rotation:
     """A function of x of shape (n, head_dim) and positions of shape (n,), or (axes, n), of the rows.
 
-    It returns one or two arrays of the shape of x.
+    It takes arrays or tensors, and returns one or two of the shape of x.
     """
 
     is_free = True                      # whether the positions of a call may be repeated and in any order
     reach = REACH                       # the positions with which it is called are below this number
     length: int | None = None           # number of positions that the configuration states
-
-    def __call__(self, x: Array, positions: Array) -> list[Array]:
-        raise NotImplementedError
-
-    def grows(self, length: int) -> bool:
-        """Return whether the function has positions up to a length, although a call with others failed."""
-        return False
-
-    def values(self, x: Array, positions: Array) -> list[Reals]:
-        """Return the arrays of a call as float64."""
-        return [float64_of(*array_of("the result", part)) for part in self(x, positions)]
-
-
-class Called(Rotation):
-    """A function of arrays or of tensors, with the number of axes of positions."""
 
     def __init__(self, function: Callable[..., Any], axes: int, at: Array, head_dim: int):
         self.function, self.axes, errors = function, axes, []
@@ -211,6 +196,14 @@ class Called(Rotation):
                 raise ValueError(f"the function returned an array of shape {array.shape}, {expected}")
         return arrays
 
+    def grows(self, length: int) -> bool:
+        """Return whether the function has positions up to a length, although a call with others failed."""
+        return False
+
+    def values(self, x: Array, positions: Array) -> list[Reals]:
+        """Return the arrays of a call as float64."""
+        return [float64_of(*array_of("the result", part)) for part in self(x, positions)]
+
 
 def read_function(
     function: Callable[..., Any] | Rotation, positions: Any, expected: Rotary | None, head_dim: int | None,
@@ -229,7 +222,7 @@ def read_function(
     choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     if positions is not None:
         choices = [positions_of(positions)]
-    call = own or Called(function, axes_of(expected), choices[-1], head_dim)
+    call = own or Rotation(function, axes_of(expected), choices[-1], head_dim)
     remarks, faults = tuple[str, ...](), tuple[str, ...]()
     for at in choices:
         try:
@@ -278,14 +271,8 @@ def _agree(x: Reals, y: Reals) -> bool:
 # ---- rotated vectors ---------------------------------------------------------------------------------------
 
 
-class Form(NamedTuple):
-    """How a function rotates: pairs of columns in `given`, times `matrices`, become those in `returned`."""
-
-    layout: Layout
-    given: Array                        # columns of x, of shape (pairs, 2)
-    returned: Array                     # columns of the result
-    matrices: Reals                     # of shape (positions, pairs, 2, 2)
-    factors: Reals                      # of the other columns
+# the layout of pairs, their columns in x and in the result, of shape (pairs, 2), and faults
+Form: TypeAlias = tuple[Layout, Array, Array, tuple[str, ...]]
 
 
 def _read_rotated(
@@ -310,55 +297,56 @@ def _read_rotated(
         # thresholds are those of float32
         unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y[finite], dtype)])
         some, x_some, y_some = positions[finite], vectors[finite].astype(np.float64), y[finite]
-        form = _form_of(call, index, some, x_some, y_some, unit * FAULTS["pairing"].threshold, expected)
+        form = _form_of(call, index, some, x_some, y_some, unit, expected)
         if form is not None:
             break
     else:
         return Reading("float32", faults=(fault("pairing"),))
-    faults = (*(() if vectors is x else (fault("x"),)), *_faults_of_form(form, unit))
+    layout, given, returned, faults = form
+    faults = faults if vectors is x else (fault("x"), *faults)
     order: tuple[str, ...] = ()
-    if not np.array_equal(form.given, form.returned):
-        order = (fault("order", numbers(form.given[0]), numbers(form.returned[0])),)
+    if not np.array_equal(given, returned):
+        order = (fault("order", numbers(given[0]), numbers(returned[0])),)
 
     def values(positions: Array) -> Waves:
         x = np.zeros((positions.shape[-1], head_dim), np.float32)
-        x[:, form.given[:, 0]] = 1
+        x[:, given[:, 0]] = 1
         rows = call.values(x, positions)[index]
-        return np.asarray(rows[:, form.returned[:, 0]] + 1j * rows[:, form.returned[:, 1]])
+        return np.asarray(rows[:, returned[:, 0]] + 1j * rows[:, returned[:, 1]])
 
     sampled = values(at)
-    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=form.layout,
+    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=layout,
                    head_dim=head_dim, faults=faults if any_order else faults + order,
                    remarks=order if any_order else ())
 
 
 def _form_of(
-    call: Rotation, index: int, positions: Array, x: Reals, y: Reals, error: float, expected: Rotary | None
+    call: Rotation, index: int, positions: Array, x: Reals, y: Reals, unit: float, expected: Rotary | None
 ) -> Form | None:
     """Return the form in which a function rotates x to y, both of shape (n, head_dim), or None.
 
-    In this form, each pair of columns of x is multiplied by a matrix, which vectors of 1 and 0 show.
+    In this form, each pair of columns of x is multiplied by a matrix, which vectors of 1 and 0 show.  `unit` is
+    half an ulp of y as a multiple of that of float32.
     """
+    error = unit * FAULTS["pairing"].threshold
     head_dim, changed = x.shape[1], np.flatnonzero(np.abs(y - x).max(axis=0) > error * np.abs(x).max())
     width = 2 * (changed[-1] // 2 + 1) if len(changed) else head_dim
     layouts: tuple[Layout, Layout] = ("halves", "interleaved")
     layouts = layouts if expected is None or expected.layout == "halves" else layouts[::-1]
     of_expected = () if expected is None else (expected.rotary_dim,)
-    for dim in dict.fromkeys((*of_expected, width, head_dim)):
-        columns = _columns(dim)
+    for dim, layout in itertools.product(dict.fromkeys((*of_expected, width, head_dim)), layouts):
+        given, vectors = _columns(dim)[layout], np.zeros((2, *x.shape), np.float32)
+        for member in (0, 1):
+            vectors[member][:, given[:, member]] = 1
+        results = np.stack([call.values(each, positions)[index] for each in vectors], axis=-1)
         factors = np.sum(x[:, dim:] * y[:, dim:], axis=0) / np.sum(x[:, dim:] ** 2, axis=0)
         others = np.abs(y[:, dim:] - factors * x[:, dim:]).max(initial=0)
-        for layout in layouts:
-            given, vectors = columns[layout], np.zeros((2, *x.shape), np.float32)
-            for member in (0, 1):
-                vectors[member][:, given[:, member]] = 1
-            results = np.stack([call.values(each, positions)[index] for each in vectors], axis=-1)
-            for moved in (given, columns[layouts[1 - layouts.index(layout)]]):
-                matrices = results[:, moved]                    # of shape (n, pairs, 2, 2)
-                differences = y[:, moved] - np.einsum("npij,npj->npi", matrices, x[:, given])
-                largest = max(np.abs(differences).max(initial=0), others)
-                if largest <= error * max(np.abs(y).max(), 2.0**-12):
-                    return Form(layout, given, moved, matrices, factors)
+        for moved in (given, *_columns(dim).values()):
+            matrices = results[:, moved]                    # of shape (n, pairs, 2, 2)
+            differences = y[:, moved] - np.einsum("npij,npj->npi", matrices, x[:, given])
+            if max(np.abs(differences).max(initial=0), others) <= error * max(np.abs(y).max(), 2.0**-12):
+                faults = [fault("factor", numbers(dim + k))] if len(k := np.flatnonzero(factors != 1)) else []
+                return layout, given, moved, (*faults, *_faults_of_matrices(matrices, layout, given, unit))
     return None
 
 
@@ -367,20 +355,17 @@ def _columns(dim: int) -> dict[Layout, Array]:
     return {"halves": np.arange(dim).reshape(2, -1).T, "interleaved": np.arange(dim).reshape(-1, 2)}
 
 
-def _faults_of_form(form: Form, unit: float) -> Iterator[str]:
-    """Yield the faults of matrices that are not those of a rotation, and of columns that are not rotated."""
-    dim, matrices = form.given.size, form.matrices
+def _faults_of_matrices(matrices: Reals, layout: Layout, given: Array, unit: float) -> Iterator[str]:
+    """Yield the fault of matrices that are not those of a rotation; `given` has the columns of each pair."""
     cosines, sines = matrices[..., [0, 1], [0, 1]], matrices[..., [1, 0], [0, 1]] * (1, -1)
-    if len(columns := dim + np.flatnonzero(form.factors != 1)):
-        yield fault("factor", numbers(columns))
     size, differences = np.abs(matrices).max(initial=0), [x[..., 1] - x[..., 0] for x in (cosines, sines)]
-    of_columns = np.zeros((len(matrices), dim))
-    of_columns[:, form.given] = cosines
+    of_columns = np.zeros((len(matrices), given.size))
+    of_columns[:, given] = cosines
     largest = max(np.abs(part).max(initial=0) for part in differences) / max(size, 2.0**-99)
-    for name, columns in _columns(dim).items() if largest > ALIKE else ():
+    for name, columns in _columns(given.size).items() if largest > ALIKE else ():
         one, two = of_columns[:, columns].swapaxes(0, 2)
-        if name != form.layout and np.allclose(one, two, atol=ALIKE * size):
-            yield fault("cosines", name, form.layout)
+        if name != layout and np.allclose(one, two, atol=ALIKE * size):
+            yield fault("cosines", name, layout)
             return
     bias = max(abs(np.sum(x[..., 0] * part)) for x, part in zip((cosines, sines), differences, strict=True))
     of_roundings = SIGMAS * unit * FLOAT32 / math.sqrt(max(1, cosines.size))

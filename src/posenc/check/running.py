@@ -11,6 +11,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -134,29 +135,35 @@ class Source(NamedTuple):
 def source_of(vectors: Tensor, records: Sequence[Source], rotary: Rotary) -> Source | None:
     """Return the first record that has the first row of some vectors before their rotation, or None.
 
-    At position 0, the rotation
-    changes no vector, except for a factor and the order of columns.  At any position, it changes no length of
-    a pair.  A record with another factor than the last one precedes a normalization.
+    A record with another factor than that of the last one precedes a normalization.
     """
-    width, rotated = rotary.head_dim, rotary.rotary_dim
-    heads = vectors[:, 0, :rotated].double().cpu()
-    finite, last, found = heads.isfinite().all(0), None, None
-    own = _forms(heads[:, finite])
+    heads, last, found = vectors[:, 0, : rotary.rotary_dim].double().cpu(), None, None
     for record in reversed(records):
-        row, step = record.row.double().cpu(), math.gcd(width, len(record.row))
-        if len(row) < width:
+        row = record.row.double().cpu()
+        starts = _starts(row, heads, rotary.head_dim)
+        if starts is None:
             continue
-        forms = _forms(row.unfold(0, width, step)[:, :rotated][:, finite])
-        pairs = [(forms[0], own[0]), *((a, b) for a in forms[1:] for b in own[1:])]
-        cosines = torch.stack([(a @ b.mT).abs() for a, b in pairs]).amax(0)
-        score = cosines.amax(0)
-        if bool((score > 1 - SMALL).all()):
-            columns = (step * (cosines > score - 1e-9).int().argmax(0))[:, None] + torch.arange(width)
-            factors = row[columns[:, :rotated]].norm(dim=1) / heads.nan_to_num().norm(dim=1)
-            last = factors if last is None else last
-            if torch.allclose(factors, last, rtol=SAME):
-                found = record._replace(columns=torch.unique(columns, dim=0))
+        columns = starts[:, None] + torch.arange(rotary.head_dim)
+        factors = row[columns[:, : rotary.rotary_dim]].norm(dim=1) / heads.nan_to_num().norm(dim=1)
+        last = factors if last is None else last
+        if torch.allclose(factors, last, rtol=SAME):
+            found = record._replace(columns=torch.unique(columns, dim=0))
     return found
+
+
+def _starts(row: Tensor, heads: Tensor, width: int) -> Tensor | None:
+    """Return the first column of each head in a row of vectors before the rotation, or None.
+
+    At position 0, the rotation changes no vector, except for a factor and the order of columns.  At any
+    position, it changes no length of a pair.
+    """
+    if len(row) < width:
+        return None
+    step, finite = math.gcd(width, len(row)), heads.isfinite().all(0)
+    before, after = (_forms(x[:, finite]) for x in (row.unfold(0, width, step)[:, : heads.shape[1]], heads))
+    pairs = [(before[0], after[0]), *itertools.product(before[1:], after[1:])]
+    cosines, windows = torch.stack([(a @ b.mT).abs() for a, b in pairs]).amax(0).round(decimals=9).max(0)
+    return step * windows if bool((cosines > 1 - SMALL).all()) else None
 
 
 def _forms(vectors: Tensor) -> list[Tensor]:
@@ -268,8 +275,6 @@ class Run(TorchFunctionMode):
         queries, keys = (x.detach().reshape(-1, *x.shape[-2:]) for x in (queries, keys))
         names = [self.model.names.get(id(module), "") for module in self.modules]
         configs = [module.config for module in self.modules if getattr(module, "config", None) is not None]
-        # those of diffusers do not describe the rotation
-        configs = [config for config in configs if not type(config).__module__.startswith("diffusers.")]
         name = next(filter(None, reversed(names)), "")
         self.taken.append(Taken((queries, keys), name, configs, self.records, self.varies))
         if len(self.taken) - 1 == self.last:
@@ -282,16 +287,15 @@ def _factors(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     if function is not torch.einsum:
         queries, keys = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)][-2:]
         return queries, keys.mT
-    equation, *operands = args
-    names, _, output = equation.replace(" ", "").partition("->")
-    a, _, b = names.partition(",")
-    common = "".join({*a} & {*b} - {*output})
-    if len(operands) != 2 or len(common) != 1 or "." in equation:
+    names, _, output = args[0].replace(" ", "").partition("->")
+    first, _, second = names.partition(",")
+    common = "".join({*first} & {*second} - {*output})
+    if len(args) != 3 or len(common) != 1 or "." in names:
         return None
     parts = []
     for letter in output[-2:]:
-        name, x = (a, operands[0]) if letter in a else (b, operands[1])
-        others = "".join(each for each in name if each not in (letter, common))
+        name, x = (first, args[1]) if letter in first else (second, args[2])
+        others = "".join(each for each in name if each not in letter + common)
         parts.append(torch.einsum(f"{name}->{others}{letter}{common}", x))
     return parts[0], parts[1]
 
