@@ -128,7 +128,7 @@ SPEED = {
     "rotation, float32, batch of 64, 1 position": "rotate 64 x 32 heads at one position each",
 }
 
-SCALING = ["5,000 x 512, new", "65,536 x 512, reused", "timesteps, 4,096 x 320", "scattered, 8,192 x 512",
+SCALING = ["65,536 x 512, reused", "timesteps, 4,096 x 320", "scattered, 8,192 x 512",
            "add_to, 32 x 2,048 x 512", "rotation, float32, 32 x 4,096 x 128"]
 
 
