@@ -1,8 +1,8 @@
 """Load the kernels, and the OpenMP runtime with a short spin time; show what is in use.
 
 An idle thread first spins, then sleeps.  By default, it spins for a few milliseconds in GNU's runtime and for
-200 ms in LLVM's. On a busy system, a spinning thread takes the processor from the thread that it waits for,
-and calls take many times as long. Without spinning, waking a thread takes about 50 us, too long for tables of
+200 ms in LLVM's. On a busy system, a spinning thread competes with the thread that it waits for,
+which slows calls many times over. Without spinning, waking a thread takes about 50 us, too long for tables of
 about 100,000 values.
 
 The runtime reads the settings once, when it is loaded, so they are in the environment only during the import.

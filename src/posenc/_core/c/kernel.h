@@ -153,7 +153,7 @@ typedef struct {
      * FINE; 0 without a panel */
     size_t panel;
     ptrdiff_t panel_rows;
-    /* the most rows of a group of rows that are products of digits, in memory after the panel; and the bytes of both */
+    /* the most rows from digits that are sorted together, and the size of the panel and of these rows */
     ptrdiff_t group_rows;
     size_t memory;
 } job_t;

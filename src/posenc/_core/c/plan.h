@@ -12,8 +12,8 @@
 #endif
 
 enum {
-    /* PER_THREAD: values that justify another thread.  IN_BLOCK: most values in a block, after which time is
-     * measured. */
+    /* PER_THREAD: values that justify another thread.  IN_BLOCK: most values in a block; the clock is
+     * checked after each block. */
     ADVANCED_PER_THREAD = 1 << 19,
     ROTATED_PER_THREAD = 1 << 18,
     ADVANCED_IN_BLOCK = 1 << 24,

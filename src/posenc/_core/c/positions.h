@@ -242,7 +242,7 @@ static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
     ptrdiff_t near[66] = {0}, copied = 0, saved = 0;
     int64_t lowest = middle, highest = middle;
     job->span_pitch = spec->d_model * size_of(job->dtype);
-    const ptrdiff_t each = 1 + rows / SURVEYED_ROWS; /* of so many rows, one is looked at */
+    const ptrdiff_t each = 1 + rows / SURVEYED_ROWS; /* sampling interval in rows */
     for (ptrdiff_t i = 0; i < rows; i += each) {
         near[bits_of_integer(distance(middle, p[i]))]++;
         lowest = p[i] < lowest ? p[i] : lowest;

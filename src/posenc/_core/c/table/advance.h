@@ -71,7 +71,7 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
             for (int r = 0; r < HALF; r++, sine += 2 * TILE)
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
             const int has_turns = first_of(f64_of_bits(turns_of(&shifted, column)), 0) != 0;
-            /* advance.h multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this
+            /* anchor_of multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this
              * product also covers the absolute errors of direct evaluation: see docs/numerics.md, section
              * 5 */
             offsets->reach[column] = has_turns ? reach + 0x1p-36 : 0;

@@ -10,11 +10,10 @@
 
 enum {
     GROUP_TILES = 16, /* most tiles of a row that are written together: level `lowest` stays in L2 */
-    BUCKET_BITS = 12,
-    MIN_SORTED_TILES = 4
+    BUCKET_BITS = 12
 };
 
-/* The rows of a group, in memory of the caller: see group_bytes in plan.h. */
+/* The rows of a group, in memory of the caller: see GROUP_BYTES in kernel.h. */
 typedef struct {
     limit_t limits[GROUP_TILES];
     ALIGNED double upper[GROUP_TILES][FACTOR]; /* the product of all digits but the lowest one */
