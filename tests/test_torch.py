@@ -295,6 +295,8 @@ posenc.torch.add_to(torch.ones(()))  ValueError  (..., n, d_model)
 posenc.torch.add_to(torch.ones(1, 4).expand(3, 4))  ValueError  overlap
 posenc.torch.encode(torch.ones(2) * 1j, 4)  TypeError  positions
 posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4)  TypeError  positions
+posenc.torch.encode(torch.ones(2).to_sparse(), 4)  TypeError  positions is nested or has layout torch.sparse_coo
+posenc.torch.add_to(torch.ones(3, 4), out=torch.ones(3, 4).to_sparse())  TypeError  out is nested or has layout
 PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3))  ValueError  positions
 PositionalTable(20, 11)(torch.zeros(2, 7, 11))  ValueError  (..., n, 20)
 """
@@ -556,7 +558,7 @@ def test_nested_tensors(dtype):
                                                        r"x\.contiguous\(\) removes gaps"),
     (PositionalEncoding(7), r"expected \(\.\.\., n, 7\)"),
     (lambda x: PositionalEncoding(6)(torch.ones(2, 3, 6), positions=nested().long()),
-     "positions is a nested tensor"),
+     "positions is nested or has layout torch.jagged"),
 ])
 def test_nested_tensors_that_are_refused(call, message):
     with pytest.raises((TypeError, ValueError), match=message):

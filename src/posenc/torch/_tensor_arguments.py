@@ -210,14 +210,18 @@ def check_dtype(subject: str, dtype: torch.dtype, dtypes: Collection[torch.dtype
         raise TypeError(f"{subject} {dtype!r}, expected one of {', '.join(map(str, dtypes))}")
 
 
+def check_dense(name: str, tensor: Tensor) -> None:
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected a dense tensor")
+
+
 def check_x(
     x: Tensor, width: int | None = None, dtypes: Collection[torch.dtype] = DTYPES, elsewhere: str = ""
 ) -> None:
     """Check x; `elsewhere` names a function for other devices if x must be on the CPU."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
-    if x.is_nested or x.layout is not torch.strided:
-        raise TypeError(f"x is nested or has layout {x.layout}, expected a dense tensor")
+    check_dense("x", x)
     check_dtype("x has dtype", x.dtype, dtypes)
     if x.ndim < 2 or width is not None and x.shape[-1] != width:
         columns = "d_model" if width is None else width
@@ -231,6 +235,7 @@ def check_out(out: Tensor, dtype: torch.dtype, device: torch.device, shape: Any 
     """
     if not isinstance(out, Tensor):
         raise TypeError(f"out is of type {type(out).__name__}, expected a torch.Tensor")
+    check_dense("out", out)
     check_dtype("out has dtype", out.dtype, [dtype])
     if out.device != device or shape not in (None, out.shape):
         expected = f"{tuple(shape or ())} on {device}"
@@ -241,8 +246,7 @@ def check_positions(positions: Tensor, device: torch.device, name: str = "positi
     """Check positions for encodings on `device`."""
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"{name} has dtype {positions.dtype}, expected integers or reals of at most 64 bits")
-    if positions.is_nested:
-        raise TypeError(f"{name} is a nested tensor, expected a dense one such as {name}.values()")
+    check_dense(name, positions)
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"{name} is on the meta device, expected values for a result on {device}")
     if positions.requires_grad and torch.is_grad_enabled() or is_dual(positions):
