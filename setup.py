@@ -27,6 +27,8 @@ GCC_ARITHMETIC = ["-fno-fast-math", "-fno-unsafe-math-optimizations", "-fno-asso
                   "-fno-finite-math-only", "-fsigned-zeros", "-ffp-contract=off"]
 # unroll fewer loops: the default, 200, makes the code larger, but not faster; clang has no such parameter
 GCC_LOOPS = ["--param", "max-completely-peeled-insns=120", "-fno-split-loops", "-fno-unswitch-loops"]
+# small code, for the calls and for the baseline; a wheel compresses instructions better in their first order
+GCC_SMALL = ["-Os", "-fno-schedule-insns2", "-fno-plt"]
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise"]
 GCC_LINK = ["-pthread", "-O2"]
 # Python's own CFLAGS include -g, which takes a third of the build time; CFLAGS that the user sets are kept, and
@@ -54,20 +56,21 @@ class BuildKernels(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         arithmetic = [] if msvc else list(GCC_ARITHMETIC)
         warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
+        small = ["/O1"] if msvc else GCC_SMALL if self.can_link("int i;", GCC_SMALL) else ["-Os"]
         sources = {"isa/dispatch": [], "isa/kernel_neon": [], "isa/kernel_baseline": []}
         macros = []
         processor = self.plat_name.rsplit("-", 1)[-1].lower()
         if processor in ("x86_64", "amd64"):
             macros.append(("POSENC_X86", "1"))
             # smaller; few processors run it
-            sources["isa/kernel_baseline"] = ["/O1"] if msvc else ["-Os", "-Wno-maybe-uninitialized"]
+            sources["isa/kernel_baseline"] = small if msvc else [*small, "-Wno-maybe-uninitialized"]
             sources |= {f"isa/kernel_{isa}": choice[msvc] for isa, choice in X86_FLAGS.items()}
             arithmetic += [] if msvc else ["-mfpmath=sse"]
         elif processor in ("i386", "i586", "i686"):
             arithmetic += ["-msse2", "-mfpmath=sse"]
         flags = [*(MSVC_FLAGS if msvc else GCC_FLAGS), *arithmetic]
         loops = GCC_LOOPS if not msvc and self.can_link("int i;", GCC_LOOPS) else []
-        ext.extra_compile_args += [*flags, "/O1" if msvc else "-Os"]     # smaller code; only the kernels have long loops
+        ext.extra_compile_args += [*flags, *small]          # only the kernels have long loops
         if not msvc:
             # setuptools also links with CFLAGS; GCC's -Ofast and -ffast-math would link code that lets the
             # whole program flush subnormal numbers to zero
