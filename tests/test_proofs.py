@@ -60,11 +60,15 @@ def test_statements_are_taken_by_function_and_name(prove):
         headers.statements("two_sum", "z")
 
 
-def test_the_check_lists_every_script_whose_statements_are_missing(prove, capsys):
-    headers = prove.Headers(prove.SOURCES, ("src/posenc/_core/c/table/direct.h", "vdd direct_series(", "vdd other("))
-    assert prove.check(prove.scripts(["series_dd"]), headers)
+@pytest.mark.parametrize("file, old, new, names", [
+    ("direct.h", "vdd direct_series(", "vdd other(", {"series_dd.g", "series_dd_tail.g"}),
+    ("digits.h", "#define DIGIT_ERROR", "#define OTHER", {"digits_double.g"}),
+])
+def test_the_check_lists_every_script_whose_statements_are_missing(prove, capsys, file, old, new, names):
+    headers = prove.Headers(prove.SOURCES, (f"src/posenc/_core/c/table/{file}", old, new))
+    assert prove.check(prove.scripts(["series_dd", "digits"]), headers)
     refused = {line.split(":")[0] for line in capsys.readouterr().err.splitlines() if ".g:" in line}
-    assert refused == {"series_dd.g", "series_dd_tail.g"}
+    assert refused == names
 
 
 @needs_programs

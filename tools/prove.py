@@ -159,6 +159,8 @@ class Script:
         known = {**FUNCTIONS, **self.names, **(names or {})}
         for name in set(re.findall(r"[A-Za-z_]\w*", expression)) - known.keys():
             known[name] = self.headers.constant(name)
+            if name.isupper() and known[name] is None:
+                raise ProofError(f"{self.path.name}: the headers have no constant {name}")
         return eval(expression, {"__builtins__": {}, **known})
 
     def combinations(self):
