@@ -2,12 +2,13 @@
 """Measure the rotation of every model type of the installed transformers: tools/model_types.py [TYPE ...]
 
 Each type is built with its default configuration, but with two layers and without memory for weights.  Its
-rotary module is called with positions, and the functions that apply the tables are called with random
-queries.  The result is written to src/posenc/_rotary/model_types.json, with a line for each type; if types
+rotary module is called with positions, and the functions that apply the tables are given to
+`identify_rotary`.  The result is written to src/posenc/_rotary/model_types.json, with a line for each type; if types
 are given, their lines are printed instead.
 """
 
 import contextlib
+import functools
 import importlib
 import inspect
 import itertools
@@ -23,8 +24,10 @@ import torch
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from posenc import Rotary
 from posenc._rotary.axes_of_pairs import alternating, blocks, interleaved
 from posenc._rotary.model_config import LAYER_BASES, head_dim_of
+from posenc.check import identify_rotary
 
 FILE = Path(__file__).parents[1] / "src/posenc/_rotary/model_types.json"
 ROTARY, APPLY = re.compile(r"[Rr]otary|R[Oo][Pp][Ee](?![a-z])"), re.compile(r"apply.*(rot|rope)")
@@ -192,52 +195,42 @@ def functions_of(classes):
     return [*found.values()]
 
 
-def rotated(function, moves, tables, x, axis):
-    """Return queries of shape (1, heads, n, width), rotated by a function with the heads on `axis`."""
-    q = x if axis == 1 else x.transpose(1, 2)
+def rotated(function, moves, tables, axis, x, positions):
+    """Return rows of x at some positions, rotated by a function of queries with the heads on `axis`."""
+    tables_at = [each[:, np.searchsorted(POSITIONS[0], positions)] for each in tables.given]
+    q = torch.from_numpy(x).expand(1, 2, *x.shape)
+    q = q if axis == 1 else q.transpose(1, 2)
     for move in moves:
         q = move(q)
     names = ("sin", "cos") if tables.form == "sin, cos" else ("cos", "sin")
-    known = dict(zip(names, tables.given, strict=False)) | {
-        "freqs_cis": tables.given[0], "unsqueeze_dim": axis, "position_ids": None,
+    known = dict(zip(names, tables_at, strict=False)) | {
+        "freqs_cis": tables_at[0], "unsqueeze_dim": axis, "position_ids": None,
         "self": types.SimpleNamespace(num_heads=q.shape[2], head_size=q.shape[3]),
-        "sinusoidal_pos": torch.cat(tables.given, -1)[:, None],
-        "relative_position_embeddings": torch.stack(tables.given)[:, 0, :, None, None]}
+        "sinusoidal_pos": torch.cat(tables_at, -1)[:, None],
+        "relative_position_embeddings": torch.stack(tables_at)[:, 0, :, None, None]}
     parameters = inspect.signature(function).parameters
     given = q.flatten(2) if "relative_position_embeddings" in parameters else q
     result = function(**{name: known.get(name, given) for name, parameter in parameters.items()
                          if name in known or parameter.default is parameter.empty})
     result = (result[0] if isinstance(result, tuple) else result).reshape(q.shape)
-    return (result if axis == 1 else result.transpose(1, 2)).double().numpy()
-
-
-def layouts_of(x, result, values):
-    """Yield the layouts in which x, rotated by `values`, is as in `result`."""
-    columns = np.arange(x.shape[-1])
-    pairs = {"halves": columns.reshape(2, -1), "interleaved": columns.reshape(-1, 2).T}
-    for layout, (first, second) in pairs.items():
-        for name, turns in ((layout, values), ("negative", values.conj())):
-            expected, turned = x.copy(), (x[..., first] + 1j * x[..., second]) * turns
-            expected[..., first], expected[..., second] = turned.real, turned.imag
-            # a model may move interleaved columns of queries and keys to halves, which does not change
-            # their products
-            moved = expected[..., [*columns[::2], *columns[1::2]]]
-            if any(np.allclose(form, result, atol=1e-5) for form in (expected, moved)):
-                yield name
+    return (result if axis == 1 else result.transpose(1, 2))[0, 1]
 
 
 def layout_of(config, classes, tables):
-    """Return the layout in which the functions of some classes rotate."""
-    found, n, width = set(), POSITIONS.shape[1], 2 * tables.values.shape[1]
-    x = torch.randn(1, 2, n, width, generator=torch.Generator().manual_seed(0))
+    """Return the layout in which the functions of some classes rotate, as `identify_rotary` finds it."""
+    found, first = set(), tables.values[1]
+    expected = Rotary(2 * len(first), frequencies=np.angle(first), scale=float(np.abs(first[0])))
     functions = functions_of(classes) or functions_of(classes_for(config))
     for (function, moves), axis in itertools.product(functions, (1, 2)):
         with contextlib.suppress(Exception):            # a function of another kind
-            result = rotated(function, moves, tables, x, axis)
-            found |= {*layouts_of(x.double().numpy(), result, tables.values)}
+            match, = identify_rotary(functools.partial(rotated, function, moves, tables, axis), expect=expected,
+                                     positions=POSITIONS[0], any_order=True)
+            faults = [each for each in match.faults if not each.startswith("layout is")]
+            if faults in ([], ["the signs of the sines are reversed"]):
+                found.add(None if faults else match.rotary.layout)
     if len(found) == 2 and getattr(config, "rope_interleave", None) is not None:    # selects one of them
         found = {"interleaved" if config.rope_interleave else "halves"}
-    if found == {"negative"}:
+    if found == {None}:
         raise Refused("which negates angles; call Rotary with frequency_scale=-1")
     if len(found) != 1:
         raise NotMeasured(f"whose functions rotate in {len(found)} layouts known to posenc")

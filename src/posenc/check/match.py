@@ -1,7 +1,8 @@
 """When values match: thresholds with their reasons, the rule, and estimates that are read from the values.
 
 Values match a candidate if each differs from it by at most the errors of an arithmetic: this rule is
-`Curve.explains`.  The estimates of frequencies and phases (`phases_of`) only choose the candidates.
+`Curve.explains`.  An expected rotation is compared without any estimate.  The estimates of frequencies and
+phases (`phases_of`) only choose the other candidates.
 """
 
 from __future__ import annotations

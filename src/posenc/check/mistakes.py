@@ -22,7 +22,10 @@ ROUNDINGS = 16 * 2.0**-24       # of rotated float32 vectors; a narrower dtype h
 
 
 class Fault(NamedTuple):
-    """A fault: differences up to the threshold are none.  The threshold 0 stands for the rule of match.py."""
+    """A fault: relative differences up to the threshold are none.
+
+    The threshold 0 stands for the rule of match.py, or for any difference if numbers are not compared.
+    """
 
     threshold: float
     sentence: str

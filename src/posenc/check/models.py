@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from posenc import Rotary
+from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import running
 from posenc.check.comparison import RotaryMatch
@@ -107,10 +108,10 @@ def check_rotary(
     (False, ('base is 10000, the configuration has 500000',))
     """
     if not isinstance(model, Module):
-        raise TypeError(f"model is {model!r} of type {type(model).__name__}, expected a torch.nn.Module")
+        raise checks.wrong_type("model", model, "a torch.nn.Module")
     if config is not None and _readable(config) is None:
-        raise TypeError(f"config is {config!r} of type {type(config).__name__}, "
-                        "expected a configuration from transformers, its dict, or a posenc.Rotary")
+        expected = "a configuration from transformers, its dict, or a posenc.Rotary"
+        raise checks.wrong_type("config", config, expected)
     if positions is not None and (inputs is None or callable(inputs)):
         raise TypeError("positions is given without inputs, expected both")
     with running.undisturbed():

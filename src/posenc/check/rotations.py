@@ -192,7 +192,7 @@ def expectation(expect: Any) -> tuple[Rotary | None, str]:
         return Rotary(**expect), "expected"         # raises an error for a keyword that Rotary does not have
     is_object = hasattr(expect, "to_dict") and not hasattr(expect, "d_model") and not isinstance(expect, type)
     if not is_object and not isinstance(expect, Mapping):
-        raise TypeError(f"expect is {expect!r} of type {type(expect).__name__}, expected {EXPECTED}")
+        raise checks.wrong_type("expect", expect, EXPECTED)
     return Rotary.from_config(expect), SOURCE
 
 

@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from posenc import Rotary
 from posenc.check.match import Array
+from posenc.check.mistakes import FAULTS
 
 Module = nn.Module
 PRODUCTS = {torch.matmul, torch.bmm, torch.baddbmm, torch.einsum,
@@ -79,7 +80,7 @@ def close(a: Tensor, b: Tensor) -> bool:
     """Return whether the first heads have equal vectors, up to rounding errors."""
     if a.shape[1:] != b.shape[1:]:
         return False
-    tolerance = 1e-3 if a.dtype.itemsize > 2 else 0.03
+    tolerance = FAULTS["heads"].threshold if a.dtype.itemsize > 2 else 0.03
     a, b = a[0].float(), b[0].float()
     return bool((((a - b).abs() <= tolerance * a.nan_to_num().abs().max()) | a.isnan() & b.isnan()).all())
 
