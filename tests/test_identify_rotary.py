@@ -23,23 +23,16 @@ ROTARY = Rotary(64, base=500000.0)
 PARTIAL = Rotary(80, rotary_dim=32)
 
 
-def columns(rotary):
-    """Return the columns of the first and of the second member of all pairs."""
-    half = rotary.rotary_dim // 2
-    if rotary.layout == "halves":
-        return np.s_[..., :half], np.s_[..., half : 2 * half]
-    return np.s_[..., 0 : 2 * half : 2], np.s_[..., 1 : 2 * half : 2]
-
-
 def rotation(rotary, tables=None):
     """Return a function that rotates the columns of x with the tables of a rotation, or of a function of positions."""
-    one, two = columns(rotary)
+    columns = np.arange(rotary.rotary_dim)
+    one, two = columns.reshape(2, -1) if rotary.layout == "halves" else columns.reshape(-1, 2).T
 
     def function(x, positions):
         cos, sin = (tables or rotary.tables)(positions)
         result = x.astype(np.result_type(x, cos))
-        result[one] = x[one] * cos - x[two] * sin
-        result[two] = x[two] * cos + x[one] * sin
+        result[:, one] = x[:, one] * cos - x[:, two] * sin
+        result[:, two] = x[:, two] * cos + x[:, one] * sin
         return result
 
     return function

@@ -243,16 +243,12 @@ def read_function(
     return [each._replace(remarks=each.remarks + remarks, faults=each.faults + faults) for each in readings]
 
 
-def _fault_of_positions(call: Rotation, index: int, positions: Array, head_dim: int) -> str:
+def _fault_of_positions(values: Callable[[Array], Reals], positions: Array) -> str:
     """Return the fault if the values of a function depend on more than their position, or else "".
 
     Compare a call at some positions, in no order, with calls in which all positions are the last of these.
     """
     some_positions = positions[np.linspace(0, len(positions) - 1, 16).astype(int)][np.arange(16) * 7 % 16]
-
-    def values(at: Array) -> Reals:
-        return call.values(np.ones((len(at), head_dim), np.float32), at)[index]
-
     mixed, at_last = values(some_positions), values(np.full_like(some_positions, some_positions[-1]))
     if np.array_equal(mixed, at_last, equal_nan=True):
         return "" if _agree(mixed, mixed[:1]) else "row"
@@ -283,8 +279,15 @@ def _read_rotated(
     Random vectors show the form of the rotation; then vectors of 1 and 0 give exact cosines and sines.
     """
     rng, head_dim = np.random.default_rng(0), rows.shape[1]
+
+    def values(positions: Array, columns: Any = slice(None)) -> Reals:
+        """Return the rotated vectors of 1 in some columns, and of 0 in the others."""
+        x = np.zeros((positions.shape[-1], head_dim), np.float32)
+        x[:, columns] = 1
+        return call.values(x, positions)[index]
+
     usable = at[np.isfinite(rows).all(axis=1)]
-    if call.is_free and usable.size and (name := _fault_of_positions(call, index, usable, head_dim)):
+    if call.is_free and usable.size and (name := _fault_of_positions(values, usable)):
         return Reading("float32", faults=(fault(name),))
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
     x = (rng.integers(-32, 32, (len(positions), head_dim)) / 8).astype(np.float32)      # exact in every dtype
@@ -297,7 +300,7 @@ def _read_rotated(
         # thresholds are those of float32
         unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y[finite], dtype)])
         some, x_some, y_some = positions[finite], vectors[finite].astype(np.float64), y[finite]
-        form = _form_of(call, index, some, x_some, y_some, unit, expected)
+        form = _form_of(values, some, x_some, y_some, unit, expected)
         if form is not None:
             break
     else:
@@ -308,20 +311,18 @@ def _read_rotated(
     if not np.array_equal(given, returned):
         order = (fault("order", numbers(given[0]), numbers(returned[0])),)
 
-    def values(positions: Array) -> Waves:
-        x = np.zeros((positions.shape[-1], head_dim), np.float32)
-        x[:, given[:, 0]] = 1
-        rows = call.values(x, positions)[index]
+    def waves(positions: Array) -> Waves:
+        rows = values(positions, given[:, 0])
         return np.asarray(rows[:, returned[:, 0]] + 1j * rows[:, returned[:, 1]])
 
-    sampled = values(at)
-    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=values, layout=layout,
+    sampled = waves(at)
+    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=waves, layout=layout,
                    head_dim=head_dim, faults=faults if any_order else faults + order,
                    remarks=order if any_order else ())
 
 
 def _form_of(
-    call: Rotation, index: int, positions: Array, x: Reals, y: Reals, unit: float, expected: Rotary | None
+    values: Callable[..., Reals], positions: Array, x: Reals, y: Reals, unit: float, expected: Rotary | None
 ) -> Form | None:
     """Return the form in which a function rotates x to y, both of shape (n, head_dim), or None.
 
@@ -335,10 +336,8 @@ def _form_of(
     layouts = layouts if expected is None or expected.layout == "halves" else layouts[::-1]
     of_expected = () if expected is None else (expected.rotary_dim,)
     for dim, layout in itertools.product(dict.fromkeys((*of_expected, width, head_dim)), layouts):
-        given, vectors = _columns(dim)[layout], np.zeros((2, *x.shape), np.float32)
-        for member in (0, 1):
-            vectors[member][:, given[:, member]] = 1
-        results = np.stack([call.values(each, positions)[index] for each in vectors], axis=-1)
+        given = _columns(dim)[layout]
+        results = np.stack([values(positions, given[:, member]) for member in (0, 1)], axis=-1)
         factors = np.sum(x[:, dim:] * y[:, dim:], axis=0) / np.sum(x[:, dim:] ** 2, axis=0)
         others = np.abs(y[:, dim:] - factors * x[:, dim:]).max(initial=0)
         for moved in (given, *_columns(dim).values()):

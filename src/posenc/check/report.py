@@ -44,7 +44,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
         1,000,000, as for `RotaryMatch`; None if it is unknown, or if a stored table does not have this
         position.
     remedy : str
-        The line of the page "Check your rotary embedding" that describes the fault.
+        The section of the page "Check your rotary embedding" that describes the fault.
     compared : str
         What was compared, such as "queries and keys" or "tables"; an empty string if nothing was.
 
