@@ -17,10 +17,6 @@ needs_programs = pytest.mark.skipif(not (shutil.which("gappa") and shutil.which(
                                     reason="requires gappa and sollya")
 
 
-def run(*arguments):
-    return subprocess.run([sys.executable, TOOL, *arguments], capture_output=True, text=True)
-
-
 @pytest.fixture
 def prove(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(TOOL.parent), str(TOOL.parents[1] / "proofs"), *sys.path])
@@ -73,7 +69,7 @@ def test_the_check_lists_every_script_whose_statements_are_missing(prove, capsys
 
 @needs_programs
 def test_every_bound_is_proved():
-    result = run()
+    result = subprocess.run([sys.executable, TOOL], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     proofs = TOOL.parents[1] / "proofs"
     assert result.stdout.count(": proved") == len([*proofs.glob("*.g"), *proofs.glob("*.sollya")]) > 20
