@@ -28,10 +28,10 @@ def load(name):
 
 
 def kernel_hash():
-    """Return a hash of the kernel's sources, without comments and white space."""
+    """Return a hash of the kernel's sources, without comments, docstrings and white space."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "src/posenc/_core").rglob("*.*")):
-        if path.suffix in (".c", ".h", ".pyx", ".pxd", ".pxi"):
+        if path.suffix in (".c", ".h", ".py", ".pyx", ".pxd", ".pxi"):
             comments = r"/\*.*?\*/|//[^\n]*" if path.suffix in (".c", ".h") else r'""".*?"""|#[^\n]*'
             text = re.sub(comments, "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
             digest.update(f"{path.name} {''.join(text.split())}".encode())
@@ -92,12 +92,13 @@ def proofs():
     return table(["bound", "script", "constant"], *rows(), left=2)
 
 
-def best(calls, *kinds):
+def best(calls, *kinds, threads=None):
     """Return the quartiles, the name and the error of the fastest call of these kinds, at its best number of
-    threads.
+    threads, or at a given one.
     """
     found = [(seconds, name.partition(", ")[2], values["error"]) for name, values in calls.items()
-             if name.partition(", ")[0] in kinds for key, seconds in values.items() if key != "error"]
+             if name.partition(", ")[0] in kinds for key, seconds in values.items()
+             if key != "error" and threads in (None, key)]
     return min(found, key=lambda row: row[0][1])
 
 
@@ -106,9 +107,10 @@ def default(calls):
 
 
 def compared(theirs, ours):
-    """Return the ratio of two medians, or "equal" if they differ by less than each spread, q3 - q1."""
-    is_equal = abs(theirs[1] - ours[1]) <= min(theirs[2] - theirs[0], ours[2] - ours[0])
-    return "equal" if is_equal else f"{digits(theirs[1] / ours[1])}x"
+    """Return the ratio of two medians, or "equal" if it is within 10% of 1 and the quartiles overlap."""
+    ratio = theirs[1] / ours[1]
+    is_equal = 0.9 <= ratio <= 1.1 and theirs[0] <= ours[2] and ours[0] <= theirs[2]
+    return "equal" if is_equal else f"{digits(ratio)}x"
 
 
 RIVALS = (("pasted",), ("exact",), ("pasted", "exact", "fast"))
@@ -117,10 +119,12 @@ SPEED = {
     "512 x 512, reused": "into a buffer, 512 x 512",
     "5,000 x 512, new": "new table, 5,000 x 512",
     "5,000 x 512, reused": "into a buffer, 5,000 x 512",
+    "4,096 x 1,024, reused": "into a buffer, 4,096 x 1,024",
     "65,536 x 512, reused": "into a buffer, 65,536 x 512",
     "timesteps, 4,096 x 320": "4,096 timesteps below 1,000, x 320",
     "scattered, 8,192 x 512": "8,192 positions below 131,072, x 512",
     "timestamps, 400,000 x 8": "400,000 times in ns, x 8",
+    "full hours, 400,000 x 8": "400,000 full hours in ns, x 8",
     "padded batch, 64 x 512 x 512": "add to a padded batch, 64 x 512 x 512",
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
     "add_to, 64 x 197 x 768": "add to a batch, 64 x 197 x 768",
@@ -148,8 +152,9 @@ def measured():
     for case, calls in load("performance").items():
         if "posenc, default" in calls:
             ours, rivals = default(calls), [best(calls, *kinds) for kinds in RIVALS]
-            cells = [f"{spread(seconds)}, {compared(seconds, ours)}, {code(name)}" for seconds, name,
-                     _ in rivals]
+            cells = [f"{spread(seconds)}, {compared(seconds, ours)}, {code(name)}"
+                     for seconds, name, _ in rivals]
+            cells[2] = "the same" if cells[2] == cells[1] else cells[2]
             rows.append([case, spread(calls["posenc"]["1"]), spread(ours), *cells, f"{rivals[2][2]:.0e}"])
     return table(["case", "posenc, 1 thread", "posenc", *HEADINGS, "its error"], *rows)
 
@@ -178,11 +183,21 @@ def positions():
 
 
 def worst():
-    """Return the three smallest ratios with one or two threads, for the README."""
-    rows = [(min((values[1], threads) for threads, values in ratios.items()), case, rival)
-            for case, rivals in load("positions")["ratios"].items() for rival, ratios in rivals.items()]
+    """Return the five cases of the README's and the positions' tables with the smallest ratios below 0.9.
+
+    The ratio of a case is its smallest with posenc's default number of threads, with one thread and with two.
+    """
+    rows = [(values[1], case, rival, threads) for case, rivals in load("positions")["ratios"].items()
+            for rival, ratios in rivals.items() for threads, values in ratios.items()]
+    data = load("performance")
+    for case in filter(data.get, SPEED):
+        ours = {None: default(data[case])} | data[case]["posenc"]
+        for threads in ours.keys() - {"error"}:
+            theirs, name, _ = best(data[case], *RIVALS[2], threads=threads)
+            rows.append((theirs[1] / ours[threads][1], SPEED[case], code(name), threads or "default"))
+    lowest = {row[1]: row for row in sorted(rows, reverse=True)}
     return "\n".join(f"- {case}: {ratio:.2f} of the speed of {rival} (threads: {threads})"
-                     for (ratio, threads), case, rival in sorted(rows)[:3])
+                     for ratio, case, rival, threads in sorted(lowest.values())[:5] if ratio < 0.9)
 
 
 def at(position):

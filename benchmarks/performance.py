@@ -42,7 +42,8 @@ def release_memory(call):
 
 def measured(name, all_threads=THREADS):
     """Return {name of a call: {"error": largest difference from posenc, number of threads: quartiles}}."""
-    options = {"before": release_memory, "cold": True} if name.endswith("new") else {"before": pause}
+    cold = {"before": release_memory, "cold": True, "rounds": 60}      # their times differ most
+    options = cold if name.endswith("new") else {"before": pause}
     case, result = rivals.CASES[name], {}
     for threads in all_threads:
         torch.set_num_threads(threads)

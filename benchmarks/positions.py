@@ -1,4 +1,4 @@
-"""Measure positions as pipelines bring them against the fastest NumPy code:
+"""Measure positions as pipelines bring them against fast code with NumPy or torch.compile:
 ``python benchmarks/positions.py``
 
 Writes ratios of times, with one and two threads, and the time of a row of 512 columns by the share of
@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 import pages
 import plots
-from common import quartiles, save, times_of
-from rivals import numpy_sin_cos
+import torch
+from common import pause, quartiles, save, times_of
+from rivals import compiled, frequencies, interleaved
 
 import posenc
 
@@ -23,7 +24,28 @@ DAYS = np.array([1, 7, 30.5, 365.2425]) * 86_400 * 10**9         # nanoseconds
 
 
 def recipe(positions, out):
-    return partial(numpy_sin_cos(out.shape[1], np.float32, positions), out)
+    """Compute sines and cosines in float32, in blocks that stay in the cache."""
+    positions, rates = positions.astype(np.float32)[:, None], frequencies(out.shape[1]).astype(np.float32)
+    rows = min(2**16 // out.shape[1], 1024, len(positions))
+    angles = np.empty((rows, len(rates)), np.float32)
+
+    def fill():
+        for i in range(0, len(positions), rows):
+            block = out[i : i + rows]
+            np.multiply(positions[i : i + rows], rates, out=angles[: len(block)])
+            np.sin(angles[: len(block)], out=block[:, 0::2])
+            np.cos(angles[: len(block)], out=block[:, 1::2])
+
+    return fill
+
+
+def compiled_recipe(positions, out):
+    """Compute sines in float32; the cosine of an angle is the sine of the angle + pi/2."""
+    positions = torch.from_numpy(positions).view(len(positions), -1, 1)
+    columns = torch.from_numpy(out).view(*positions.shape[:2], -1)
+    rates, phases = (torch.tensor(each, dtype=torch.float32) for each in interleaved(columns.shape[2]))
+    return compiled(lambda p, rates, phases, out: out.copy_(torch.sin(p.float() * rates + phases)),
+                    positions, rates, phases, columns)
 
 
 def taken(rows, positions, out):
@@ -33,69 +55,73 @@ def taken(rows, positions, out):
 
 def table_in_call(rows, positions, out):
     table = np.empty((rows, out.shape[1]), np.float32)
-    fill = numpy_sin_cos(out.shape[1], np.float32, np.arange(rows))
-    return lambda: (fill(table), np.take(table, positions, axis=0, out=out, mode="clip"))
+    fill = recipe(np.arange(rows), table)
+    return lambda: (fill(), np.take(table, positions, axis=0, out=out, mode="clip"))
 
 
-def remainders(times, out):
-    periods, rates = DAYS.astype(np.int64), (2 * np.pi / DAYS).astype(np.float32)
-
+def by_period(times, out):
+    """Compute sines and cosines of fractions of periods; the remainder `times % period` takes longer."""
     def call():
         for first in range(0, len(times), 8192):
-            block = times[first : first + 8192]
-            for i, period in enumerate(periods):
-                angle = (block % period).astype(np.float32) * rates[i]
-                np.sin(angle, out=out[first : first + 8192, 2 * i])
-                np.cos(angle, out=out[first : first + 8192, 2 * i + 1])
+            block = times[first : first + 8192].astype(np.float64)
+            for i, period in enumerate(DAYS):
+                turns = block * (1 / period)
+                turns -= np.floor(turns)
+                angles = turns.astype(np.float32) * np.float32(2 * np.pi)
+                np.sin(angles, out=out[first : first + 8192, 2 * i])
+                np.cos(angles, out=out[first : first + 8192, 2 * i + 1])
     return call
 
 
 def recipe_of_axes(points, out):
     width = out.shape[1] // 2
-    fills = [numpy_sin_cos(width, np.float32, coordinates) for coordinates in points.T]
-    return lambda: [fill(out[:, i * width : (i + 1) * width]) for i, fill in enumerate(fills)]
+    fills = [recipe(each, out[:, i * width : (i + 1) * width]) for i, each in enumerate(points.T)]
+    return lambda: [fill() for fill in fills]
 
 
 def encoding_cases():
     """Yield a name, positions, keywords of an encoding, and {rival: function of positions and out}."""
-    recipes = {"float32 recipe": recipe}
+    numpy, in_torch = {"float32 recipe": recipe}, {"float32 recipe, `torch.compile`": compiled_recipe}
     yield ("4,096 timesteps below 1,000, x 320", RANDOM.integers(0, 1000, 4096), {"d_model": 320},
-           recipes | {"float32 table in the call, `np.take`": partial(table_in_call, 1000),
-                      "`np.take`": partial(taken, 1000)})
-    yield "4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, recipes
+           {"float32 table in the call, `np.take`": partial(table_in_call, 1000),
+            "`np.take`": partial(taken, 1000)})
+    yield "4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, numpy | in_torch
     yield ("8,192 positions below 131,072, x 512", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
-           recipes | {"`np.take`": partial(taken, 131_072)})
+           numpy | {"`np.take`": partial(taken, 131_072)})
     yield ("one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512},
            {"`np.take`": partial(taken, 131_072)})
     times = RANDOM.integers(17 * 10**17, 19 * 10**17, 400_000)
     periods = {"d_model": 8, "periods": tuple(DAYS)}
-    yield "400,000 timestamps, x 8", times, periods, {"`t % period`, float32": remainders}
+    yield "400,000 timestamps, x 8", times, periods, {"`t / period` less its floor, float32": by_period}
     places = np.column_stack([RANDOM.uniform(-90, 90, 100_000), RANDOM.uniform(-180, 180, 100_000)])
-    axes = {"float32 recipe": recipe_of_axes}
-    yield "100,000 latitudes and longitudes, x 64", places, {"d_model": 64}, axes
+    yield ("100,000 latitudes and longitudes, x 64", places, {"d_model": 64},
+           {"float32 recipe": recipe_of_axes} | in_torch)
 
 
 def ratios_of(calls):
     """Return {rival: quartiles of its time divided by that of posenc, the first call}."""
-    ours, *others = times_of(list(calls.values()))
+    ours, *others = times_of(list(calls.values()), before=pause)
     return {rival: statistics.quantiles([b / a for a, b in zip(ours, times, strict=True)], n=4)
             for rival, times in zip(list(calls)[1:], others, strict=True)}
 
 
 def measured(threads, pool):
-    """Yield each case and its ratios."""
+    """Yield each case and its ratios.  The pool calls NumPy; torch has threads of its own."""
+    torch.set_num_threads(threads)
+    torch.compiler.reset()
     for name, positions, keywords, rivals in encoding_cases():
         out = np.empty((len(positions), keywords["d_model"]), np.float32)
         encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points,
                                                                                         **keywords)
         calls = {"posenc": partial(encode, positions, out=out, threads=threads)}
-        parts = np.array_split(np.arange(len(positions)), threads)
         for rival, make in rivals.items():
-            parted = [make(positions[p[0] : p[-1] + 1], out[p[0] : p[-1] + 1]) for p in parts]
-            calls[rival] = parted[0] if threads == 1 else lambda parted=parted: list(pool.map(lambda f: f(),
-                                                                                              parted))
+            parts = 1 if "torch" in rival else threads
+            parted = [make(*arrays) for arrays in zip(np.array_split(positions, parts),
+                                                      np.array_split(out, parts), strict=True)]
+            calls[rival] = (parted[0] if parts == 1
+                            else lambda parted=parted: list(pool.map(lambda call: call(), parted)))
         yield name, ratios_of(calls)
-    for share in (0.3, 0.51, 0.7):
+    for share in (0.3, 0.51):
         x, table = np.zeros((32, 512, 512), np.float32), posenc.encode(512, 512)
         padding = np.clip(RANDOM.normal(512 * share, 40, 32), 0, 500).astype(int)
         positions = np.maximum(np.arange(512) - padding[:, None], -1)

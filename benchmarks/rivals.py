@@ -7,15 +7,17 @@ posenc    the call of posenc.
 pasted    code as people paste it.
 exact     code in float64, whose result is then cast, or code that adds rows of a table that was computed so
           before: most of its values are correctly rounded.
-fast      the fastest code that we could write, usually in float32.  It keeps every buffer between calls, and
-          everything else but the values of the result.
+fast      the fastest code that we could write, usually in float32.
 roof      the time to write as much memory.
+
+Code that is exact or fast keeps every buffer between calls, and everything else but the values of the result.
+Only the fastest that we know is here: sines and cosines of all angles of a table, complex products in float64
+and rotations without a compiler took longer, and so did NumPy where there is only torch.
 
 A call returns its result, so that `performance.py` can measure the error.
 """
 
 import importlib
-import itertools
 import math
 from functools import partial
 
@@ -26,12 +28,23 @@ import torch
 import posenc
 from posenc._cli.bench import memset
 
-# rows of temporaries of 512 columns that stay in the cache; torch starts its threads for each call
-BLOCK, TORCH_BLOCK = 128, 1024
+BLOCK = 128                             # rows of 512 columns that stay in the cache
+TIMES = np.random.default_rng(0).integers(1_700_000_000 * 10**9, 1_760_000_000 * 10**9, 400_000)
+HOURS = (np.datetime64("2000-01-01", "h") + np.arange(400_000)).astype("datetime64[ns]").view(np.int64)
 
 
 def frequencies(d_model):
     return 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+
+
+def interleaved(d_model):
+    """Return the rate and the phase of each column, which is sin(rate * position + phase)."""
+    return frequencies(d_model).repeat(2), np.tile([0, np.pi / 2], d_model // 2)
+
+
+def compiled(function, *tensors):
+    """Return a compiled function that is called with these tensors, and others if it has more arguments."""
+    return partial(torch.compile(function, dynamic=False), *tensors)
 
 
 def nothing():
@@ -66,102 +79,44 @@ def torch_recipe(positions, d_model):
     return pe
 
 
-def numpy_sin_cos(d_model, dtype, positions):
-    """Return a function that fills a table with sines and cosines, computed in `dtype`."""
-    positions, rates = positions.astype(dtype)[:, None], frequencies(d_model).astype(dtype)
-    rows = min(BLOCK * 512 // d_model, TORCH_BLOCK, len(positions))
-    angles, values = np.empty((2, rows, d_model // 2), dtype)
-
-    def fill(pe):
-        for i in range(0, len(pe), rows):
-            block = pe[i : i + rows]
-            np.multiply(positions[i : i + rows], rates, out=angles[: len(block)])
-            for first, function in enumerate((np.sin, np.cos)):
-                if dtype == np.float32:     # faster than a copy
-                    function(angles[: len(block)], out=block[:, first::2])
-                else:
-                    block[:, first::2] = function(angles[: len(block)], out=values[: len(block)])
-
-    return fill
+def rows_of_blocks(n, limit):
+    return max(rows for rows in range(1, limit + 1) if n % rows == 0)
 
 
-def torch_sin(positions, d_model, dtype):
-    """The cosine of an angle is the sine of the angle + pi/2, so one operation computes all columns."""
-    positions = positions.to(dtype)[:, None]
-    rates = torch.from_numpy(frequencies(d_model).repeat(2)).to(dtype)
-    phases = torch.tensor([0, math.pi / 2], dtype=dtype).repeat(d_model // 2)
-    angles = torch.empty(TORCH_BLOCK, d_model, dtype=dtype)
-
-    def fill(pe):
-        for i in range(0, len(positions), TORCH_BLOCK):
-            block = torch.from_numpy(pe[i : i + TORCH_BLOCK])
-            values = block if dtype == torch.float32 else angles[: len(block)]
-            torch.addcmul(phases, positions[i : i + TORCH_BLOCK], rates, out=values).sin_()
-            if values is not block:
-                block.copy_(values)
-
-    def compiled():
-        function = torch.compile(lambda p, rates, phases, pe: pe.copy_(torch.sin(p * rates + phases)),
-                                 dynamic=False)
-        return lambda pe: function(positions, rates, phases, torch.from_numpy(pe))
-
-    return fill, compiled
+def factors(anchors, offsets, rates, phases):
+    """Return P, Q, C and S in float64: the row anchors[i] + offsets[j] is P[i] * C[j] + Q[i] * S[j]."""
+    angles, turns = anchors[:, None] * rates + phases, offsets[:, None] * rates
+    return map(torch.from_numpy, (np.sin(angles), np.cos(angles), np.cos(turns), np.sin(turns)))
 
 
-def angle_addition(library, n, d_model, first=0, dtype=np.complex64):
-    """Return a function that fills a float32 table of n rows by angle addition, with NumPy or torch.
+def float64_angle_addition(n, rates, phases):
+    """Return a function that fills a float32 table of n rows by angle addition in float64."""
+    rows = rows_of_blocks(n, 32)
+    p, q, c, s = factors(np.arange(0, n, rows), np.arange(rows), rates, phases)
+    fill = compiled(lambda p, q, c, s, out: out.copy_(p * c + q * s), p[:, None], q[:, None], c, s)
+    return lambda out: fill(torch.from_numpy(out).view(-1, rows, len(rates)))
+
+
+def angle_addition(n, d_model):
+    """Return a function that fills a float32 table of n rows by angle addition in float32.
 
     sin(a) + i cos(a) is i exp(-ia).  A table is therefore one complex product of exponentials for the first
-    row of each block and exponentials for the rows of a block.  All exponentials are computed here, once.
-    The error is below 2e-7; products of float64 numbers, which are then cast, are as good as their sines.
+    row of each block and exponentials for the rows of a block.
     """
-    rows = max(rows for rows in range(1, BLOCK + 1) if n % rows == 0)
-    positions = np.arange(first, first + n, rows), np.arange(rows)
-    anchors, offsets = (np.exp(-1j * p[:, None] * frequencies(d_model)) for p in positions)
-    anchors, offsets = (library.asarray(factor.astype(dtype)) for factor in (1j * anchors[:, None], offsets))
-    products = library.asarray(np.empty((512 // rows, rows, d_model // 2), dtype))
+    rows = rows_of_blocks(n, BLOCK)
+    anchors, offsets = (torch.from_numpy(np.exp(-1j * p[:, None] * frequencies(d_model)))
+                        for p in (np.arange(0, n, rows), np.arange(rows)))
+    anchors, offsets = (1j * anchors[:, None]).to(torch.complex64), offsets.to(torch.complex64)
 
     def fill(out):
-        if dtype == np.complex64:
-            pairs = out.view(dtype).reshape(-1, rows, d_model // 2)
-            library.multiply(anchors, offsets, out=library.asarray(pairs))
-            return
-        values = library.asarray(out.reshape(-1, rows, d_model // 2, 2))
-        for i in range(0, len(anchors), len(products)):
-            part = products[: len(anchors[i : i + len(products)])]
-            library.multiply(anchors[i : i + len(products)], offsets, out=part)
-            values[i : i + len(products)] = (
-                torch.view_as_real(part) if library is torch
-                else part.view(np.float64).reshape(*part.shape, 2))
+        pairs = torch.from_numpy(out.view(np.complex64)).view(-1, rows, d_model // 2)
+        torch.mul(anchors, offsets, out=pairs)
 
     return fill
-
-
-def in_parts(make, n, threads, pool):
-    """Fill each part of a table in a thread of its own; NumPy releases the interpreter's lock."""
-    edges = [n * i // threads for i in range(threads + 1)]
-    fills = [make(first=a, stop=b) for a, b in itertools.pairwise(edges)]
-    return lambda pe: list(pool.map(lambda fill, a, b: fill(pe[a:b]), fills, edges[:-1], edges[1:]))
 
 
 def table(threads, pool, *, n, d_model, new):
     out = np.ones((n, d_model), np.float32)
-    filled = {
-        "exact, NumPy float64": in_parts(
-            lambda first, stop: numpy_sin_cos(d_model, np.float64, np.arange(first, stop)), n, threads, pool),
-        "exact, torch float64": torch_sin(torch.arange(n), d_model, torch.float64)[0],
-        "exact, NumPy float64 angle addition": in_parts(
-            lambda first, stop: angle_addition(np, stop - first, d_model, first, np.complex128), n, threads,
-            pool),
-        "exact, torch float64 angle addition": angle_addition(torch, n, d_model, dtype=np.complex128),
-        "fast, NumPy sin and cos": in_parts(
-            lambda first, stop: numpy_sin_cos(d_model, np.float32, np.arange(first, stop)), n, threads, pool),
-        "fast, NumPy angle addition": in_parts(
-            lambda first, stop: angle_addition(np, stop - first, d_model, first), n, threads, pool),
-        "fast, torch sin": torch_sin(torch.arange(n), d_model, torch.float32)[0],
-        "fast, torch.compile sin": torch_sin(torch.arange(n), d_model, torch.float32)[1](),
-        "fast, torch angle addition": angle_addition(torch, n, d_model),
-    }
     output = partial(np.empty_like, out) if new else lambda: out
 
     def filling(fill):
@@ -173,49 +128,40 @@ def table(threads, pool, *, n, d_model, new):
         "posenc": partial(posenc.encode, n, d_model, out=None if new else out),
         "pasted, torch": partial(torch_recipe, torch.arange(n), d_model),
         **once(threads if n < 10_000 else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
-        **{name: partial(filling, fill) for name, fill in filled.items()},
+        "exact, torch.compile float64": partial(filling, float64_angle_addition(n, *interleaved(d_model))),
+        "fast, torch angle addition": partial(filling, angle_addition(n, d_model)),
         "roof, memset": lambda: memset(out, new, threads, pool),
     }
 
 
-# ---- scattered positions -----------------------------------------------------------------------------------
+# ---- positions in arrays -----------------------------------------------------------------------------------
 
 
 def timesteps(threads, pool, *, n, d_model):
     """Encode timesteps of diffusion models below 1,000, as Stable Diffusion does: cosines, then sines."""
     t = np.random.default_rng(0).integers(0, 1000, n)
-    steps, rates = torch.from_numpy(t), torch.from_numpy(frequencies(d_model))
+    steps, rates = torch.from_numpy(t), frequencies(d_model)
     options = {"flip_sin_to_cos": True, "downscale_freq_shift": 0}
     encoding = posenc.preset("diffusers-timestep", d_model, **options)
-    rows = encoding.encode(1000)
+    rows, values = encoding.encode(1000), np.empty((1000, d_model), np.float32)
     diffusers = importlib.import_module("diffusers.models.embeddings")
-
-    def in_torch(dtype):
-        angles = steps[:, None].to(dtype) * rates.to(dtype)
-        return torch.cat([angles.cos(), angles.sin()], -1).float()
+    fill = float64_angle_addition(1000, np.tile(rates, 2), np.repeat([np.pi / 2, 0], d_model // 2))
 
     def in_numpy():
-        angles = t[:, None] * frequencies(d_model)
+        angles = t[:, None] * rates
         return np.concatenate([np.cos(angles), np.sin(angles)], -1, dtype=np.float32, casting="same_kind")
 
-    tensor = torch.from_numpy(rows)
-
     def table_in_call():
-        length = int(steps.max()) + 1
-        angles = (torch.arange(0, length, 32)[:, None] * rates, torch.arange(32)[:, None] * rates)
-        anchors, offsets = (torch.polar(torch.ones_like(angle), angle) for angle in angles)
-        products = (anchors[:, None] * offsets).reshape(-1, d_model // 2)
-        return torch.embedding(torch.cat([products.real, products.imag], -1).float(), steps)
+        fill(values)
+        return torch.embedding(torch.from_numpy(values), steps)
 
     return nothing, {
         "posenc": partial(encoding.encode, t),
-        "exact, torch.embedding from a float64 table": table_in_call,
         "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
-        "exact, torch float64": partial(in_torch, torch.float64),
-        "fast, torch float32": partial(in_torch, torch.float32),
+        "exact, torch.embedding from a float64 table": table_in_call,
         **once(threads, {"exact, NumPy float64": in_numpy,
                          "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
-        "fast, torch.embedding from a table": partial(torch.embedding, tensor, steps),
+        "fast, torch.embedding from a table": partial(torch.embedding, torch.from_numpy(rows), steps),
     }
 
 
@@ -223,88 +169,52 @@ def scattered(threads, pool, *, n, d_model, limit):
     """Encode integers at random below `limit`, into a buffer."""
     p, out = np.random.default_rng(0).integers(0, limit, n), np.ones((n, d_model), np.float32)
     steps, rows = torch.from_numpy(p), posenc.encode(limit, d_model)
+    parts = np.array_split(p, threads), np.array_split(out, threads)
 
-    def take(first, stop):
-        return lambda pe: np.take(rows, p[first:stop], axis=0, out=pe, mode="clip")
+    def take(positions, out):
+        np.take(rows, positions, axis=0, out=out, mode="clip")
 
-    def sin_cos(dtype):
-        return lambda first, stop: numpy_sin_cos(d_model, dtype, p[first:stop])
+    def digits(p, q, c, s, steps, out):
+        high, low = steps >> 9, steps & 511
+        out.copy_(p[high] * c[low] + q[high] * s[low])
 
-    digits = np.arange(512)[:, None] * frequencies(d_model)
-    lower, upper = np.exp(-1j * digits), 1j * np.exp(-512j * digits[: limit // 512])
-
-    def products(first, stop):
-        a, b = np.empty((2, BLOCK // 2, d_model // 2), complex)
-
-        def fill(pe):
-            for i in range(0, len(pe), len(a)):
-                part = p[first + i : min(first + i + len(a), stop)]
-                np.take(lower, part % 512, axis=0, out=a[: len(part)], mode="clip")
-                np.take(upper, part // 512, axis=0, out=b[: len(part)], mode="clip")
-                np.multiply(a, b, out=a)
-                pe[i : i + len(part)] = a[: len(part)].view(float)
-        return fill
-
-    def filling(fill):
-        fill(out)
-        return out
-
-    filled = {
-        "exact, NumPy float64": in_parts(sin_cos(np.float64), n, threads, pool),
-        "exact, torch float64": torch_sin(steps, d_model, torch.float64)[0],
-        "exact, NumPy float64 digits": in_parts(products, n, threads, pool),
-        "fast, NumPy sin and cos": in_parts(sin_cos(np.float32), n, threads, pool),
-        "fast, torch sin": torch_sin(steps, d_model, torch.float32)[0],
-        "fast, np.take from a table": in_parts(take, n, threads, pool),
-    }
+    fill = compiled(digits, *factors(512 * np.arange(limit // 512), np.arange(512), *interleaved(d_model)),
+                    steps, torch.from_numpy(out))
     return nothing, {
         "posenc": partial(posenc.Encoding(d_model).encode, p, out=out),
         "pasted, torch": partial(torch_recipe, steps, d_model),
-        **{name: partial(filling, fill) for name, fill in filled.items()},
+        "exact, torch.compile float64": lambda: (fill(), out)[1],
+        "fast, np.take from a table": lambda: (list(pool.map(take, *parts)), out)[1],
     }
 
 
-def timestamps(threads, pool, *, n):
+def timestamps(threads, pool, *, t):
     """Encode times in nanoseconds by their hour, day, week and year: 8 columns."""
-    t = np.random.default_rng(0).integers(1_700_000_000 * 10**9, 1_760_000_000 * 10**9, n)
     periods = [seconds * 10**9 for seconds in (3600, 86_400, 7 * 86_400, 31_556_952)]
     encoding, times = posenc.Encoding(periods=["1h", "1D", "7D", "31556952s"]), t.view("datetime64[ns]")
+    rates, quarters = np.repeat([1 / period for period in periods], 2), np.tile([0, 0.25], 4)
+    middle = (int(t.min()) + int(t.max())) // 2      # differences from it are nearly exact in float64
+    phases = np.repeat([middle % period / period for period in periods], 2) + quarters
 
     def pasted():
         return np.stack([f(2 * np.pi * t / period) for period in periods for f in (np.sin, np.cos)], axis=-1)
 
-    def blocks(dtype, times, out):
-        for i in range(0, len(times), 16_384):
-            part, rows = times[i : i + 16_384], out[i : i + 16_384]
-            for k, period in enumerate(periods):
-                angles = (part % period).astype(dtype) * dtype(2 * np.pi / period)
-                np.sin(angles, out=rows[:, 2 * k])
-                np.cos(angles, out=rows[:, 2 * k + 1])
+    def turns(t, rates, phases):
+        turns = t.double()[:, None] * rates + phases
+        return (turns - turns.round()) * (2 * math.pi)
 
-    def in_blocks(dtype):
-        out = np.empty((n, 8), np.float32) if dtype == np.float32 else np.empty((n, 8))
-        list(pool.map(partial(blocks, dtype), np.array_split(t, threads), np.array_split(out, threads)))
-        return out.astype(np.float32, copy=False)
+    def exact(t, rates, phases):
+        return turns(t - middle, rates, phases).sin().float()
 
-    phases, angles = torch.tensor([0, math.pi / 2] * 4, dtype=torch.float64), torch.empty(65_536, 8, dtype=torch.float64)
+    def fast(t, rates, phases):
+        return turns(t, rates, phases).float().sin()
 
-    def in_torch():
-        out, tensor = torch.empty(n, 8), torch.from_numpy(t)
-        for i in range(0, n, len(angles)):
-            part = tensor[i : i + len(angles)]
-            for k, period in enumerate(periods):
-                quotient = (part.double() * (1 / period)).floor_().long()
-                angles[: len(part), 2 * k : 2 * k + 2] = (part - quotient * period).double().mul_(
-                    2 * math.pi / period)[:, None]
-            out[i : i + len(part)] = (angles[: len(part)] + phases).sin_()
-        return out
-
+    tensors = [torch.from_numpy(array) for array in (t, rates)]
     return nothing, {
         "posenc": partial(encoding.encode, times),
         **once(threads, {"pasted, NumPy": pasted}),
-        "exact, NumPy float64": partial(in_blocks, np.float64),
-        "exact, torch float64": in_torch,
-        "fast, NumPy float32": partial(in_blocks, np.float32),
+        "exact, torch.compile float64": compiled(exact, *tensors, torch.from_numpy(phases)),
+        "fast, torch.compile float32": compiled(fast, *tensors, torch.from_numpy(quarters)),
     }
 
 
@@ -394,63 +304,25 @@ def transformers_recipe(x, positions, base):
     return lambda: llama.apply_rotary_pos_emb(x, x[:, :0], cos, sin)[0]     # k has no heads
 
 
-def parts_of(x, cos, sin):
-    """Return the halves of blocks of each head, with their cosines and sines, which stay in the cache."""
-    half, heads = x.shape[-1] // 2, [(x[i, j], cos[i], sin[i]) for i in range(len(x))
-                                     for j in range(x.shape[1])]
-    if x.shape[2] == 1:                 # decoding: one block
-        heads = [(x, cos[:, None], sin[:, None])]
-    return [(y[..., i : i + TORCH_BLOCK, :half], y[..., i : i + TORCH_BLOCK, half:],
-             c[..., i : i + TORCH_BLOCK, :],
-             s[..., i : i + TORCH_BLOCK, :]) for i in range(0, x.shape[2], TORCH_BLOCK) for y, c, s in heads]
-
-
-def torch_float64(x, cos, sin):
-    """Rotate blocks of float64 numbers, and round each result."""
-    parts = parts_of(x, cos, sin)
-    first, second, product = (torch.empty(parts[0][0].shape, dtype=torch.float64) for _ in range(3))
-
-    def rotate():
-        for a, b, c, s in parts:
-            first.copy_(a)
-            second.copy_(b)
-            torch.mul(first, s, out=product)
-            a.copy_(first.mul_(c).addcmul_(second, s, value=-1))
-            b.copy_(second.mul_(c).add_(product))
-        return x
-
-    return rotate
-
-
-def torch_in_place(x, cos, sin):
-    """Rotate blocks in place; their temporaries stay in the cache."""
-    parts = parts_of(x, cos, sin)
-    product = torch.empty_like(parts[0][0])
-
-    def rotate():
-        for a, b, c, s in parts:
-            torch.mul(a, s, out=product)
-            a.mul_(c).addcmul_(b, s, value=-1)
-            b.mul_(c).add_(product)
-        return x
-
-    return rotate
-
-
 def torch_compiled(x, cos, sin):
-    """Rotate in place; the halves have storages of their own: the compiler copies tensors that share one."""
-    y, axis = (x, 1) if x.is_contiguous() else (x.transpose(1, 2), 2)
-    cos, sin = cos.unsqueeze(axis), sin.unsqueeze(axis)
+    """Rotate in place, in blocks: the C library does not reuse the memory of large temporaries.
+
+    The halves have storages of their own: the compiler copies tensors that share one.
+    """
+    y, axis, size = (x, 1, 2**19) if x.is_contiguous() else (x.transpose(1, 2), 2, 2**20)
     bits, half = y.view(torch.int16 if x.itemsize == 2 else torch.int32).numpy(), x.shape[-1] // 2
     halves = [torch.from_numpy(part).view(x.dtype) for part in (bits[..., :half], bits[..., half:])]
+    tables = [table.unsqueeze(axis).contiguous().expand(halves[0].shape) for table in (cos, sin)]
+    blocks = list(zip(*(each.split(max(1, size // y[:, 0].numel()), 1) for each in (*halves, *tables)),
+                      strict=True))
 
     def rotate(a, b, cos, sin):
         left, right = a * cos - b * sin, b * cos + a * sin
         a.copy_(left)
         b.copy_(right)
 
-    compiled = partial(torch.compile(rotate, dynamic=False), *halves, cos.contiguous(), sin.contiguous())
-    return lambda: (compiled(), x)[1]
+    function = compiled(rotate)
+    return lambda: ([function(*block) for block in blocks], x)[1]
 
 
 def onnxruntime(x, cos, sin, threads):
@@ -482,16 +354,12 @@ def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
     positions = torch.arange(n)[None] if n > 1 else torch.randint(0, 100_000, (batch, 1), generator=generator)
     rotary = posenc.Rotary(head_dim, base=base)
     array = x.numpy() if dtype == torch.float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    # (batch, n, head_dim / 2)
     factors = [torch.from_numpy(f) for f in rotary.tables(positions.numpy(), dtype="float64")]
     single = [factor.float().contiguous() for factor in factors]
-    rounded = [factor.to(dtype) for factor in factors]
     cases = {
         "posenc": partial(rotary.at(positions.numpy()[:, None]).rotate, array),
         "pasted, transformers": transformers_recipe(x, positions, base),
-        "exact, torch float64": torch_float64(x, *factors),
-        "exact, torch.compile float64": torch_compiled(x, *(factor.contiguous() for factor in factors)),
-        "fast, torch in place": torch_in_place(x, *rounded),
+        "exact, torch.compile float64": torch_compiled(x, *factors),
         "fast, torch.compile": torch_compiled(x, *single),
     }
     if dtype == torch.float32:
@@ -503,10 +371,12 @@ CASES = {
     "512 x 512, reused": partial(table, n=512, d_model=512, new=False),
     "5,000 x 512, new": partial(table, n=5000, d_model=512, new=True),
     "5,000 x 512, reused": partial(table, n=5000, d_model=512, new=False),
+    "4,096 x 1,024, reused": partial(table, n=4096, d_model=1024, new=False),
     "65,536 x 512, reused": partial(table, n=65_536, d_model=512, new=False),
     "timesteps, 4,096 x 320": partial(timesteps, n=4096, d_model=320),
     "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
-    "timestamps, 400,000 x 8": partial(timestamps, n=400_000),
+    "timestamps, 400,000 x 8": partial(timestamps, t=TIMES),
+    "full hours, 400,000 x 8": partial(timestamps, t=HOURS),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
     "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
