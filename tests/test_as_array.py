@@ -272,33 +272,33 @@ if find_spec("torch"):
 @pytest.mark.parametrize("dtype, most", [(np.float16, 2048), (ml_dtypes.bfloat16, 256)])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_large_positions_of_16_bits_are_refused(dtype, most, sign):
-    """16-bit positions may already be rounded: 999 is 1000 in bfloat16."""
-    good, bad = (np.array([0, 1, sign * last]).astype(dtype) for last in (most, most + 2))
+    """16-bit positions may already be rounded: 257 is 256 in bfloat16."""
+    good, bad = (np.array([0, 1, sign * last]).astype(dtype) for last in (most - 1, most + 1))
     posenc.Rotary(4, axes=[0, 1]).tables(np.stack([good, good]))
     posenc.encode(good, 8)
-    with pytest.raises(ValueError, match=f"reach {sign * (most + 2)} in {bad.dtype.name}"):
+    with pytest.raises(ValueError, match=f"reach {sign * most} in {bad.dtype.name}"):
         posenc.Rotary(4, axes=[0, 1]).tables(np.stack([bad, bad]))
     for name, call in entries(bad, 3):
         if name in ("positions", "shape[0]", "coordinates"):
-            with pytest.raises(ValueError, match=f"reach {sign * (most + 2)} in {bad.dtype.name}"):
+            with pytest.raises(ValueError, match=f"reach {sign * most} in {bad.dtype.name}"):
                 call()
 
 
 @pytest.mark.parametrize("container", HALVES)
 def test_large_columns_of_16_bits_are_refused(container):
-    assert np.isnan(posenc.encode(HALVES[container](np.array([0, np.nan, 2048], np.float16)), 4)[1]).all()
-    with pytest.raises(ValueError, match="positions reach 2050 in float16"):
-        posenc.encode(HALVES[container](np.array([0, 1, 2050], np.float16)), 4)
+    assert np.isnan(posenc.encode(HALVES[container](np.array([0, np.nan, 2047], np.float16)), 4)[1]).all()
+    with pytest.raises(ValueError, match="positions reach 2048 in float16"):
+        posenc.encode(HALVES[container](np.array([0, 1, 2049], np.float16)), 4)
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pa.table], ids=["pandas", "Arrow"])
 def test_a_large_column_of_16_bits_beside_other_columns_is_refused(make):
     """NumPy converts columns of different dtypes to a common one."""
-    for half, other in (([0, 2048], [5, 2.0**40]), ([2048, 2], [0, 4096])):
+    for half, other in (([0, 2047], [5, 2.0**40]), ([2047, 2], [0, 4096])):
         columns = {"a": np.array(half, np.float16), "b": np.array(other)}
         assert posenc.points(make(columns), 8).shape == (2, 8)
-        columns["a"] += 2
-        with pytest.raises(ValueError, match="coordinates reach 2050 in float16"):
+        columns["a"] += 1
+        with pytest.raises(ValueError, match="coordinates reach 2048 in float16"):
             posenc.points(make(columns), 8)
 
 
@@ -306,13 +306,13 @@ def test_a_large_column_of_16_bits_beside_other_columns_is_refused(make):
 @pytest.mark.parametrize("entry", TORCH_ENTRIES if find_spec("torch") else ())
 def test_large_tensors_of_16_bits_are_refused(entry):
     for dtype, most in ((torch.float16, 2048), (torch.bfloat16, 256)):
-        TORCH_ENTRIES[entry](torch.tensor([0, -most, most]).to(dtype))
-        with pytest.raises(ValueError, match=f"positions reach {-most - 2} in {str(dtype)[6:]}"):
-            TORCH_ENTRIES[entry](torch.tensor([0, -most - 2, 1]).to(dtype))
-        TORCH_ENTRIES[entry](torch.tensor([0, -most - 2, 1]).to(dtype).double())
+        TORCH_ENTRIES[entry](torch.tensor([0, 1 - most, most - 1]).to(dtype))
+        with pytest.raises(ValueError, match=f"positions reach {-most} in {str(dtype)[6:]}"):
+            TORCH_ENTRIES[entry](torch.tensor([0, -most - 1, 1]).to(dtype))
+        TORCH_ENTRIES[entry](torch.tensor([0, -most - 1, 1]).to(dtype).double())
 
 
 def test_large_dask_positions_of_16_bits_are_refused():
-    positions = da.from_array(np.array([0, 2050], np.float16), chunks=1)
-    with pytest.raises(ValueError, match="positions reach 2050 in float16"):
+    positions = da.from_array(np.array([0, 2049], np.float16), chunks=1)
+    with pytest.raises(ValueError, match="positions reach 2048 in float16"):
         posenc.dask.table(positions, 4).compute()

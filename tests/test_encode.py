@@ -272,7 +272,7 @@ def test_positions_of_every_shape_are_correct(isa, dtype):
 @pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ">i8", ">f8"])
 def test_every_dtype_of_positions_is_correct(isa, dtype, kind):
     info = np.iinfo(kind) if kind[-2] in "iu" else None
-    ends = [max(info.min, LOWEST), min(info.max, BEYOND - 1)] if info else [-2048, 2048]
+    ends = [max(info.min, LOWEST), min(info.max, BEYOND - 1)] if info else [-2047, 2047]
     assert_correct(np.array([0, 1, 2, 100, *ends], kind), 6, dtype)
     if kind == "f8":
         assert_correct(np.array([-7, 2**53, 2**60 + 2**20, -(2**63), 2**63 - 1024], kind), 6, dtype)

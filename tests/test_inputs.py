@@ -124,7 +124,7 @@ def test_failed_conversions_to_an_array_are_reported(name, call):
 
 
 def test_bfloat16_is_read_as_float32():
-    bfloat16 = np.array([1.5, -2.0, 256], ml_dtypes.bfloat16)
+    bfloat16 = np.array([1.5, -2.0, 255], ml_dtypes.bfloat16)
     real = bfloat16.astype(np.float32)
     assert_same_bits(posenc.encode(bfloat16, 4), posenc.encode(real, 4))
     assert posenc.Encoding(6, frequencies=bfloat16) == posenc.Encoding(6, frequencies=real)
@@ -225,9 +225,9 @@ def position_arrays(draw, shape):
         with np.errstate(invalid="ignore"):
             magnitudes = np.abs(values.astype(np.float64))
             values[magnitudes >= 2.0**63] = 0.25                # rounding moved them out of the domain
-            # larger ones are refused: they may be rounded integers
+            # these are refused, because they may be rounded integers
             if kind == "f2":
-                values[np.isfinite(magnitudes) & (magnitudes > 2048)] = 0.25
+                values[np.isfinite(magnitudes) & (magnitudes >= 2048)] = 0.25
     else:
         info = np.iinfo(kind)
         within = st.integers(max(info.min, LOWEST), min(info.max, BEYOND - 1))

@@ -56,7 +56,7 @@ def embeddings(*shape, dtype=torch.float32):
 POSITIONS = {
     "int": 37, "range": range(10**12 + 5, 10**12 - 60, -7), "integers": torch.tensor([[0, 3], [-5, 2**62]]),
     "reals": torch.tensor([0.5, -2.25, 1e9], dtype=torch.float64),
-    "bfloat16": torch.tensor([0.5, 256.0], dtype=torch.bfloat16), "strided": torch.arange(20)[::2],
+    "bfloat16": torch.tensor([0.5, 255.0], dtype=torch.bfloat16), "strided": torch.arange(20)[::2],
     "up and down": torch.arange(9) % 2 * 2**62, "array": np.arange(5)[::-1], "list": [1.5, 2.5],
     "one": range(5, 6, 2**100), "one down": range(5, 4, -(2**100)), "empty": range(2**100, 0),
     "large steps": range(0, 2**63, 2**62), "larger steps": range(-(2**63), 2**63, 2**63 + 5),

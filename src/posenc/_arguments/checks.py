@@ -289,11 +289,11 @@ def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: st
         return
     most = 2 ** DTYPES[dtype].precision
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
-        beyond = array[np.isfinite(array) & (abs(array) > most)]
+        beyond = array[np.isfinite(array) & (abs(array) >= most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
-        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected at most {most}, because larger "
-                         f"integers may have been rounded; {name}{conversion} states that they are exact")
+        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most}, because "
+                         f"larger integers may have been rounded; {name}{conversion} states that they are exact")
 
 
 def check_domain(positions: Iterable[Any], offset: float = 0.0, name: str = "positions") -> None:
