@@ -166,6 +166,12 @@ def test_positions_of_lengths(lengths):
         assert_same_bits(packed, np.concatenate(each))
 
 
+def test_lengths_beyond_the_memory_are_refused():
+    for lengths in ([10**15], [2**60], [2**62, 2**62], [2**62] * 4 + [1]):
+        with pytest.raises((MemoryError, ValueError), match=rf"lengths needs an array of shape \({sum(lengths)},\)"):
+            posenc.positions_from_lengths(lengths)
+
+
 @pytest.mark.parametrize("cu_seqlens", [[0, 3, 5], [0, 0, 1], np.array([0, 4, 4, 9], np.int32)], ids=str)
 def test_cumulative_lengths_are_refused(cu_seqlens):
     with pytest.raises(ValueError, match=r"lengths begins with 0, .* pass numpy\.diff\(lengths\)"):

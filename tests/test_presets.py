@@ -128,10 +128,6 @@ def test_presets_of_the_paper_equal_the_default():
     ("nerf", {"frequencies": [1, 3, 9]}, {"frequencies": [1, 3, 9], "odd": "error"}),
     ("pyg", {"granularity": 4},
      {"position_scale": 0.25, "layout": "halves", "spacing": "endpoint", "odd": "error"}),
-    ("whisper", {"max_timescale": 5, "base": 9},
-     {"layout": "halves", "spacing": "endpoint", "odd": "error", "base": 9}),
-    ("diffusers-timestep", {"flip_sin_to_cos": True, "order": "sin"},
-     {"layout": "halves", "shift": 1, "odd": "zero"}),
     ("x-transformers", {"theta": 9, "scale": 3}, {"base": 9, "scale": 3, "layout": "halves", "odd": "error"}),
 ])
 def test_parameters_change_a_preset(name, changes, convention):
@@ -148,6 +144,10 @@ def test_parameters_change_a_preset(name, changes, convention):
      "shift is 4.0, expected a number other than 4"),
     (("mlx", 8), {"min_freq": -1}, ValueError, "mlx has {'min_freq': -1.0}: base is -1.0, expected a pos"),
     (("whisper", 8), {"max_timescale": 0}, ValueError, "whisper has {'max_timescale': 0.0}: base is 0.0"),
+    (("x-transformers", 8), {"theta": 1e4, "base": 1e4}, ValueError, "theta and base are both given"),
+    (("diffusers-timestep", 8), {"flip_sin_to_cos": True, "order": "sin"}, ValueError, "flip_sin_to_cos and order are"),
+    (("diffusers-timestep", 8), {"downscale_freq_shift": 1, "spacing": "endpoint"}, ValueError, "shift and spacing are"),
+    (("whisper", 8), {"max_timescale": 5, "frequencies": range(4)}, ValueError, "timescale and frequencies are both"),
     (("tensor2tensor", 2), {"start_index": 2**53 + 1}, ValueError, "start_index is 9007199254740993"),
 ])
 def test_invalid_presets_are_refused(arguments, changes, error, message):

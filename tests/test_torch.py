@@ -413,7 +413,7 @@ def test_positions():
 
 def test_dropout():
     for length in (1, np.int64(1), 512, 1.5):
-        with pytest.raises(ValueError, match=r"dropout is .* pass a length as max_len="):
+        with pytest.raises(ValueError, match=rf"dropout is {length}, .* pass a length as max_len="):
             PositionalEncoding(64, length)
     module = PositionalEncoding(64, 0.5)
     x = torch.full((4, 100, 64), 10.0)

@@ -100,7 +100,7 @@ class Specification:
             cls._keywords = {name: fields[name] for name in names}
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
-        checks.keywords(keywords, cls._parameters)
+        checks.keywords(keywords, cls._keywords if arguments else cls._parameters)
         return super().__new__(cls)
 
     @property

@@ -175,8 +175,9 @@ class Encoding(Specification):
             self._check_keywords()
             if vars(self)["d_model"] is None:
                 vars(self)["d_model"] = columns.width_of(vars(self))
-            if self._has_durations and (self.position_offset or self.padding_idx is not None):
-                raise ValueError("position_offset or padding_idx is given with periods that are durations")
+            for name in ("position_offset", "padding_idx") if self._has_durations else ():
+                if (value := vars(self)[name]) != self._keywords[name].default:
+                    raise ValueError(f"{name} is {value}, expected none with periods that are durations")
             if self.odd == "error" and self.d_model % 2:
                 raise ValueError(f"d_model is {self.d_model}, expected an even number with odd='error'")
             _ = self._columns                           # refuses a wrong shift or number of frequencies

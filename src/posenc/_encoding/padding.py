@@ -180,9 +180,10 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
                          "lengths; pass numpy.diff(lengths), or leave out empty sequences at the beginning")
     start = _starts(start, lengths.shape, lengths)
     total = sum(lengths.tolist())
-    if total >= 2**60:
-        raise ValueError(f"lengths add up to {total}, expected less than 2**60")
-    positions = np.arange(total, dtype=np.int64)
+    try:
+        positions = np.arange(min(total, 2**62), dtype=np.int64)        # NumPy would take 2**63 for 0
+    except (MemoryError, ValueError) as error:
+        raise arrays.too_large("lengths", (total,), error) from None
     # exact, because overflows cancel
     positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))
     return positions

@@ -1,6 +1,7 @@
 """The conventions of known model families, by name."""
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex
@@ -188,8 +189,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
         Number of columns.
     **changes
         Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which
-        override the preset. If a parameter and a keyword have the same name, such as ``scale`` in
-        diffusers-timestep, the change sets the parameter.
+        override the preset; a parameter excludes the keywords that it sets.  If a parameter and a keyword
+        have the same name, such as ``scale`` in diffusers-timestep, the change sets the parameter.
 
     Returns
     -------
@@ -228,7 +229,13 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     }
     try:
         with kernel.default_environment():
-            convention = preset.convention(d_model, **parameters)
+            convention, default = preset.convention(d_model, **parameters), preset.convention(d_model)
+            for key, change in itertools.product(parameters, changes):
+                # NaN changes every keyword that depends on the parameter
+                other = preset.convention(d_model, **{key: math.nan})
+                names = other.keys() & {change, *KEYWORDS[change].excludes}
+                if any(other[name] != default[name] for name in names):
+                    raise checks.both_given(key, change)
         return Encoding(d_model, **changed(convention, changes, KEYWORDS))
     except ZeroDivisionError:
         raise ValueError(f"{name} has d_model {d_model} and {parameters}, expected no zero divisor") from None

@@ -136,8 +136,8 @@ class Rotary(Specification):
         rotary_dim = self.head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
         keywords["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
         if rotary_dim % 2 or rotary_dim > head_dim:
-            name = "rotary_dim" if keywords["rotary_dim"] else "head_dim"
-            raise ValueError(f"{name} is {rotary_dim}, expected an even number of at most {head_dim}")
+            name, limit = ("rotary_dim", f" of at most {head_dim}") if keywords["rotary_dim"] else ("head_dim", "")
+            raise ValueError(f"{name} is {rotary_dim}, expected an even number{limit}")
         pairs = rotary_dim // 2
         for name in ("axes", "frequencies"):
             length = pairs if keywords[name] is None else len(keywords[name])

@@ -252,13 +252,12 @@ class PositionalEncoding(PositionalTable):
         max_len: SupportsIndex | None = None, batch_first: bool = True, x_scale: SupportsFloat | None = None,
         learned_scale: SupportsFloat | None = None, **convention: Unpack[Convention],
     ) -> None:
-        is_length = checks.is_index(dropout)
-        dropout = tensors.real("dropout", dropout)
-        if not 0 <= dropout <= 1 or is_length and dropout:
+        probability = tensors.real("dropout", dropout)
+        if not 0 <= probability <= 1 or checks.is_index(dropout) and probability:
             raise ValueError(f"dropout is {dropout}, expected a float from 0 to 1; pass a length as max_len=")
         checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(probability)
         self.batch_first = batch_first
         self.x_scale = None if x_scale is None else tensors.real("x_scale", x_scale)
         self.learned_scale = None if learned_scale is None else tensors.real("learned_scale", learned_scale)

@@ -115,7 +115,7 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
     at = positions if isinstance(positions, RotaryAt) else None
     if at is not None:
         if rotary is not None or inverse:
-            raise ValueError("rotary or inverse is given with a RotaryAt, expected neither of them")
+            raise checks.both_given("inverse" if rotary is None else "rotary", "positions of type RotaryAt")
         rotary, inverse = at.rotary, at.inverse
     if not isinstance(rotary, Rotary):
         raise checks.wrong_type("rotary", rotary, "a posenc.Rotary, unless positions is a posenc.RotaryAt")
