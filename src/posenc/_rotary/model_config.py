@@ -91,7 +91,7 @@ class Keys:
 
     def __init__(self, config: Any) -> None:
         self.used, part, inner = {"model_type"}, config, None
-        while part is not None:
+        while part is not None or config is None:           # _type_of refuses None
             self.config = part
             self.name, self.properties = _type_of(part, inner)
             key, inner = self.properties.get("part", ("text_config", None))
