@@ -192,7 +192,8 @@ class Cached(Small):
     def forward(self, ids, position_ids=None, past_key_values=None, use_cache=False):
         self.keys = past_key_values or ([] if use_cache else None)
         start = self.keys[0].shape[2] + self.late if self.keys else 0
-        super().forward(ids, torch.arange(start, start + ids.shape[1])[None] if position_ids is None else position_ids)
+        own = torch.arange(start, start + ids.shape[1])[None]
+        super().forward(ids, own if position_ids is None else position_ids)
         return types.SimpleNamespace(past_key_values=self.keys)
 
 

@@ -3,8 +3,8 @@
 
 Each type is built with its default configuration, but with two layers and without memory for weights.  Its
 rotary module is called with positions, and the functions that apply the tables are given to
-`identify_rotary`.  The result is written to src/posenc/_rotary/model_types.json, with a line for each type; if types
-are given, their lines are printed instead.
+`identify_rotary`.  The result is written to src/posenc/_rotary/model_types.json, with a line for each type;
+if types are given, their lines are printed instead.
 """
 
 import contextlib
@@ -223,8 +223,8 @@ def layout_of(config, classes, tables):
     functions = functions_of(classes) or functions_of(classes_for(config))
     for (function, moves), axis in itertools.product(functions, (1, 2)):
         with contextlib.suppress(Exception):            # a function of another kind
-            match, = identify_rotary(functools.partial(rotated, function, moves, tables, axis), expect=expected,
-                                     positions=POSITIONS[0], any_order=True)
+            f = functools.partial(rotated, function, moves, tables, axis)
+            match, = identify_rotary(f, expect=expected, positions=POSITIONS[0], any_order=True)
             faults = [each for each in match.faults if not each.startswith("layout is")]
             if faults in ([], ["the signs of the sines are reversed"]):
                 found.add(None if faults else match.rotary.layout)

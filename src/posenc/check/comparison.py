@@ -1,9 +1,9 @@
 """The comparison of cosines and sines with the expected rotation, on which every verdict rests.
 
-The expected rotation is tried first, in several kinds of arithmetic.  If it explains all values (match.py), the
-verdict is "right".  Otherwise, orientation, positions, scale and frequencies are estimated, and mistakes near
-these are tried (mistakes.py): the first one that explains the values has the sentences of the faults.  Then all
-rows are compared with it.
+The expected rotation is tried first, in several kinds of arithmetic.  If it explains all values (match.py),
+the verdict is "right".  Otherwise, orientation, positions, scale and frequencies are estimated, and mistakes
+near these are tried (mistakes.py): the first one that explains the values has the sentences of the faults.
+Then all rows are compared with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from posenc import Rotary
 from posenc._arguments.arrays import DTYPES
 from posenc.check import match, mistakes
-from posenc.check.match import Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, short, size_of
+from posenc.check.match import Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, size_of
 from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, not_rotated, number, pairs
 from posenc.check.reading import Reading, chunks, spread
 
@@ -196,9 +196,9 @@ class Comparison(NamedTuple):
     def _trials(self) -> Iterator[Trial]:
         """Yield what may explain the values: first the expected rotation, which makes the verdict "right".
 
-        All other trials only find the sentences for a wrong rotation: in plain arithmetic, then in 16 bits, then
-        without a formula.  A fitted number may have too few digits, which looks like rounded angles; exact ones
-        are tried first.
+        All other trials only find the sentences for a wrong rotation: in plain arithmetic, then in 16 bits,
+        then without a formula.  A fitted number may have too few digits, which looks like rounded angles;
+        exact ones are tried first.
         """
         dtype = match.narrowest(self.values, self.reading.dtype)
         plain, target, blank = match.plain(dtype), self.target, self.blank
@@ -234,7 +234,7 @@ class Comparison(NamedTuple):
             values = turn(self.values)
             phases = match.phases_of(self.positions, values, match.PRECISION[dtype], smallest, guess)
             views.append((phases.offset(sign), name, turn, phases))
-        offset, name, turn, phases = min(views, key=lambda view: 2 if view[0] is None else min(1, abs(view[0])))
+        offset, name, turn, phases = min(views, key=lambda v: 2 if v[0] is None else min(1, abs(v[0])))
         faults: tuple[str, ...] = (fault(name),) if name else ()
         if offset:
             first = float(np.min(self.positions))
@@ -251,7 +251,8 @@ class Comparison(NamedTuple):
         sizes = np.abs(values[:, is_fast if is_fast.any() else slice(None)])
         error = max(match.SIGMAS / math.sqrt(sizes.size) * precision, 2.0**-50)
         near = (x for x in expected if abs(abs(x) - scale) <= 2 * precision * scale)
-        return list(dict.fromkeys((*near, short(scale, 2 * precision), short(float(sizes.mean()), error))))
+        fitted_scales = match.short(scale, 2 * precision), match.short(float(sizes.mean()), error)
+        return list(dict.fromkeys((*near, *fitted_scales)))
 
     def _described(self, trial: Trial, is_whole: bool) -> RotaryMatch:
         """Return the result for an explanation of all values, or of some rows, with faults and remarks."""
@@ -266,7 +267,7 @@ class Comparison(NamedTuple):
         if target is not None:
             of_frequencies = mistakes.of_frequencies(rotary, target, self.source) if shows else ()
             faults = (*of_frequencies, *faults, *mistakes.of_scale(size_of(rotary), target, self.source))
-            if reading.layout not in (None, target.layout) and target.rotary_dim > 2:   # one pair has one layout
+            if reading.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
                 faults = (fault("layout", layout, self.source, target.layout), *faults)
             else:
                 layout = target.layout
@@ -274,13 +275,12 @@ class Comparison(NamedTuple):
         of_arithmetic = (*mistakes.of_arithmetic(how, reference, reading.dtype, self.computes_in),)
         faults = (*faults, *of_arithmetic, *([end] if end else ()))
         verdict: Verdict = "float32 angles" if how.angles == "float32" and not faults else "right"
-        remark = f"{how.angles} angles" if how.angles else "rounding"
+        remark = "" if of_arithmetic else f"{how.angles} angles" if how.angles else "rounding"
         if verdict == "float32 angles":
             position, error = max(errors.items())
             remark += f": the estimated error is {error:.1g} at position {position:,}"
         largest = difference(self.values, exact(rotary, self.positions)).max()
-        return RotaryMatch(rotary.replace(layout=layout), float(largest), "" if of_arithmetic else remark, faults,
-                           errors, verdict)
+        return RotaryMatch(rotary.replace(layout=layout), float(largest), remark, faults, errors, verdict)
 
     def _end(self, trial: Trial, is_whole: bool) -> tuple[str, int]:
         """Compare all rows with the rotation found in the sample, or in some of its rows unless `is_whole`.
@@ -293,7 +293,7 @@ class Comparison(NamedTuple):
             return "", end
         # perhaps only other rows show float32 angles
         trial = trial._replace(how=trial.how._replace(angles="float32"))
-        parts = [trial.differs(at[rows], reading.read(rows)) for rows in chunks(len(at), self.values.shape[1])]
+        parts = [trial.differs(at[k], reading.read(k)) for k in chunks(len(at), self.values.shape[1])]
         differing = np.flatnonzero(np.concatenate(parts))
         if not len(differing):
             return "" if is_whole else fault("some"), end

@@ -18,7 +18,7 @@ from posenc.check import match
 from posenc.check.match import FITTED_DIGITS, NARROW, TIGHT, Arithmetic, Phases, Waves, size_of
 
 ALIKE = 1e-2            # results of float16 arithmetic differ by less
-ROUNDINGS = 16 * 2.0**-24       # of rotated float32 vectors; a narrower dtype has as many of its own half ulps
+ROUNDED = 16 * 2.0**-24         # of rotated float32 vectors; narrower dtypes have 16 of their own half ulps
 
 
 class Fault(NamedTuple):
@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
-    # calls
+    # calls: reading.py; heads and caches: models.py
     "uninitialized": Fault(0, "{} of {} elements are {}, so inv_freq is probably uninitialized"),
     "short": Fault(0, "{}; the configuration has max_position_embeddings {:,}"),
     "row": Fault(ALIKE, "the values depend on the row, not on its position"),
@@ -41,20 +41,20 @@ FAULTS = {
     "others": Fault(ALIKE, "the values depend on the other positions of the call"),
     "heads": Fault(1e-3, "the heads are not rotated alike: head {} differs from head 0"),
     "cache": Fault(1e-3, "{} of a call with a cache have other values than those of a call without"),
-    # columns
+    # columns: reading.py; width, layout and axes: comparison.py
     "nothing": Fault(0, "no value is finite"),
-    "pairing": Fault(ROUNDINGS, "the columns are paired neither as halves nor interleaved"),
-    "x": Fault(ROUNDINGS, "x with negative elements, or with elements above 1, is not rotated as other x are"),
+    "pairing": Fault(ROUNDED, "the columns are paired neither as halves nor interleaved"),
+    "x": Fault(ROUNDED, "x with negative elements, or with elements above 1, is not rotated as other x are"),
     "factor": Fault(0, "columns {} are multiplied by a factor but not rotated"),
     "cosines": Fault(ALIKE, "the cosines have the layout {}, but the columns are paired as {}"),
-    "matrix": Fault(2 * ROUNDINGS, "the result is not a rotation of x: pairs differ by {:.2g} of their length"),
+    "matrix": Fault(2 * ROUNDED, "the result is not a rotation of x: pairs differ by {:.2g} of their length"),
     "order": Fault(0, "the result has its columns in another order: columns {} become columns {}; only "
                       "products of queries and keys are the same"),
     "orders": Fault(0, "the columns have another order than those of queries"),
     "width": Fault(0, "{} columns are rotated, {} {}"),
     "layout": Fault(0, "layout is {}, {} {}"),
     "axes": Fault(ALIKE, "the pairs have the positions of other axes than expected"),
-    # frequencies
+    # frequencies: below; layers without a rotation: models.py
     "base": Fault(0, "base is {:.12g}, {} {:.12g}"),
     "frequency_scale": Fault(0, "frequency_scale is {:.12g}, {} {:.12g}"),
     "scaling": Fault(0, "the scaling {} is not applied"),
@@ -64,26 +64,26 @@ FAULTS = {
     "slightly": Fault(0, "the frequencies differ slightly from the expected ones"),
     "still": Fault(0, "{} {} not rotated"),
     "unstated": Fault(0, "queries and keys are rotated, the configuration has no rotation for this layer"),
-    # cosines and sines
+    # cosines and sines: below, and comparison.py
     "signs": Fault(0, "the signs of the sines are reversed"),
     "exchanged": Fault(0, "cos and sin are exchanged"),
     "negated": Fault(0, "values are multiplied by -1, expected 1"),
     "attention": Fault(1e-3, "attention_scaling {:.4g} {}"),
     "scale": Fault(1e-6, "cosines and sines are multiplied by {}, {} {}"),
     "zeros": Fault(0, "most values are 0"),
-    # positions
+    # positions: comparison.py
     "start": Fault(0, "positions start at {}, expected {}"),
     "finite": Fault(0, "some values are not finite, for example at position {:,}"),
     "end": Fault(0, "the table ends at {:,} and {}"),
     "rows": Fault(0, "the values at {} of {} positions differ, the first at {:,}"),
     "some": Fault(0, "the values at some positions differ"),
-    # arithmetic
+    # arithmetic: below
     "inv_freq": Fault(0, "inv_freq was rounded to {}"),
     "positions": Fault(0, "positions were rounded to {} above {:,}"),
     "angles": Fault(0, "angles were rounded to {}"),
     "tables": Fault(0, "tables were rounded to {}"),
-    # none of these
-    "vectors": Fault(ALIKE, "queries or keys differ from the expected ones by up to {:.2g} of the largest"),
+    # none of these: models.py for given positions on several axes, and comparison.py
+    "given": Fault(ALIKE, "queries or keys differ from those expected by up to {:.2g} of the largest one"),
     "unknown": Fault(ALIKE, "no known rotation gives these values{}"),
 }
 
@@ -139,8 +139,8 @@ def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
             if other and estimate.are_near(other.frequencies):
                 yield other, None
     elif has_formula(r):
-        formulas = [(fault("exponents", 2 * divisor, 2 * half), r.base ** (-np.arange(half) / max(divisor, 1)))
-                    for divisor in (half / 2, half - 1, *(k * half for k in range(2, 129)))]
+        formulas = [(fault("exponents", 2 * k, 2 * half), r.base ** (-np.arange(half) / max(k, 1)))
+                    for k in (half / 2, half - 1, *(n * half for n in range(2, 129)))]
         for dtype in NARROW:
             exponents = match.rounded(np.arange(half) / half, dtype)
             powers = match.rounded(match.rounded(np.full(half, r.base), dtype) ** exponents, dtype)

@@ -239,9 +239,12 @@ class Attention(Rotation):
             rows = np.ones((at.shape[-1], x.shape[1]), np.float32)
             rows[chosen] = x
         vectors, _ = self.run(rows, at, last=self.number)
-        columns = [vectors[index][0, : len(rows), self.start : self.start + x.shape[1]] for index in self.sources]
-        return [self._rescaled(running.array_of_tensor("x", y)[chosen], x, self.divisors[index])
-                for index, y in zip(self.sources, columns, strict=True)]
+        results = []
+        for index in self.sources:
+            columns = vectors[index][0, : len(rows), self.start : self.start + x.shape[1]]
+            y = running.array_of_tensor("x", columns)[chosen]
+            results.append(self._rescaled(y, x, self.divisors[index]))
+        return results
 
     def _rescaled(self, y: Array, x: Array, divisor: float | None) -> Array:
         """Return vectors divided by a factor, or by that of each row if it is 0, times UNIT."""
@@ -362,9 +365,9 @@ def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> 
         rows.append(row_of(name, result, rotary, "; ".join([f"queries and keys{label}", *remarks])))
     best = best_of(rows)
     if len(rows) > 1 and best.verdict != "wrong":
-        types = ", ".join(map(str, attention.rotaries))
-        return unchecked_row(name, best.expected, f"this rotation is one of those of {types}, but the configuration "
-                             f"does not state the type of this layer; pass config=Rotary(...), or {CHECK}")
+        types = " or ".join(map(str, attention.rotaries))
+        reason = f"this is a rotation of {types}, but the configuration does not state the type of this layer"
+        return unchecked_row(name, best.expected, f"{reason}; {CHECK}")
     return best
 
 
@@ -396,8 +399,8 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
         x = f.random(at.shape[-1])
         expected = rotary.rotate(x.copy(), at)
         error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, at))
-        is_wrong = error > FAULTS["vectors"].threshold * size
-        return RotaryMatch(rotary, error, "", (fault("vectors", error),) if is_wrong else (), verdict="right"), []
+        faults = (fault("given", error),) if error > FAULTS["given"].threshold * size else ()
+        return RotaryMatch(rotary, error, "", faults, verdict="right"), []
     result, _ = matched(f, rotary, source, at, any_order=True, computes_in=f.dtype)
     for index in f.sources if result.faults else ():
         y = f.vectors[index][0, :, f.start :].double().cpu().numpy()[:, : rotary.head_dim]

@@ -326,8 +326,8 @@ def _form_of(
 ) -> Form | None:
     """Return the form in which a function rotates x to y, both of shape (n, head_dim), or None.
 
-    In this form, each pair of columns of x is multiplied by a matrix, which vectors of 1 and 0 show.  `unit` is
-    half an ulp of y as a multiple of that of float32.
+    In this form, each pair of columns of x is multiplied by a matrix, which vectors of 1 and 0 show.
+    `unit` is half an ulp of y as a multiple of that of float32.
     """
     error = unit * FAULTS["pairing"].threshold
     head_dim, changed = x.shape[1], np.flatnonzero(np.abs(y - x).max(axis=0) > error * np.abs(x).max())

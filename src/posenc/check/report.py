@@ -74,7 +74,8 @@ def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -
     """Return the row of a rotation that was compared; `label` describes what was, such as "tables"."""
     errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})
     verdict: Verdict = "wrong" if match.faults else match.verdict
-    return RotaryRow(name, match.rotary, expected, verdict, match.faults, errors, REMEDIES.get(verdict, ""), label)
+    return RotaryRow(name, match.rotary, expected, verdict, match.faults, errors, REMEDIES.get(verdict, ""),
+                     label)
 
 
 def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:

@@ -211,13 +211,13 @@ def matched(
             readings = read_function(rotation, positions, expected, head_dim, any_order, most)
         else:
             readings = [read_arrays(rotation, positions, expected)]
-        queries, *keys = (judged(reading, expected, source, head_dim, computes_in) for reading in readings)
-    for result in keys:
-        of_keys = tuple(f"keys: {each}" for each in result.faults if each not in queries.faults)
-        queries = queries._replace(
-            difference=max(queries.difference, result.difference), faults=queries.faults + of_keys,
-            errors={at: max(error, result.errors.get(at, 0.0)) for at, error in queries.errors.items()},
-            verdict="wrong" if of_keys else queries.verdict)
-    reason = "; ".join(filter(None, (*queries.faults, queries.reason)))
-    faults = () if expected is None else queries.faults
-    return queries._replace(reason=reason, faults=faults, errors=MappingProxyType(dict(queries.errors))), readings
+        result, *keys = (judged(reading, expected, source, head_dim, computes_in) for reading in readings)
+    for other in keys:
+        of_keys = tuple(f"keys: {each}" for each in other.faults if each not in result.faults)
+        result = result._replace(
+            difference=max(result.difference, other.difference), faults=result.faults + of_keys,
+            errors={at: max(error, other.errors.get(at, 0.0)) for at, error in result.errors.items()},
+            verdict="wrong" if of_keys else result.verdict)
+    reason = "; ".join(filter(None, (*result.faults, result.reason)))
+    faults = () if expected is None else result.faults
+    return result._replace(reason=reason, faults=faults, errors=MappingProxyType({**result.errors})), readings
