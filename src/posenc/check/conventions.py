@@ -218,11 +218,14 @@ def _proposal(rows: Rows, encodings: Sequence[Encoding], presets: Names = ()) ->
     if positions is None:
         positions = next(filter(None, (placed(encoding, rows) for encoding in encodings)), None)
     at: Any = () if positions is None else np.asarray(positions)[rows.zero_rows]
-    names = [name for name, _ in presets]
-    if len(at) == 1 and at[0] % 1 == 0:
+    is_padded = len(at) == 1 and at[0] % 1 == 0
+    if is_padded:
         encodings = [encoding.replace(padding_idx=int(at[0])) for encoding in encodings]
-        names = [name for name, padding_idx in presets if padding_idx is not None] or names
-    return Proposal(encodings, tuple(names), positions)
+    # without a row of zeros, presets with a padding row have it at other positions
+    where = () if positions is None else positions
+    names = [name for name, padding_idx in presets
+             if is_padded == (padding_idx is not None and (is_padded or padding_idx in where))]
+    return Proposal(encodings, tuple(names or (name for name, _ in presets)), positions)
 
 
 def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithmetic]) -> list[Match]:
