@@ -433,8 +433,8 @@ def test_at_has_the_bits_of_rotate(isa, calls):
 
 def test_memory_of_at_is_stated_and_shared():
     at = Rotary(96).at(np.arange(3000).reshape(3, 1000))
-    # with an index; 48 pairs take the memory of 64
-    positions, form = 3000 * 16, 3000 * 64 * 16
+    # 48 pairs take the memory of 64
+    positions, form = 3000 * 8, 3000 * 64 * 16
     assert at.nbytes == positions
     part = at[1, 10:20]
     part.rotate(np.ones((10, 96), np.float32))
@@ -469,7 +469,7 @@ def test_at_is_immutable_and_has_copies():
     assert kept.positions.tolist() == [0, 1, 2]
     x = np.random.default_rng(23).standard_normal((3, 64), np.float32)
     for same in (pickle.loads(pickle.dumps(at)), copy.deepcopy(at)):
-        assert repr(same) == repr(at) and same.nbytes == (2 + 1) * 3 * 8
+        assert repr(same) == repr(at) and same.nbytes == 2 * 3 * 8
         assert_same_bits(same.rotate(x.copy()), at.rotate(x.copy()))
 
 

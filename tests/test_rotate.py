@@ -105,8 +105,7 @@ def check(x, positions, pairs, *, interleaved=False, inverse=False, axes=None, *
     turning = rotation(pairs, x.shape[-1] - 2 * pairs, interleaved=interleaved, axes=axes, **convention)
     result = apply(turning, x.copy(), np.ascontiguousarray(positions), inverse=inverse)
     factors, prepared = kernel.Factors(turning, positions, inverse), x.copy()
-    rows = np.arange(np.asarray(positions[0] if axes else positions).size).reshape(np.shape(positions)[bool(axes):])
-    kernel.rotate_at(factors, prepared, rows, None, None)
+    kernel.rotate_at(factors, prepared, factors.positions, None, None)
     assert_same_bits(prepared, result)
     assert_correct(x, result, positions, pairs, interleaved=interleaved, inverse=inverse, axes=axes,
                    **convention)

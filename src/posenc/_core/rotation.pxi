@@ -49,7 +49,7 @@ cdef class Factors:
         the axis.
     inverse : bool
     nbytes : int
-        Bytes of the positions, of their indices and of the factors.
+        Bytes of the positions and of the factors.
     """
 
     cdef Rotation rotation
@@ -77,14 +77,14 @@ cdef class Factors:
 
     @property
     def nbytes(self):
-        return self.positions.nbytes + self.rows * (<ptrdiff_t>sizeof(int64_t) + self.row_bytes * len(self.forms))
+        return self.positions.nbytes + self.rows * self.row_bytes * len(self.forms)
 
 
 # ---- calls ---------------------------------------------------------------------------------------------
 
 cdef struct rotation_call_t:
     run_t run
-    positions_t positions               # or the rows of factors
+    positions_t positions
     Py_buffer x                         # not held if x is rotated in place
     layout_t source                     # the axes of x without its columns
     Py_buffer out
@@ -120,20 +120,20 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
         PyBuffer_Release(&call.x)
 
 
-def rotate_at(Factors factors not None, object x, object rows, object out, object threads):
-    """Rotate x with rows of `factors`, a view of arange(rows): see `posenc.RotaryAt.rotate`."""
+def rotate_at(Factors factors not None, object x, object positions, object out, object threads):
+    """Rotate x at positions that are a view of those of `factors`: see `posenc.RotaryAt.rotate`."""
     cdef rotation_call_t call
     hold_nothing(&call.positions, &call.out)
     memset(&call.x, 0, sizeof(Py_buffer))
     try:
         call.rotation.inverse = factors.inverse
         call.threads = threads_of(threads)
-        # of its numbers, the kernel reads only the first
-        read_array(&call.positions, rows, PyBUF_STRIDES | PyBUF_FORMAT)
+        # the kernel reads the factors at the places of these positions in memory, not the positions
+        read_array(&call.positions, positions, PyBUF_STRIDES | PyBUF_FORMAT)
         hold_arrays(&call, factors.rotation, x, out)
-        divide_rows_and_heads(&call, x, False)
+        divide_rows_and_heads(&call, x, len(factors.rotation.axes) > 1)
         if call.positions.view.len:
-            call.rotation.first_position = call.positions.integers[0]
+            call.rotation.first_position = (<char *>call.positions.view.buf - <char *>factors.p.view.buf) // 8
         execute_rotation(&call, factors.rotation, factors)
     finally:
         release(&call.positions, &call.out)
