@@ -14,7 +14,6 @@ from posenc._arguments.specification import Layout, Odd
 from posenc._axes import axis_columns
 from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
-from posenc._encoding.columns import WIDEST
 from posenc._encoding.encoding import KEYWORDS, Encoding, without_durations
 from posenc._encoding.functions import cached_encoding
 
@@ -246,9 +245,6 @@ def lay_out(
         d_model = inputs + sum(encoding.d_model for encoding in encodings)
     else:
         d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
-        if d_model > WIDEST * ndim:
-            raise ValueError(f"d_model is {checks.shown(d_model)}, expected at most {WIDEST} for each axis")
-
         nesting, inner_layout = axis_columns.nesting_of(group, layout or "interleaved")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
         encodings = [

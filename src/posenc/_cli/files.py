@@ -74,7 +74,7 @@ def add_verify_options(parser: argparse.ArgumentParser) -> None:
     options.add_range(parser, "default 0, or as FILE states", "default 1, or as FILE states")
     parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
-    options.add_convention(parser, f"those stored in FILE; for .npy, {options.PAPER}")
+    options.add_convention(parser, f"those stored in FILE, else {options.PAPER}")
 
 
 def verify(args: argparse.Namespace) -> None:
@@ -89,8 +89,7 @@ def verify(args: argparse.Namespace) -> None:
     begin = time.perf_counter()
     with opened_table(args.file, key=args.key) as source:
         rows, d_model = source.shape
-        required = table.format_of(args.file) != ".npy"
-        positions, encoding = options.selected_table(args, rows, d_model, source.specification, required)
+        positions, encoding = options.selected_table(args, rows, d_model, source.specification)
         count = rows if args.samples is None else min(rows, args.samples)
         with options.progress_bar(count * d_model * table.itemsize(source.dtype)) as progress:
             choice = args.samples, args.threads, progress.update

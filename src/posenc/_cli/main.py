@@ -56,13 +56,9 @@ def presets(args: argparse.Namespace) -> None:
       posenc presets --json
       posenc generate 1500 384 -o whisper.npy --preset whisper
     """
-    lines, documents = ["preset                d_model  convention"], []
-    for preset in posenc.presets().values():
-        d_model = "even" if preset.convention(8).get("odd") == "error" else "any"
-        lines.append(f"{preset.name:22}{d_model:9}{preset.summary.replace(', even d_model only', '')}")
-        names = "name", "summary", "source", "parameters"
-        documents.append({name: getattr(preset, name) for name in names} | {"d_model": d_model})
-    report(args, {"presets": documents}, "\n".join(lines))
+    known, keys = posenc.presets().values(), ("name", "summary", "source", "parameters")
+    documents = [{key: getattr(preset, key) for key in keys} for preset in known]
+    report(args, {"presets": documents}, "\n".join(f"{preset.name:22}{preset.summary}" for preset in known))
 
 
 def info(args: argparse.Namespace) -> None:

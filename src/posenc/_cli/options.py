@@ -66,21 +66,17 @@ def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> No
 
 
 def selected_table(
-    args: argparse.Namespace, rows: int, d_model: int, stated: TableSpecification | None = None,
-    required: bool = False,
+    args: argparse.Namespace, rows: int, d_model: int, stated: TableSpecification | None = None
 ) -> tuple[range, posenc.Encoding]:
     """Return the positions of the rows, and the encoding that the options select.
 
-    Without --preset, the defaults of the keywords are those of `stated`, the specification in the file.  If
-    `required`, raise a ValueError unless the specification or an option gives the convention.
+    Without --preset, the defaults of the keywords are those of `stated`, the specification in the file.
     """
     keywords = {name: value for name, value in vars(args).items() if name in KEYWORDS}
     if args.preset is not None:
         encoding = posenc.preset(args.preset, d_model, **keywords)
     elif stated:
         encoding = stated.encoding.replace(**keywords)
-    elif required and not keywords:
-        raise ValueError(f"{args.file}: the metadata names no encoding, so name it, such as --preset vaswani")
     else:
         encoding = posenc.Encoding(d_model, **keywords)
     return selected_positions(args, rows, stated.positions if stated else range(0)), encoding

@@ -52,12 +52,6 @@ def _log2(x: Fraction) -> float:
     return math.log2(x.numerator) - math.log2(x.denominator)     # a fraction may exceed the range of float64
 
 
-def _over_two_pi(numerator: int, bits: int) -> int:
-    """Return ``numerator / (2 pi) * 2**bits`` as an integer, with an error below 1.001."""
-    precision = bits + numerator.bit_length() + GUARD_BITS
-    return (numerator << bits + precision) // (2 * pi(precision))
-
-
 def decimal_context(digits: int) -> decimal.Context:
     """Return a context with the default rounding.  The program's current context could trap inexact results or floats."""
     return decimal.Context(
@@ -152,7 +146,8 @@ def spaced_turns(
     fraction_bits = _fraction_bits(lowest, significant)
     guard = _limbs(GUARD_BITS + abs(first) + abs(last))
     bits = fraction_bits + guard * LIMB_BITS
-    turn = _over_two_pi(abs(numerator), bits) // denominator
+    precision = bits + numerator.bit_length() + GUARD_BITS
+    turn = (abs(numerator) << bits + precision) // (2 * pi(precision) * denominator)
     digits = math.ceil((bits + math.ceil(abs(slope))) * math.log10(2)) + 40
     ratio = int(decimal_context(digits).multiply(_ratio(digits, powers), decimal.Decimal(1 << bits)))
     kept = _limbs(fraction_bits + max(0, highest + 1))

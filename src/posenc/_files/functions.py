@@ -239,8 +239,8 @@ def verify(
         The expected positions of all rows; by default those in the specification of the file, else
         ``range(n)``.
     encoding : Encoding, optional
-        The expected encoding; by default the one in the specification of the file.  The default for a .npy
-        file, which has no specification, is ``Encoding(d_model)``.
+        The expected encoding; by default the one in the specification of the file or, for a file without
+        specification, ``Encoding(d_model)``.
     key : str, optional
         As in `open`.
     samples : int, optional
@@ -303,9 +303,6 @@ def verify(
         if len(positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the rows of {name}")
         known = encoding or encoding_in_file
-        if known is None and table.format_of(name) != ".npy":
-            raise ValueError(f"{name}: the metadata names no encoding, "
-                             f"so pass encoding, such as posenc.Encoding({d_model})")
         encoding = known or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, as in {name}")

@@ -91,13 +91,14 @@ class Keys:
 
     def __init__(self, config: Any) -> None:
         self.used, part, inner = {"model_type"}, config, None
-        while part is not None or config is None:           # _type_of refuses None
+        while True:
             self.config = part
             self.name, self.properties = _type_of(part, inner)
             key, inner = self.properties.get("part", ("text_config", None))
             part = look_up(part, key, *PARTS) if inner or not self.properties else None
-            keys = () if part is None else self._rotary_keys()
-            if ignored := [name for name in keys if look_up(part, name) is None]:
+            if part is None:
+                break
+            if ignored := [name for name in self._rotary_keys() if look_up(part, name) is None]:
                 raise _has(f"{ignored[0]} beside the part with the language model; add it there")
         if inner is not None:                   # the configuration itself has the keys of the part
             self.name, self.properties = inner, model_types().get(inner, {})

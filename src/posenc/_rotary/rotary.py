@@ -1,4 +1,4 @@
-"""Rotary, the specification of a rotation of queries and keys, and RotaryAt, a rotation at given positions."""
+"""Rotary, the specification of a rotation of queries and keys, and RotaryAt, the rotation at some positions."""
 
 from __future__ import annotations
 
