@@ -290,7 +290,6 @@ def test_configurations(config, options, expected):
     (MIMO, {"layer_type": "sliding_attention"}, 1e4 ** (-62 / 64), "halves"),
     ({"model_type": "dots3_note", "qk_rope_head_dim": 64, "swa_rope_theta": 99},
      {"layer_type": "sliding_attention"}, 99 ** (-62 / 64), "interleaved"),
-    ({"model_type": "gpt_neox", "head_dim": 15, "rotary_ndims": 3}, {}, 1e4 ** (-2 / 3), "halves"),
     (NOMIC, {}, 1000 ** (-62 / 64), "halves"),
     ({"model_type": "wav2vec2-conformer", "head_dim": 64, "position_embeddings_type": "rotary", "rotary_embedding_base": 9}, {},
      9 ** (-62 / 64), "halves"),
@@ -535,6 +534,7 @@ from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})  config has h
 from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  axes has length 32, expected 64
 from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  config has layer_rope_theta with 10000.0
 from_config(LLAMA | {"rope_ratio": 50})  config has rope_ratio 50
+from_config({"model_type": "gpt_neox", "head_dim": 15, "rotary_ndims": 3})  rotary_dim is 3, expected an even number
 from_config(LLAMA | {"use_dynamic_ntk": True}, length=9)  config has use_dynamic_ntk True
 from_config(LLAMA | {"rotary_scaling_factor": 2})  config has rotary_scaling_factor 2
 from_config(LLAMA | {"rope_interleave": "no"})  TypeError  rope_interleave is 'no'

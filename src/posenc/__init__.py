@@ -11,7 +11,8 @@ from posenc._encoding.functions import add_to, encode, stream
 from posenc._encoding.padding import positions_from_lengths, positions_from_mask, positions_from_segments
 from posenc._encoding.presets import Preset, preset, presets
 from posenc._files.functions import File, open, save, verify  # noqa: A004
-from posenc._rotary.rotary import Rotary, RotaryAt
+from posenc._rotary.rotary import Rotary
+from posenc._rotary.rotary_at import RotaryAt
 
 __all__ = [
     "Chunk", "Encoding", "File", "Preset", "Rotary", "RotaryAt", "add_to", "encode", "grid", "open", "points",

@@ -8,13 +8,11 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from posenc._arguments import checks
 from posenc._arguments.specification import Specification
-from posenc._core.frequencies import spaced_float64
 from posenc._rotary.axes_of_pairs import alternating
 from posenc._rotary.scaling import ORIGINAL, type_of_scaling
 
@@ -177,17 +175,9 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
         keywords["rotary_dim"] = width
 
     _set_lengths(scaling, keys, length)
-    share = checks.real("partial_rotary_factor", scaling.get("partial_rotary_factor", 1))
-    columns = int(head_dim * share)
-    if keywords.get("rotary_dim") is not None:
-        columns = checks.integer("rotary_dim", width, 0)
     if axes is not None:
         keywords["axes"] = axes
         scaling.pop("mrope_section", None)
-    elif columns % 2 and columns < head_dim and type_of_scaling(scaling) == "default":
-        # models round up to whole pairs, but their frequencies are those of the odd number of columns
-        values = spaced_float64(columns // 2 + 1, ((base, Fraction(columns, 2)),), Fraction(1))
-        keywords |= {"frequencies": values, "rotary_dim": columns + 1, "scaling": None}
     else:
         _set_axes(keywords, keys)
     keys.check_all_used()
