@@ -128,7 +128,7 @@ def rotate_at(Factors factors not None, object x, object positions, object out, 
     try:
         call.rotation.inverse = factors.inverse
         call.threads = threads_of(threads)
-        # the kernel reads the factors at the places of these positions in memory, not the positions
+        # the kernel uses only the first index and the strides, which are also those of the factors
         read_array(&call.positions, positions, PyBUF_STRIDES | PyBUF_FORMAT)
         hold_arrays(&call, factors.rotation, x, out)
         divide_rows_and_heads(&call, x, len(factors.rotation.axes) > 1)

@@ -87,8 +87,8 @@ def pitched(ptrdiff_t d_model):
 def powers(bytes factors, ptrdiff_t count, ptrdiff_t dropped):
     """Return first * ratio**i for i = 0 ... count - 1, then 0, where `factors` are `first` and `ratio`.
 
-    All are integers of the same number of uint32 limbs, lowest first.  Each product drops its lowest `dropped` limbs,
-    of which only the upper two are computed: the error is below two units.
+    All are integers of the same number of uint32 limbs, lowest first.  The lowest `dropped` limbs of each
+    product are discarded; of these, only the top two are computed, for the carry.  The error is below two units.
     """
     cdef ptrdiff_t limbs = len(factors) // 8, i, j, k
     cdef bytes memory = PyBytes_FromStringAndSize(NULL, (count + 1) * limbs * 4)
@@ -165,7 +165,7 @@ cdef Tables kept_tables(Columns columns, int kind, ptrdiff_t first):
 
 
 cdef int keep_tables(Columns columns, int kind, ptrdiff_t first, list memory) except -1:
-    """Keep tables.  While they all need too much memory, drop the oldest ones that were not used since the last time."""
+    """Keep tables.  Drop tables that were not used recently while the total exceeds KEPT_BYTES (clock algorithm)."""
     global kept_bytes
     cdef Tables tables = Tables.__new__(Tables), oldest
     cdef tuple key = key_of(columns, kind, first)

@@ -12,11 +12,10 @@ from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Convention
 from posenc._encoding.encoding import Chunk, Encoding, check_encoding
 
-WIDE, WIDEST_CACHED = 2**12, 2**16    # columns; an Encoding of 2**16 takes 5 MB, or more with an extreme base
+WIDEST_CACHED = 2**14           # columns; such an Encoding takes 1.3 MB, or more with an extreme base
 # no tensors, whose hash does not depend on their value
 CACHEABLE = {int, float, str, type(None), np.float64, np.float32}
-_cached = functools.lru_cache(maxsize=256, typed=True)(Encoding)
-_cached_wide = functools.lru_cache(maxsize=8, typed=True)(Encoding)
+_cached = functools.lru_cache(maxsize=64, typed=True)(Encoding)
 
 
 def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
@@ -33,7 +32,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
 
     is_cached = d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED
     if is_cached and all(map(_is_cacheable, convention.values())):
-        return (_cached_wide if d_model is not None and d_model > WIDE else _cached)(d_model, **convention)
+        return _cached(d_model, **convention)
     return Encoding(d_model, **convention)
 
 
