@@ -257,8 +257,8 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
     ({"model_type": "zamba2", "attention_head_dim": 160, "kv_channels": 80, "use_mem_rope": True}, {},
      Rotary(160)),
     ({"model_type": "gptj", "head_dim": 128, "rotary_dim": None}, {}, Rotary(128, layout="interleaved")),
-    (LLAMA | {"rotary_emb_fraction": 0.5, "rotary_emb_interleaved": True}, {},
-     Rotary(128, base=500000.0, rotary_dim=64, layout="interleaved")),
+    (LLAMA | {"model_type": "phi", "rotary_emb_fraction": 0.25, "rotary_emb_interleaved": True}, {},
+     Rotary(128, base=500000.0, rotary_dim=32, layout="interleaved")),
     (LLAMA | {"rope_parameters": {}, "rope_scaling": LLAMA3}, {}, Rotary(128, scaling=LLAMA3)),
     (LLAMA | {"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 8192.0}}, {},
      Rotary(128, scaling=LLAMA3)),
@@ -523,6 +523,8 @@ from_config({"head_dim": 64, "rope_theta": 1e4})  config has model_type None
 from_config(LLAMA | {"model_type": "x", "rope_scaling": MROPE}, layout="halves")  pass axes=
 from_config({"rope_theta": 1e4, "text_config": LLAMA | {"rope_theta": None}})  config has rope_theta beside
 from_config(LLAMA | {"swa_rope_theta": 1e4})  config has swa_rope_theta 10000.0
+from_config(LLAMA | {"rotary_emb_base": 1e4})  config has rotary_emb_base 10000.0
+from_config(LLAMA | {"rotary_pct": 0.5})  config has rotary_pct 0.5, but models of type 'llama' rotate
 from_config(LLAMA | {"rotary_emb_scale_base": 512})  config has rotary_emb_scale_base 512
 from_config(LLAMA | {"use_rope": False})  config has use_rope False
 from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})  with a dict for each type of layers

@@ -64,8 +64,8 @@ def assert_same_frequencies(rotary, frequencies, factor):
 @pytest.mark.parametrize("name", SCALINGS)
 @pytest.mark.parametrize("length", [None, 20000])
 def test_frequencies_are_those_of_transformers(name, head_dim, base, share, length):
-    options = {"model_type": "llama", "hidden_size": 2 * head_dim, "num_attention_heads": 2,
-               "max_position_embeddings": 16384}
+    options = {"model_type": "llama" if share == 1 else "glm4", "hidden_size": 2 * head_dim, "head_dim": head_dim,
+               "num_attention_heads": 2, "max_position_embeddings": 16384}
     scaling = parameters(name, head_dim, base, share)
     config = transformers.AutoConfig.for_model(**options, rope_parameters=dict(scaling))
     frequencies, factor = their_frequencies(config, length)
@@ -76,6 +76,18 @@ def test_frequencies_are_those_of_transformers(name, head_dim, base, share, leng
     nested = {"full_attention": scaling, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
     gemma = options | {"model_type": "gemma3_text", "head_dim": head_dim, "rope_parameters": nested}
     assert_same_frequencies(Rotary.from_config(gemma, "full_attention", length), frequencies, factor)
+
+
+@pytest.mark.parametrize("key, value", [("partial_rotary_factor", 0.5), ("rotary_pct", 0.5), ("rotary_dim", 8),
+                                        ("rotary_emb_base", 5e5)])
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "gemma"])
+def test_keys_that_a_module_does_not_read_are_refused(model_type, key, value):
+    config = {"model_type": model_type, **SIZES}
+    modules = [transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config, **changes)).rotary_emb
+               for changes in ({}, {key: value})]
+    assert torch.equal(modules[0].inv_freq, modules[1].inv_freq)
+    with pytest.raises(ValueError, match=f"config has {key}"):
+        Rotary.from_config(config | {key: value})
 
 
 # ---- whole models ------------------------------------------------------------------------------------------

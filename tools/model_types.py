@@ -26,7 +26,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from posenc import Rotary
 from posenc._rotary.axes_of_pairs import alternating, blocks, interleaved
-from posenc._rotary.model_config import LAYER_BASES, head_dim_of
+from posenc._rotary.model_config import BASES as KEYS_OF_BASES
+from posenc._rotary.model_config import LAYER_BASES, SHARES, WIDTHS, head_dim_of
 from posenc.check import identify_rotary
 
 FILE = Path(__file__).parents[1] / "src/posenc/_rotary/model_types.json"
@@ -38,6 +39,8 @@ SWITCHES = {"use_mem_rope": [True], "position_embedding_type": ["rotary", "rope"
             "position_embeddings_type": ["rotary"]}
 # keys of older configurations for the base of a type of layers, each with another value
 BASES = {key: 301.0 + i for i, key in enumerate(itertools.chain(*LAYER_BASES.values()))}
+# keys for the base and the number of rotated columns, with values that no type has by default
+STATED = dict.fromkeys(KEYS_OF_BASES, 777) | dict.fromkeys(SHARES, 0.75) | dict.fromkeys(WIDTHS, 8)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
 POSITIONS = np.array([[0, 1, 2, 3, 17]])
 SEVERAL_AXES = "whose positions have several axes; Rotary.preset has rotations with several axes"
@@ -314,11 +317,27 @@ def measured(name):
                 row = properties_of(kind, part, classes)
                 for key, value in options.items():
                     row["switch"] = [key, value, getattr(default, key)]
+                if "layers" not in row:
+                    read = {key for key, value in STATED.items() if is_read(name, options, kind, key, value)}
+                    if read & {*SHARES, *WIDTHS}:
+                        row.setdefault("share", 1)
+                    if "rope_theta" not in read and (keys := read & {*KEYS_OF_BASES}):
+                        row["base_key"] = keys.pop()
                 return row, part
     if not modules and functions_of(classes):
         raise NotMeasured("whose rotary module was not found")
     raise Refused("which has several parts with rotations; pass the configuration of a part" if modules
                   else "which has no rotary embeddings")
+
+
+def is_read(name, options, kind, key, value):
+    """Return whether a value of a key changes the tables of a rotary module, or these are unknown."""
+    tables = []
+    for change in ({}, {key: value}):
+        with contextlib.suppress(Exception):                # the module expects other values
+            config = shorten(transformers.AutoConfig.for_model(name, **options, **change))
+            tables.append(tables_of(kind, config, None)[1].values)
+    return len(tables) < 2 or not np.array_equal(*tables)
 
 
 def part_of(name):

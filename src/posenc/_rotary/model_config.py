@@ -153,13 +153,16 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     layout = properties["layout"] if layout is None else layout
     keywords: dict[str, Any] = {"layout": layout, "scaling": scaling}
 
-    stated = keys.get(*BASES)
+    # the models of a measured type read one key for the base, and a share only if the type has one
+    is_measured = "layout" in keys.properties and "layers" not in keys.properties
+    stated = keys.get(properties.get("base_key", "rope_theta")) if is_measured else keys.get(*BASES)
     if properties.get("is_scaled") and not _stated_parameters(keys):  # the default of the type has a scaling
         raise _lacks("rope_parameters")
     base = scaling.setdefault("rope_theta", properties.get("base") if stated is None else stated)
     if base is None:
         raise _lacks("rope_theta")
     base = checks.real("rope_theta", base)
+    keys.used.update(key for key in BASES if look_up(keys.config, key) == base)
     other_bases = set(keys.get("layer_rope_theta") or ()) - {0, base}
     if other_bases:
         raise _has(f"layer_rope_theta with {min(other_bases)}, expected one base; make several Rotary")
@@ -175,6 +178,11 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
         keywords["rotary_dim"] = width
 
     _set_lengths(scaling, keys, length)
+    value = scaling.get("partial_rotary_factor", keywords.get("rotary_dim"))
+    is_whole = is_measured and "share" not in properties and type_of_scaling(scaling) != "proportional"
+    if is_whole and value not in (None, 1, head_dim):
+        key = next((key for key in (*SHARES, *WIDTHS) if keys.get(key) is not None), "partial_rotary_factor")
+        raise _has(f"{key} {value}, but models of type {keys.name!r} rotate all {head_dim} columns")
     if axes is not None:
         keywords["axes"] = axes
         scaling.pop("mrope_section", None)
