@@ -18,6 +18,8 @@
 # addend makes the upper word smaller than 2**BELOW, and the test fails.  In double, values are below 2**(128
 # + MAX_SCALE + 1), the limit of round_values.
 #
+# The results of pairs (0, 0) are exact; if the test is repeated, it reads the bits of 2 in their place.
+#
 # Rounding to a subnormal number drops more bits, but the smallest results that pass are normal numbers of
 # their type.
 #

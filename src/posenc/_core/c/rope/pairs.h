@@ -180,27 +180,38 @@ INLINE void test_pairs(tests_t *tests, const limits_t *limits, vu64 x, vu64 y, i
     tests->ratio = first ? ratio : u16_max(tests->ratio, ratio);
 }
 
-INLINE int is_uncertain(const tests_t *tests, const limits_t *limits) {
+/* Returns zero for words that pass. */
+INLINE vu64 failed_words(const tests_t *tests, const limits_t *limits) {
     const vu64 missing = u16_excess(u64_load(limits->least), tests->least);
-    return !u64_is_zero(u64_or(missing, u16_excess(tests->ratio, u64_load(limits->ratio))));
+    return u64_or(missing, u16_excess(tests->ratio, u64_load(limits->ratio)));
 }
 
-/* Rotates BUNCH pairs from `pair` on by the factors of a row.  Returns whether a value is uncertain. */
-INLINE int rotate_in_double(double_pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits) {
+/* Returns the bits of 2, which pass the tests, in lanes where a and b are 0, and 0 in the others.  a and b are
+ * the bits of floats, or of doubles with the values of floats; `unit` is the last bit of the 32 upper bits. */
+INLINE vu64 twos_of_zeros(vu64 a, vu64 b, uint64_t unit) {
+    const vu64 magnitude = u64_and(u64_or(a, b), u64_set((unit << 31) - unit));
+    return u64_shr(u64_and(u32_sub(magnitude, u64_set(unit)), u64_set(unit << 31)), 1);
+}
+
+/* Rotates BUNCH pairs from `pair` on by the factors of a row.  Returns nonzero words if a value is uncertain.
+ * If `zeros`, pairs (0, 0) pass. */
+INLINE vu64 rotate_in_double(double_pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits, int zeros) {
     tests_t tests;
     for (int g = 0; g < GROUPS; g++) {
         vu64 x[2], y[2];
-        for (int i = 2 * g; i < 2 * g + 2; i++) {
+        for (int j = 0; j < 2; j++) {
+            const int i = 2 * g + j;
             const double *const at = factors + factor_index(pair, 2, 0) + i * LANES;
             const vf64 c = f64_load(at), s = f64_load(at + FACTOR_PAIRS), a = v->a[i], b = v->b[i];
             v->a[i] = f64_mulsub(a, c, f64_mul(b, s));
             v->b[i] = f64_muladd(b, c, f64_mul(a, s));
-            x[i % 2] = bits_of_f64(v->a[i]);
-            y[i % 2] = bits_of_f64(v->b[i]);
+            const vu64 twos = zeros ? twos_of_zeros(bits_of_f64(a), bits_of_f64(b), (uint64_t)1 << 32) : u64_set(0);
+            x[j] = u64_or(bits_of_f64(v->a[i]), twos);
+            y[j] = u64_or(bits_of_f64(v->b[i]), twos);
         }
         test_pairs(&tests, limits, u16_odd(x[0], x[1]), u16_odd(y[0], y[1]), g == 0);
     }
-    return is_uncertain(&tests, limits);
+    return failed_words(&tests, limits);
 }
 
 /* Returns the address of the first factors of vector g in the bunch that begins with `pair`. */
@@ -212,8 +223,8 @@ INLINE const float *float_factors(const double *factors, ptrdiff_t pair, int g, 
 
 /* Does the same as rotate_in_double, but in float.  Each factor is a sum of two floats; products with the
  * larger are exact. */
-INLINE int rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits, dtype_t dtype,
-                           int interleaved) {
+INLINE vu64 rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits, dtype_t dtype,
+                            int interleaved, int zeros) {
     tests_t tests;
     for (int g = 0; g < GROUPS; g++) {
         const float *const at = float_factors(factors, pair, g, dtype, interleaved);
@@ -222,9 +233,29 @@ INLINE int rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, co
         const vf32 a = v->a[g], b = v->b[g];
         v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));
         v->b[g] = f32_add(f32_muladd(b, c, f32_mul(a, s)), f32_muladd(b, c_low, f32_mul(a, s_low)));
-        test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->b[g]), g == 0);
+        const vu64 twos = zeros ? twos_of_zeros(bits_of_f32(a), bits_of_f32(b), 0x0000000100000001) : u64_set(0);
+        test_pairs(&tests, limits, u64_or(bits_of_f32(v->a[g]), twos), u64_or(bits_of_f32(v->b[g]), twos), g == 0);
     }
-    return is_uncertain(&tests, limits);
+    return failed_words(&tests, limits);
+}
+
+/* Rotates and stores BUNCH pairs, or, if a value is uncertain, returns nonzero words and stores nothing. */
+INLINE vu64 rotate_pairs(const double *factors, ptrdiff_t pair, const limits_t *limits, const char *in_a, const char *in_b,
+                         char *a, char *b, dtype_t dtype, int interleaved, int zeros) {
+    vu64 failed;
+    if (dtype == FLOAT32) {
+        double_pairs_t v = load_double_pairs(in_a, in_b, interleaved);
+        failed = rotate_in_double(&v, factors, pair, limits, zeros);
+        for (int i = 0; zeros && i < 2 * GROUPS; i++) /* -0 becomes +0 */
+            v.a[i] = f64_add(v.a[i], f64_set(0)), v.b[i] = f64_add(v.b[i], f64_set(0));
+        if (!UNLIKELY(!u64_is_zero(failed))) store_double_pairs(a, b, &v, interleaved);
+    } else {
+        pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
+        failed = rotate_in_float(&v, factors, pair, limits, dtype, interleaved, zeros);
+        for (int g = 0; zeros && g < GROUPS; g++) v.a[g] = f32_add(v.a[g], f32_set(0)), v.b[g] = f32_add(v.b[g], f32_set(0));
+        if (!UNLIKELY(!u64_is_zero(failed))) store_pairs(a, b, &v, dtype, interleaved);
+    }
+    return failed;
 }
 
 /* ---- uncertain pairs ----------------------------------------------------------------------------------- */
@@ -395,13 +426,19 @@ INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
     return any;
 }
 
-/* Rotates `width` pairs, using an error bound for each pair; values that remain undecided are evaluated
- * exactly. */
+/* Rotates `width` pairs that failed the fast test.  If a value is 0, the test is repeated, and pairs (0, 0)
+ * pass.  If the test fails again, an error bound for each pair is used; values that remain undecided are
+ * evaluated exactly. */
 NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
-                           char *out_b) {
+                           char *out_b, vu64 failed) {
     const rotation_t *const r = h->rotation;
     settled_t v;
-    vu64 any;
+    const vu64 ones = u64_set(0x0001000100010001), least = u64_load(h->limits->least);
+    vu64 any = u16_excess(failed, u16_sub(least, u16_add(u64_load(h->limits->addend), ones)));
+    if (!u64_is_zero(any)) {
+        FOR_ORDER(r, any = rotate_pairs(h->factors, pair, h->limits, in_a, in_b, out_a, out_b, DTYPE, INTERLEAVED, 1))
+        if (u64_is_zero(any)) return;
+    }
     FOR_ORDER(r, load_settled(&v, h->factors, pair, in_a, in_b, DTYPE, INTERLEAVED))
     any = r->dtype == FLOAT32   ? round_pairs(&v, h->limits, FLOAT32)
           : r->dtype == FLOAT16 ? round_pairs(&v, h->limits, FLOAT16)

@@ -16,20 +16,6 @@ enum {
 
 /* ---- a row --------------------------------------------------------------------------------------------- */
 
-INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *a, char *b,
-                         dtype_t dtype, int interleaved) {
-    if (dtype == FLOAT32) {
-        double_pairs_t v = load_double_pairs(in_a, in_b, interleaved);
-        if (UNLIKELY(rotate_in_double(&v, h->factors, pair, h->limits))) settle_bunch(h, pair, width, in_a, in_b, a, b);
-        else store_double_pairs(a, b, &v, interleaved);
-    } else {
-        pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
-        if (UNLIKELY(rotate_in_float(&v, h->factors, pair, h->limits, dtype, interleaved)))
-            settle_bunch(h, pair, width, in_a, in_b, a, b);
-        else store_pairs(a, b, &v, dtype, interleaved);
-    }
-}
-
 /* Copies the last pairs of a row, fewer than BUNCH.  The second columns are `second` bytes after the first
  * ones in `from`, and `to_second` bytes after the first ones in `to`. */
 static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdiff_t to_second, const char *from,
@@ -68,7 +54,10 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
             PREFETCH(h->ahead + pair * step + i);
             if (!interleaved) PREFETCH(h->ahead + half + pair * step + i);
         }
-        rotate_pairs(h, pair, minimum(pairs - pair, BUNCH), from, from + second, to, to + second, dtype, interleaved);
+        const vu64 failed =
+            rotate_pairs(h->factors, pair, h->limits, from, from + second, to, to + second, dtype, interleaved, 0);
+        if (UNLIKELY(!u64_is_zero(failed)))
+            settle_bunch(h, pair, minimum(pairs - pair, BUNCH), from, from + second, to, to + second, failed);
     }
     if (UNLIKELY(whole < pairs)) copy_last_pairs(r, whole, h->out + whole * step, half, buffer, BUNCH * size);
     if (r->rest && h->out != h->x) memcpy(h->out + 2 * r->pairs * size, h->x + 2 * r->pairs * size, (size_t)(r->rest * size));
