@@ -149,7 +149,7 @@ def code_of(name):
 
 
 def configuration(name, kind, **options):
-    return getattr(importlib.import_module(f"transformers.models.{name}"), kind)(**options)
+    return getattr(pytest.importorskip(f"transformers.models.{name}"), kind)(**options)
 
 
 def text_model(preset, name, prefix, sections):
