@@ -31,6 +31,7 @@ enum {
     MIN_ENTRIES = 64, /* fewest batch entries in a block, because each block computes its rows again */
     STREAM_BYTES = 1 << 23, /* outputs of at least this size exceed the caches and use non-temporal stores */
     L2_BYTES = 1 << 19, /* if the size of L2 is unknown */
+    MOST_PANEL_BYTES = 1 << 19, /* of an addition; larger panels are slower on processors with 2 MiB of L2 */
     TILES_PER_BLOCK = 16, /* tiles of an offset table in a block; a tile takes 20 us */
     TABLE_BYTES = 1 << 17, /* size of the cosines and sines that a thread keeps in L2 during a rotation */
     MIN_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
@@ -106,7 +107,7 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
 #if defined(_SC_LEVEL2_CACHE_SIZE)
         l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
-        const ptrdiff_t most = (l2 > 0 ? l2 : L2_BYTES) / 2 / pitch / FINE * FINE;
+        const ptrdiff_t most = least((l2 > 0 ? l2 : L2_BYTES) / 2, MOST_PANEL_BYTES) / pitch / FINE * FINE;
         job->panel_rows = least(largest(most, FINE), least(divided_up(rows, FINE) * FINE, BLOCK));
     } else if (job->output != ADD) {
         const int streamed = is_streamed(job, spec, rows), is_run = job->offsets && !job->offsets->first;
