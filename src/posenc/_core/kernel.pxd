@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "kernel.h" nogil:
     enum:
-        TILE, LINE, HALF, COARSE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MOST_NARROW, NO_PHASE_BITS
+        TILE, LINE, HALF, COARSE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MOST_NARROW, NARROWEST, NO_PHASE_BITS
 
     ctypedef enum dtype_t:
         FLOAT64, BFLOAT16

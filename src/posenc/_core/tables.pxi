@@ -207,7 +207,7 @@ cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *t
 cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, int threads):
     """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
 
-    Evenly spaced rows have an offset table.  In other arrays, integers have a span (its table is not computed
+    Evenly spaced rows have an offset table, except most narrow ones.  In other arrays, integers have a span (its table is not computed
     here), and an offset table if there are runs; the remaining rows have digit tables, which `digits` will
     describe.  It is NULL for a rotation, which has only an offset table.  Without a table, rows are evaluated
     directly.  No lock is held while a table is built, because a child process that is forked at this time
@@ -216,12 +216,16 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
     cdef uint64_t step
     cdef ptrdiff_t with_digits[LEVELS]
     cdef ptrdiff_t in_runs
+    cdef bint is_narrow
     cdef int fractions
     job.offsets = NULL
     job.digits = NULL
     job.span = NULL
     job.span_rows = 0
-    if rows < ROWS_WITH_TABLE:
+    is_narrow = digits != NULL and columns.spec.d_model <= MOST_NARROW
+    # narrow rows are evaluated directly, if this is faster or may give many exact zeros
+    if rows < ROWS_WITH_TABLE or is_narrow and job.dtype != FLOAT64 and (
+            columns.spec.d_model <= NARROWEST or columns.spec.phase_bits != NO_PHASE_BITS):
         return None
     if job.integers == NULL:
         step = even_step(job, rows)
@@ -231,8 +235,7 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
     # the limit keeps step times the longest offset inside the int64 range
     if 0 < step < <uint64_t>1 << 50:
         return offsets_of(job, rows, columns, step, threads)
-    # narrow rows are evaluated directly
-    if job.integers == NULL and job.reals == NULL or digits != NULL and columns.spec.d_model <= MOST_NARROW:
+    if job.integers == NULL and job.reals == NULL or is_narrow:
         return None
     with cython.critical_section(columns):
         if columns.radians is None:

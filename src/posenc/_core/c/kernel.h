@@ -36,6 +36,7 @@ enum {
     GROUP_ROW_BYTES = 36,        /* ... that of each row */
     SORTED_COLUMNS = 256,        /* fewest columns of rows that are sorted */
     MOST_NARROW = TILE / 2,      /* most columns of rows that share a tile */
+    NARROWEST = TILE / 4,        /* most columns of rows that take longer from an anchor than directly */
     NO_PHASE_BITS = 1 << 20,     /* of frequencies that are not rational */
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };

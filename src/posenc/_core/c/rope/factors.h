@@ -18,7 +18,7 @@ NOINLINE void direct_row(const spec_t *shared, const position_t *shared_position
     if (!position.finite) spec.scale = double_of_bits(0x7ff8000000000000u);
     set_turns(&spec, &position, &turns);
     for (ptrdiff_t pair = 0; 2 * pair < spec.d_model; pair += FACTOR_PAIRS)
-        store_short(&spec, &position, &turns, 2 * pair, PAIRS, FACTOR_PAIRS, row + factor_index(pair, 2, 0));
+        store_short(&spec, &position, &turns, 2 * pair, PAIRS, FACTOR_PAIRS, row + factor_index(pair, 2, 0), NULL);
 }
 
 /* Replaces the interleaved cosines and sines of a row by blocks of cosines and of sines. */

@@ -92,13 +92,13 @@ INLINE vf64 phase_limb(const phase_t *phase, int i) {
     return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1))));
 }
 
-enum { EXACT_PHASE_BITS = 91, EXACT_PHASE_MASK = 7 };
+enum { EXACT_PHASE_BITS = 91, EXACT_PHASE_MASK = 7, EXACT_SHORT_BITS = 58 };
 
-/* Whether the distance of every phase from a quarter turn is 0 or at least 2**-EXACT_PHASE_BITS turns, as for
- * periods: then direct_phase gives exactly 0 at a quarter turn (docs/numerics.md, section 3).  No position
- * has more than 6 limbs here. */
-static int has_exact_phases(const spec_t *spec, const position_t *position) {
-    return spec->phase_bits + (position->exponent < 0 ? -32 * position->exponent : 0) <= EXACT_PHASE_BITS;
+/* Whether the distance of every phase from a quarter turn is 0 or at least 2**-bits turns, as for periods: then
+ * direct_phase (with EXACT_PHASE_BITS) and replace_zeros (with EXACT_SHORT_BITS) identify quarter turns
+ * (docs/numerics.md, section 3).  No position has more than 6 limbs here. */
+static int has_exact_phases(const spec_t *spec, const position_t *position, int bits) {
+    return spec->phase_bits + (position->exponent < 0 ? -32 * position->exponent : 0) <= bits;
 }
 
 /* The number of columns of a vector. */
@@ -147,7 +147,7 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
         }
     }
     phase_t phase;
-    const int is_exact = has_exact_phases(spec, position);
+    const int is_exact = has_exact_phases(spec, position, EXACT_PHASE_BITS);
     /* the sum is below the phase by less than this number of units of the last limb */
     if (is_exact) sum[limbs - 1] = u64_add(sum[limbs - 1], u64_set((uint64_t)position->limbs + 1));
     for (int i = limbs; i > 0; i--) {
@@ -334,9 +334,10 @@ INLINE void short_series(const vf64 x[], int vectors, vf64 s[], vf64 c[]) {
 }
 
 /* Computes `angles` cosines, then as many sines, times the scale, with an error below DOUBLE_ERROR |scale|.
- * The phase has 64 bits, of which 54 are converted (docs/numerics.md, section 4). */
+ * The phase has 64 bits, of which 54 are converted (docs/numerics.md, section 4); it is stored unless `phases` is
+ * NULL. */
 INLINE void store_short(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
-                        int angles, double *factor) {
+                        int angles, double *factor, uint64_t *phases) {
     const int step = columns_of(lanes);
     const vf64 scale = f64_set(spec->scale);
     for (int i = 0; i < angles; i += TOGETHER * LANES, column += TOGETHER * step, factor += TOGETHER * LANES) {
@@ -357,6 +358,7 @@ INLINE void store_short(const spec_t *spec, const position_t *position, const tu
         for (int v = 0; v < TOGETHER; v++) {
             const vf64 rest = double_of_integer(u64_shr(u64_shl(phase[v], 2), 12), 0x1p51);
             x[v] = f64_mul(rest, f64_set(TWO_PI_HIGH * 0x1p-54));
+            if (phases) u64_flush(phases + i + v * LANES, phase[v], 0);
         }
         short_series(x, TOGETHER, s, c);
         for (int v = 0; v < TOGETHER; v++) {
@@ -371,9 +373,9 @@ INLINE void store_short(const spec_t *spec, const position_t *position, const tu
 
 /* Computes the factor of a tile with short phases. */
 NOINLINE void short_factor(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column,
-                           double *factor) {
-    if (spec->order == UNPAIRED) store_short(spec, position, turns, column, ANGLES, TILE, factor);
-    else store_short(spec, position, turns, column, PAIRS, TILE / 2, factor);
+                           double *factor, uint64_t *phases) {
+    if (spec->order == UNPAIRED) store_short(spec, position, turns, column, ANGLES, TILE, factor, phases);
+    else store_short(spec, position, turns, column, PAIRS, TILE / 2, factor, phases);
 }
 
 #endif

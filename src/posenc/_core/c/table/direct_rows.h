@@ -18,6 +18,7 @@ typedef struct {
     int is_short;                /* whether they are */
     product_t product;           /* its only factor is `factor` */
     ALIGNED double factor[2 * TILE];
+    ALIGNED uint64_t phases[TILE];
 } direct_t;
 
 static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
@@ -37,7 +38,7 @@ static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
 INLINE void evaluate_tile(const direct_t *d, ptrdiff_t column, int count, int is_dd, values_t *v) {
     const spec_t *const spec = d->spec;
     const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
-    const int is_exact = has_exact_phases(spec, &d->position);
+    const int is_exact = has_exact_phases(spec, &d->position, EXACT_PHASE_BITS);
     const vf64 share = f64_set(is_dd ? DD_ERROR : DIRECT_DOUBLE_ERROR), amplitude = f64_abs(f64_set(spec->scale));
     const vf64 floor = f64_mul(amplitude, f64_set(is_dd ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR)), zero = f64_set(0);
     const uint64_t *const quarter = spec->quarter + column;
@@ -64,16 +65,32 @@ NOINLINE void write_evaluated(const direct_t *d, const tile_t *t, tally_t *tally
     write_settled(d->spec, d->job, t, &v, tally);
 }
 
+/* Replaces exact zeros in the factor by 1, which passes the fast test; returns whether there may be any.  The phase
+ * of a zero is too small by less than 16 units, and a phase with EXACT_SHORT_BITS is otherwise 64 units away from
+ * a quarter turn. */
+NOINLINE int replace_zeros(direct_t *d) {
+    const int angles = angles_of_tile(d->spec);
+    if (!has_exact_phases(d->spec, &d->position, EXACT_SHORT_BITS)) return 0;
+    for (int i = 0; i < 2 * angles; i += LANES) {
+        const vu64 distance = u64_sub(u64_shl(u64_load(d->phases + i % angles), 2), u64_set(4 * (SHORT_ROUNDING - 32)));
+        const vf64 value = f64_load(d->factor + i);
+        const vu64 zeros = u64_and(zeros_of(value), zeros_of(f64_of_bits(u64_shr(distance, 8))));
+        f64_store(d->factor + i, f64_of_bits(u64_select(zeros, bits_of_f64(f64_set(1)), bits_of_f64(value))));
+    }
+    return 1;
+}
+
 /* Writes a tile: with short phases or, if they are not used or a value is uncertain then, with error bounds. */
 INLINE void write_direct_tile(direct_t *d, const tile_t *t, tally_t *tally) {
     const spec_t *const spec = d->spec;
     const int is_direct = t->rows * t->width == TILE && is_contiguous(d->job, t);
     if (d->is_short) {
-        ALIGNED char staged[TILE * sizeof(double)];
+        ALIGNED char staged[2][TILE * sizeof(double)];
         d->product.quarter = spec->quarter + t->column;
-        short_factor(spec, &d->position, &d->turns, t->column, d->factor);
-        if (!UNLIKELY(ROUND[d->job->dtype](&d->product, is_direct ? t->out : staged))) {
-            if (!is_direct) write_tile(d->job, t, staged);
+        short_factor(spec, &d->position, &d->turns, t->column, d->factor, d->phases);
+        if (!UNLIKELY(ROUND[d->job->dtype](&d->product, is_direct ? t->out : staged[0])) ||
+            (replace_zeros(d) && !ROUND[d->job->dtype](&d->product, staged[1]))) {
+            if (!is_direct) write_tile(d->job, t, staged[0]);
             return;
         }
     }
