@@ -72,6 +72,14 @@ def test_zeros_need_no_evaluation_in_python(isa, dtype, evaluations):
     assert not evaluations
 
 
+def test_phases_next_to_a_quarter_turn_are_no_zeros(isa, dtype):
+    """Positions one unit away are 2**-56 turns away, which a phase of 54 bits does not show."""
+    for unit in (-1, 0, 1):
+        positions = [k * 2**54 + unit for k in range(1, 10)]
+        values = posenc.encode(np.array(positions), dtype=dtype, periods=[2**56])
+        np.testing.assert_array_equal(bits_of(values), Reference(2, periods=[2**56]).table(positions, dtype))
+
+
 def test_d_model_may_be_left_out():
     assert Encoding(periods=[24, 168.0]) == Encoding(4, periods=(24, 168))
     assert Encoding(frequencies=[1.0, 2.0], exponents="column").d_model == 2
