@@ -73,11 +73,11 @@ def test_zeros_need_no_evaluation_in_python(isa, dtype, evaluations):
 
 
 def test_phases_next_to_a_quarter_turn_are_no_zeros(isa, dtype):
-    """Positions one unit away are 2**-56 turns away, which a phase of 54 bits does not show."""
-    for unit in (-1, 0, 1):
-        positions = [k * 2**54 + unit for k in range(1, 10)]
-        values = posenc.encode(np.array(positions), dtype=dtype, periods=[2**56])
-        np.testing.assert_array_equal(bits_of(values), Reference(2, periods=[2**56]).table(positions, dtype))
+    """They are 2**-57 turns away, or a few times as much, which a phase of 54 bits does not show."""
+    positions = [k * 2**53 for k in (1, 2, 3, -1, -2)]
+    for period in (2**55 - 1, 2**55 + 1):
+        values = posenc.encode(np.array(positions), dtype=dtype, periods=[period])
+        np.testing.assert_array_equal(bits_of(values), Reference(2, periods=[period]).table(positions, dtype))
 
 
 def test_d_model_may_be_left_out():

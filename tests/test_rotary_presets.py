@@ -1,7 +1,5 @@
 """Compare the presets of Rotary with the code of the models, at every position and axis."""
 
-import importlib
-
 import numpy as np
 import pytest
 
