@@ -18,7 +18,7 @@ from posenc._rotary.scaling import positions_without_length
 from posenc.check import match
 from posenc.check.comparison import RotaryMatch, judged
 from posenc.check.match import difference, exact
-from posenc.check.reading import Reading, read_arrays, read_function, spread
+from posenc.check.reading import Reading, array_of, is_pair, read_arrays, read_function, spread
 
 SOURCE = "the configuration has"
 OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
@@ -147,8 +147,8 @@ def assert_rotary(
     AssertionError: base is 10000, the configuration has 500000
     """
     __tracebackhide__ = True
-    if f is None:
-        raise TypeError("f is None, expected a function")
+    if not callable(f) and not is_pair(f):
+        array_of("f", f)                                # raises an error that names f
     expected, source = expectation(expect)
     if expected is None:
         raise TypeError(f"expect is None, expected {EXPECTED}")

@@ -139,10 +139,16 @@ def source_of(vectors: Tensor, records: Sequence[Source], rotary: Rotary) -> Sou
     A record with another factor than that of the last one precedes a normalization.
     """
     heads, last, found = vectors[:, 0, : rotary.rotary_dim].double().cpu(), None, None
+    finite = heads.isfinite().all(0)
+    after = _forms(heads[:, finite])
     for record in reversed(records):
         row = record.row.double().cpu()
-        starts = _starts(row, heads, rotary.head_dim)
-        if starts is None:
+        step = math.gcd(rotary.head_dim, len(row))
+        if len(row) < rotary.head_dim:
+            continue
+        windows = row.unfold(0, rotary.head_dim, step)[:, : rotary.rotary_dim]
+        starts = _places(_forms(windows[:, finite]), after) * step
+        if (starts < 0).any():
             continue
         columns = starts[:, None] + torch.arange(rotary.head_dim)
         factors = row[columns[:, : rotary.rotary_dim]].norm(dim=1) / heads.nan_to_num().norm(dim=1)
@@ -152,23 +158,19 @@ def source_of(vectors: Tensor, records: Sequence[Source], rotary: Rotary) -> Sou
     return found
 
 
-def _starts(row: Tensor, heads: Tensor, width: int) -> Tensor | None:
-    """Return the first column of each head in a row of vectors before the rotation, or None.
+def _places(before: Sequence[Tensor], after: Sequence[Tensor]) -> Tensor:
+    """Return the number of the vector before the rotation of each vector, or -1, given their forms."""
+    pairs = [(before[0], after[0]), *itertools.product(before[1:], after[1:])]
+    cosines, places = torch.stack([(a @ b.mT).abs() for a, b in pairs]).amax(0).round(decimals=9).max(0)
+    return torch.where(cosines > 1 - SMALL, places, -1)
+
+
+def _forms(vectors: Tensor) -> list[Tensor]:
+    """Return unit vectors, and those of the lengths of pairs in each layout.
 
     At position 0, the rotation changes no vector, except for a factor and the order of columns.  At any
     position, it changes no length of a pair.
     """
-    if len(row) < width:
-        return None
-    step, finite = math.gcd(width, len(row)), heads.isfinite().all(0)
-    before, after = (_forms(x[:, finite]) for x in (row.unfold(0, width, step)[:, : heads.shape[1]], heads))
-    pairs = [(before[0], after[0]), *itertools.product(before[1:], after[1:])]
-    cosines, windows = torch.stack([(a @ b.mT).abs() for a, b in pairs]).amax(0).round(decimals=9).max(0)
-    return step * windows if bool((cosines > 1 - SMALL).all()) else None
-
-
-def _forms(vectors: Tensor) -> list[Tensor]:
-    """Return unit vectors, and those of the lengths of pairs in each layout; a rotation keeps these."""
     half, forms = vectors.shape[1] // 2, [vectors]
     if half > 3 and vectors.shape[1] == 2 * half:
         forms.append(torch.hypot(vectors[:, :half], vectors[:, half:]))
