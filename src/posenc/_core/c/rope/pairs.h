@@ -426,19 +426,22 @@ INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
     return any;
 }
 
-/* Rotates `width` pairs that failed the fast test.  If a value is 0, the test is repeated, and pairs (0, 0)
- * pass.  If the test fails again, an error bound for each pair is used; values that remain undecided are
- * evaluated exactly. */
+/* Repeats the fast test; pairs (0, 0) pass.  Returns whether all pairs passed and were stored. */
+NOINLINE int rotate_with_zeros(const head_row_t *h, ptrdiff_t pair, const char *in_a, const char *in_b, char *a, char *b) {
+    vu64 failed;
+    FOR_ORDER(h->rotation, failed = rotate_pairs(h->factors, pair, h->limits, in_a, in_b, a, b, DTYPE, INTERLEAVED, 1))
+    return u64_is_zero(failed);
+}
+
+/* Rotates `width` pairs that failed the fast test, which is repeated if a value is 0.  Then an error bound for
+ * each pair is used; values that remain undecided are evaluated exactly. */
 NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
                            char *out_b, vu64 failed) {
     const rotation_t *const r = h->rotation;
     settled_t v;
     const vu64 ones = u64_set(0x0001000100010001), least = u64_load(h->limits->least);
     vu64 any = u16_excess(failed, u16_sub(least, u16_add(u64_load(h->limits->addend), ones)));
-    if (!u64_is_zero(any)) {
-        FOR_ORDER(r, any = rotate_pairs(h->factors, pair, h->limits, in_a, in_b, out_a, out_b, DTYPE, INTERLEAVED, 1))
-        if (u64_is_zero(any)) return;
-    }
+    if (!u64_is_zero(any) && rotate_with_zeros(h, pair, in_a, in_b, out_a, out_b)) return;
     FOR_ORDER(r, load_settled(&v, h->factors, pair, in_a, in_b, DTYPE, INTERLEAVED))
     any = r->dtype == FLOAT32   ? round_pairs(&v, h->limits, FLOAT32)
           : r->dtype == FLOAT16 ? round_pairs(&v, h->limits, FLOAT16)
