@@ -371,8 +371,6 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
     checks.check_domain((first, first + step * (extent - 1)) if extent else (), offset, name)
     denominator = math.lcm(first.denominator, step.denominator)
     numerator, increment = int(first * denominator), int(step * denominator)
-    # Python rounds the quotient of two integers correctly
+    # Python rounds the quotient of two integers correctly, perhaps to 2**63, outside the domain
     quotients = ((numerator + k * increment) / denominator for k in range(extent))
-    reals = np.fromiter(quotients, np.float64, extent)
-    checks.check_domain(reals[[0, -1]].tolist() if extent else (), offset, name)    # rounding may give 2**63
-    return reals
+    return checks.positions_of(np.fromiter(quotients, np.float64, extent), offset, name)
