@@ -77,8 +77,8 @@ def disturbed(data):
     return f"\n\n**Other programs used {others:.1f} processors: measure again on an idle system.**"
 
 
-def system(name="performance"):
-    data = load(name)
+def system():
+    data = load("performance")
     system = data["system"]
     names = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
     isa = system["instruction set"].upper()
@@ -133,7 +133,7 @@ SPEED = {
 }
 
 SCALING = ["65,536 x 512, reused", "timesteps, 4,096 x 320", "scattered, 8,192 x 512",
-           "add_to, 32 x 2,048 x 512", "rotation, float32, 32 x 4,096 x 128"]
+           "add_to, 32 x 2,048 x 512"]
 
 
 def speed():
@@ -167,7 +167,7 @@ def threads():
         ours = [digits(values[1] * 1e3) for key, values in data[case]["posenc"].items() if key != "error"]
         rows.append([case, *ours, f"{digits(seconds[1] * 1e3)}, {code(name)}"])
     header = ["milliseconds", "1 thread", "2", "4", "8", "16", "the fastest code at its best"]
-    return system("threads") + "\n\n" + table(header, *rows)
+    return table(header, *rows)
 
 
 def one_row():

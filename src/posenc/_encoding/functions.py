@@ -12,10 +12,10 @@ from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Convention
 from posenc._encoding.encoding import Chunk, Encoding, check_encoding
 
-WIDEST_CACHED = 2**14           # columns; such an Encoding takes 1.3 MB, or more with an extreme base
+WIDEST_CACHED = 2**13           # columns; such an Encoding takes 0.7 MB, or more with an extreme base
 # no tensors, whose hash does not depend on their value
 CACHEABLE = {int, float, str, type(None), np.float64, np.float32}
-_cached = functools.lru_cache(maxsize=64, typed=True)(Encoding)
+_cached = functools.lru_cache(maxsize=256, typed=True)(Encoding)
 
 
 def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
