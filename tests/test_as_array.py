@@ -34,8 +34,7 @@ COLUMNS = {
     "polars": lambda v: pl.Series(v, dtype=pl.Int64),
     "polars, unsigned": lambda v: pl.Series(v, dtype=pl.UInt64),
     "polars, chunks": lambda v: pl.concat([pl.Series(v[:1], dtype=pl.Int64), pl.Series(v[1:], dtype=pl.Int64)], rechunk=False),
-    "Arrow": lambda v: pa.array(v, pa.int64()),
-    "Arrow, unsigned": lambda v: pa.array(v, pa.uint64()),
+    "Arrow": lambda v: pa.array(v, pa.int64()), "Arrow, unsigned": lambda v: pa.array(v, pa.uint64()),
     "Arrow, chunks": lambda v: pa.chunked_array([v[:1], v[1:]], pa.int64()),
     "Arrow, dictionary": lambda v: pa.array(v, pa.int64()).dictionary_encode(),
 }
@@ -51,8 +50,7 @@ TABLES = {
     "polars, arrays": lambda v: pl.Series([v, v], dtype=pl.Array(pl.Int64, len(v))),
     "Arrow": lambda v: pa.table({"a": v, "b": v}),
     "Arrow, batch": lambda v: pa.record_batch({"a": v, "b": v}),
-    "list": lambda v: [pl.Series(v), pl.Series(v)],
-    "list of lists": lambda v: [v, v],
+    "list": lambda v: [pl.Series(v), pl.Series(v)], "list of lists": lambda v: [v, v],
 }
 
 

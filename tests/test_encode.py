@@ -154,15 +154,12 @@ CONVENTIONS = [
         {"odd": odd, "layout": layout, "order": order}
         for odd in ("truncate", "zero") for layout in ("interleaved", "halves") for order in ("sin", "cos")
     ],
-    *single_keywords(),
-    {"spacing": "endpoint", "odd": "zero"},
+    *single_keywords(), {"spacing": "endpoint", "odd": "zero"},
     {"spacing": "endpoint", "exponents": "column"},
     {"spacing": "endpoint", "exponents": "column", "odd": "zero"},
     {"spacing": "endpoint", "layout": "halves", "order": "cos", "base": 0.5},
-    {"shift": 0.5, "odd": "zero"},
-    {"shift": -3.25, "exponents": "column"},
-    {"exponents": "column", "layout": "halves"},
-    {"exponents": "column", "order": "cos"},
+    {"shift": 0.5, "odd": "zero"}, {"shift": -3.25, "exponents": "column"},
+    {"exponents": "column", "layout": "halves"}, {"exponents": "column", "order": "cos"},
     {"frequencies": FREQUENCIES[0] + FREQUENCIES[1], "exponents": "column"},
     {"periods": VALID["periods"][0][:5], "odd": "zero", "layout": "halves"},
     *[{"periods": VALID["periods"][1], "scale": scale}

@@ -316,14 +316,11 @@ LIBRARIES = {
     # scales positions in float32
     "diffusers 2-D, scaled": (module("diffusers.models.embeddings"), "float32"),
     "diffusers 3-D": (module("diffusers.models.embeddings"), "float64"),
-    "SimpleViT": (here, "float64"),
-    "tensor2tensor": (here, "float64"),
+    "SimpleViT": (here, "float64"), "tensor2tensor": (here, "float64"),
     "positional-encodings 2-D": (module("positional_encodings.torch_encodings"), "float32"),
     "positional-encodings 3-D": (module("positional_encodings.torch_encodings"), "float32"),
     "Perceiver": (module(HUGGING_FACE + "perceiver.modeling_perceiver"), "float32"),
-    "NeRF": (here, "float64"),
-    "mip-NeRF": (here, "float64"),
-    "PyTorch3D": (here, "float64"),
+    "NeRF": (here, "float64"), "mip-NeRF": (here, "float64"), "PyTorch3D": (here, "float64"),
     "tiny-cuda-nn": (here, "float64"),
 }
 NUMBERS = {"h": 6, "w": 9, "t": 5, "n": 7, "d": 48, "np": np, "posenc": posenc}

@@ -58,8 +58,7 @@ WIDTHS = [1, 2, 3, 6, 11, 64, 510, 512]
 CONVENTIONS = [                 # 1e-40 is subnormal in float32
     {"layout": "halves"}, {"order": "cos"}, {"odd": "zero"}, {"exponents": "column"}, {"spacing": "endpoint"},
     {"shift": 1.0}, {"scale": 22.6}, {"scale": -1.0}, {"scale": 1e-40}, {"scale": 1e-310}, {"base": 1e8},
-    {"base": 2.0},
-    {"position_offset": 0.1}, {"position_scale": 1 / 3},
+    {"base": 2.0}, {"position_offset": 0.1}, {"position_scale": 1 / 3},
     {"frequency_scale": -100.0, "odd": "zero", "layout": "halves", "order": "cos", "exponents": "column"},
 ]
 FREQUENCIES = [-1.5, 1e300, 5e-324, 0.0, 1 / 3, -1e-300]

@@ -177,10 +177,8 @@ WITHOUT = {
     "rows shuffled": lambda: RNG(0).permutation(posenc.encode(60, 8)),
     "columns shuffled": lambda: RNG(0).permutation(posenc.encode(500, 64), axis=1),
     "columns of another table": lambda: np.hstack([posenc.encode(99, 32), posenc.encode(99, 32, layout="halves", order="cos")]),
-    "zeros": lambda: np.zeros((10, 8)),
-    "ones": lambda: np.ones((10, 8)),
-    "all NaN": lambda: np.full((10, 8), np.nan),
-    "no rows": lambda: np.ones((0, 8)),
+    "zeros": lambda: np.zeros((10, 8)), "ones": lambda: np.ones((10, 8)),
+    "all NaN": lambda: np.full((10, 8), np.nan), "no rows": lambda: np.ones((0, 8)),
     "no columns": lambda: np.ones((8, 0)),
     "steps": lambda: np.tile(np.arange(50.0)[:, None] / 50, (1, 8)),
 }

@@ -113,8 +113,7 @@ GROWTH = """
     """
 
 WORK = {
-    "encode": "posenc.encode(100, 40)",
-    "encode a decode step": "posenc.encode(range(7, 8), 64)",
+    "encode": "posenc.encode(100, 40)", "encode a decode step": "posenc.encode(range(7, 8), 64)",
     "encode integers": "posenc.encode(np.arange(50), 40, dtype='float16')",
     "encode into an array": "posenc.encode(range(50), 40, out=np.empty((50, 40), np.float32))",
     "encode reals": "posenc.encode([0.5, np.nan], 40, dtype='bfloat16')",

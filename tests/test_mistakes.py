@@ -21,14 +21,10 @@ from keywords import INVALID
 REFUSALS = (TypeError, ValueError, MemoryError, AttributeError)
 CONFIG = {"head_dim": 64, "rope_theta": 5e5}
 FUNCTIONS = {           # valid arguments of each function, as functions of the scope that `scope_of` returns
-    "encode": "positions=12, d_model=64, out=x",
-    "add_to": "x=x, positions=12",
-    "stream": "positions=12, d_model=64, out=x",
-    "Encoding": "d_model=64",
-    "Encoding(64).encode": "positions=12, out=x",
-    "Encoding(64).add_to": "x=x",
-    "Encoding(64).stream": "positions=12",
-    "Encoding(64).replace": "",
+    "encode": "positions=12, d_model=64, out=x", "add_to": "x=x, positions=12",
+    "stream": "positions=12, d_model=64, out=x", "Encoding": "d_model=64",
+    "Encoding(64).encode": "positions=12, out=x", "Encoding(64).add_to": "x=x",
+    "Encoding(64).stream": "positions=12", "Encoding(64).replace": "",
     "Encoding.from_dict": "document={'d_model': 64, 'convention': {}}",
     "Rotary": "head_dim=64",
     "Rotary(64).tables": "positions=12",

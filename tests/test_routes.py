@@ -88,8 +88,7 @@ def test_new_arrays_are_aligned_to_cache_lines(dtype, shape):
 
 
 RUNS = {
-    "tiled": np.tile(np.arange(200), 3),
-    "tiled, reversed": np.tile(np.arange(200), 3)[::-1],
+    "tiled": np.tile(np.arange(200), 3), "tiled, reversed": np.tile(np.arange(200), 3)[::-1],
     "packed": posenc.positions_from_lengths([70, 1, 0, 3, 150, 64, 2]),
     "padded on the left": posenc.positions_from_mask(np.arange(90) >= np.array([[0], [30], [89]])).ravel(),
     "steps of 3": np.tile(np.arange(-900, 0, 3), 2),
@@ -98,8 +97,7 @@ RUNS = {
         [np.arange(2**63 - 60, 2**63 - 1), [2**63 - 1], np.arange(-(2**63), -(2**63) + 60)]).astype(np.int64),
     "runs and single positions": np.concatenate([np.arange(40), [10**15, -7, 10**9], np.arange(500, 560),
                                                  [3, 3, 3]]),
-    "evenly spaced": np.arange(-50, 4200, 7),
-    "integral reals": np.tile(np.arange(100.0), 3),
+    "evenly spaced": np.arange(-50, 4200, 7), "integral reals": np.tile(np.arange(100.0), 3),
     "other reals": np.arange(100) + 0.5,
 }
 
