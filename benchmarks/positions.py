@@ -53,6 +53,11 @@ def taken(rows, positions, out):
     return lambda: np.take(table, positions, axis=0, out=out, mode="clip")
 
 
+def selected(rows, positions, out):
+    table, positions, out = map(torch.from_numpy, (posenc.encode(rows, out.shape[1]), positions, out))
+    return lambda: torch.index_select(table, 0, positions, out=out)
+
+
 def table_in_call(rows, positions, out):
     table = np.empty((rows, out.shape[1]), np.float32)
     fill = recipe(np.arange(rows), table)
@@ -84,7 +89,7 @@ def encoding_cases():
     numpy, in_torch = {"float32 recipe": recipe}, {"float32 recipe, `torch.compile`": compiled_recipe}
     yield ("4,096 timesteps below 1,000, x 320", RANDOM.integers(0, 1000, 4096), {"d_model": 320},
            {"float32 table in the call, `np.take`": partial(table_in_call, 1000),
-            "`np.take`": partial(taken, 1000)})
+            "`np.take`": partial(taken, 1000), "`torch.index_select`": partial(selected, 1000)})
     yield "4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, numpy | in_torch
     yield ("8,192 positions below 131,072, x 512", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
            numpy | {"`np.take`": partial(taken, 131_072)})
@@ -98,11 +103,16 @@ def encoding_cases():
            {"float32 recipe": recipe_of_axes} | in_torch)
 
 
-def ratios_of(calls):
-    """Return {rival: quartiles of its time divided by that of posenc, the first call}."""
-    ours, *others = times_of(list(calls.values()), before=pause)
-    return {rival: statistics.quantiles([b / a for a, b in zip(ours, times, strict=True)], n=4)
-            for rival, times in zip(list(calls)[1:], others, strict=True)}
+def ratios_of(ours, calls):
+    """Return {rival: quartiles of its time divided by ours}; a rival has calls for some numbers of threads, of
+    which the fastest counts.
+    """
+    names = [rival for rival, each in calls.items() for _ in each]
+    ours, *others = times_of([ours, *(call for each in calls.values() for call in each)], before=pause)
+    ratios = {}
+    for rival, times in sorted(zip(names, others, strict=True), key=lambda row: -statistics.median(row[1])):
+        ratios[rival] = statistics.quantiles([b / a for a, b in zip(ours, times, strict=True)], n=4)
+    return {rival: ratios[rival] for rival in calls}
 
 
 def measured(threads, pool):
@@ -113,28 +123,28 @@ def measured(threads, pool):
         out = np.empty((len(positions), keywords["d_model"]), np.float32)
         encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points,
                                                                                         **keywords)
-        calls = {"posenc": partial(encode, positions, out=out, threads=threads)}
+        calls = {}
         for rival, make in rivals.items():
-            parts = 1 if "torch" in rival else threads
-            parted = [make(*arrays) for arrays in zip(np.array_split(positions, parts),
-                                                      np.array_split(out, parts), strict=True)]
-            calls[rival] = (parted[0] if parts == 1
-                            else lambda parted=parted: list(pool.map(lambda call: call(), parted)))
-        yield name, ratios_of(calls)
+            calls[rival] = [make(positions, out)]
+            if threads > 1 and "torch" not in rival:
+                parts = [make(*arrays) for arrays in zip(np.array_split(positions, threads),
+                                                         np.array_split(out, threads), strict=True)]
+                calls[rival].append(lambda parts=parts: list(pool.map(lambda call: call(), parts)))
+        yield name, ratios_of(partial(encode, positions, out=out, threads=threads), calls)
     for share in (0.3, 0.51):
         x, table = np.zeros((32, 512, 512), np.float32), posenc.encode(512, 512)
         padding = np.clip(RANDOM.normal(512 * share, 40, 32), 0, 500).astype(int)
         positions = np.maximum(np.arange(512) - padding[:, None], -1)
         encoding = posenc.Encoding(512, padding_idx=-1)
 
-        def slices(x=x, table=table, padding=padding):
+        def slices(parts, x=x, table=table, padding=padding):
             def add(part):
                 for i in part:
                     x[i, padding[i] :] += table[: 512 - padding[i]]
-            list((pool.map if threads > 1 else map)(add, np.array_split(range(32), threads)))
-        calls = {"posenc": partial(encoding.add_to, x, positions, threads=threads),
-                 "slices of a table": slices}
-        yield f"add to 32 x 512 x 512, {share:.0%} padding", ratios_of(calls)
+            list((pool.map if parts > 1 else map)(add, np.array_split(range(32), parts)))
+        ours = partial(encoding.add_to, x, positions, threads=threads)
+        calls = {"slices of a table": [partial(slices, parts) for parts in sorted({1, threads})]}
+        yield f"add to 32 x 512 x 512, {share:.0%} padding", ratios_of(ours, calls)
 
 
 def curves():

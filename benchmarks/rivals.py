@@ -178,12 +178,14 @@ def scattered(threads, pool, *, n, d_model, limit):
         high, low = steps >> 9, steps & 511
         out.copy_(p[high] * c[low] + q[high] * s[low])
 
-    fill = compiled(digits, *factors(512 * np.arange(limit // 512), np.arange(512), *interleaved(d_model)),
-                    steps, torch.from_numpy(out))
+    double = list(factors(512 * np.arange(limit // 512), np.arange(512), *interleaved(d_model)))
+    fill, fill_float = (compiled(digits, *tables, steps, torch.from_numpy(out))
+                        for tables in (double, [table.float() for table in double]))
     return nothing, {
         "posenc": partial(posenc.Encoding(d_model).encode, p, out=out),
         "pasted, torch": partial(torch_recipe, steps, d_model),
         "exact, torch.compile float64": lambda: (fill(), out)[1],
+        "fast, torch.compile float32": lambda: (fill_float(), out)[1],
         "fast, np.take from a table": lambda: (list(pool.map(take, *parts)), out)[1],
     }
 
