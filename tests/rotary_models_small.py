@@ -415,8 +415,8 @@ WRONG = [
          p.clamp(max=n - 1))),
     case("tables were rounded to bfloat16", config(4096), **from_table(4096, dtype=bf16)),
     case("the pairs have the positions of other axes than expected", AXES, Axes, axis=[1] * 8 + [0] * 8),
-    case("the heads are not rotated alike: head 1 differs from head 0", rotate=lambda x, a:
-         torch.cat([halves(x[:, :1], a), x[:, 1:]], 1)),
+    case("the heads are not rotated alike: head 1 differs from head 0", layers=(
+        {}, {"rotate": lambda x, a: torch.cat([halves(x[:, :1], a), x[:, 1:]], 1)})),
     case("the scaling yarn is not applied", YARN),
     case("cosines and sines are multiplied by 1.1386", YARN.replace(scaling=YARN.scaling | {"mscale": 1.0,
          "mscale_all_dim": 1.0}), frequencies=of(YARN), rotate=yarn(0)),

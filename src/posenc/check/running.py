@@ -77,16 +77,17 @@ def moved(vectors: Tensor) -> Array:
 
 
 def close(a: Tensor, b: Tensor) -> bool:
-    """Return whether the first heads have equal vectors, up to rounding errors."""
+    """Return whether all heads, or the first if their numbers differ, have equal vectors up to rounding."""
     if a.shape[1:] != b.shape[1:]:
         return False
+    heads = len(a) if len(a) == len(b) else 1
     tolerance = FAULTS["heads"].threshold if a.dtype.itemsize > 2 else 0.03
-    a, b = a[0].float(), b[0].float()
+    a, b = a[:heads].float(), b[:heads].float()
     return bool((((a - b).abs() <= tolerance * a.nan_to_num().abs().max()) | a.isnan() & b.isnan()).all())
 
 
 def contains(vectors: Tensor, rows: Tensor) -> bool:
-    """Return whether the first head has these rows, in any order, as in a rolling cache."""
+    """Return whether the heads have these rows, in the same other order, as in a rolling cache."""
     order = torch.cdist(rows[0].float(), vectors[0].float()).argmin(1)
     return close(rows, vectors[:, order])
 
