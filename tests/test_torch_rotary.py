@@ -291,18 +291,6 @@ def test_embedding_warns_of_positions_that_need_a_length(scaling, name):
     RotaryEmbedding(config, length=65)(X, torch.tensor([[64]]))
 
 
-@pytest.mark.parametrize("rotary", [PLAIN, AXES], ids=["plain", "axes"])
-def test_nested_positions(rotary):
-    lengths = [4, 0, 3]
-    x = torch.nested.nested_tensor([normal(n, 16) for n in lengths], layout=torch.jagged)
-    positions = torch.nested.nested_tensor([torch.arange(n) + 9 for n in lengths], layout=torch.jagged)
-    for max_len in (None, 99):
-        module = RotaryEmbedding(rotary, max_len=max_len)
-        for tables, start in ((module(x), 0), (module(X, positions), 9)):
-            for parts in zip(*(table.unbind() for table in tables), lengths, strict=True):
-                assert same(parts[:2], [table[0] for table in module(X, start + np.arange(parts[2])[None])])
-
-
 def test_tables_grow_on_another_device(monkeypatch):
     """The table has the largest power of two of positions that a call needed.
 
@@ -352,9 +340,9 @@ def test_checkpoints_of_other_modules(name):
             model.load_state_dict(state, strict=True)
         else:
             with pytest.raises(RuntimeError,
-                               match=rf"layer\.{name} does not match Rotary\(12, base=500\.0\), but differs"):
+                               match=rf"layer\.{name} of .* does not match Rotary\(12, base=500\.0\)"):
                 model.load_state_dict(state, strict=False)
-        with pytest.raises(RuntimeError, match=rf"{name} has (shape|dtype)"):
+        with pytest.raises(RuntimeError, match=rf"{name} of shape \(3, 5\)"):
             model.load_state_dict({f"layer.{name}": torch.zeros(3, 5)})
     nested = RotaryEmbedding(NESTED)
     frequencies = nested.rotary("full_attention").frequencies

@@ -4,7 +4,6 @@ The operators take an `Encoding` as text, so that an exported graph is complete.
 posenc::encode also takes a `Rotary`, and returns the cosines of all pairs, followed by their sines.
 """
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -98,8 +97,7 @@ def add_to(
     ----------
     x : Tensor, shape (..., n, d_model)
         The embeddings, which are overwritten unless `out` is given.  They must be on the CPU, have dtype
-        float32, float64, float16 or bfloat16, and be contiguous in the last dimension.  Or a nested tensor of
-        shape (batch, n, d_model) with layout torch.jagged; positions then start again at each sequence.
+        float32, float64, float16 or bfloat16, and be contiguous in the last dimension.
     positions : int, range, Tensor or array_like, optional
         As for `posenc.add_to`, or a tensor that meets the same conditions.
     encoding : posenc.Encoding, optional
@@ -107,8 +105,8 @@ def add_to(
     x_scale : float, optional
         The factor by which x is multiplied, as in `posenc.add_to`.
     out : Tensor, optional
-        The tensor to write to instead of x, with the shape, dtype and device of x; for a nested x, a nested
-        tensor with the same sequences.  A table of the encodings is computed first.
+        The tensor to write to instead of x, with the shape, dtype and device of x.  A table of the encodings
+        is computed first.
     **convention
         See `posenc.Encoding`.
 
@@ -139,13 +137,6 @@ def add_to(
     >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
     True
     """
-    if tensors.is_jagged(x):
-        if x.requires_grad:
-            raise RuntimeError("x is nested and requires grad, but is overwritten; use PositionalEncoding")
-        positions = tensors.jagged_positions(x, positions)
-        rows = None if out is None else tensors.jagged_rows_like(x, out)
-        add_to(tensors.jagged_rows(x), positions, encoding=encoding, x_scale=x_scale, out=rows, **convention)
-        return x if out is None else out
     tensors.check_x(x, elsewhere="PositionalEncoding")
     if out is not None:
         tensors.check_out(out, x.dtype, x.device, x.shape)
@@ -165,9 +156,7 @@ def add_to(
         rows = tensors.tensor_of_positions(positions, x.device)
         total = torch.ops.posenc.add(x, rows, factor, tensors.text_of(specification))
         return (x if out is None else out).copy_(total)
-    scale = kernel.rounded(tensors.DTYPES[x.dtype], factor)
-    if not math.isfinite(scale):
-        raise tensors.scale_error(factor, x.dtype)
+    scale = tensors.rounded_scale(factor, x.dtype)
     values = encodings_at(positions, specification, x.dtype, x.device)
     checks.check_broadcast(tuple(values.shape[:-1]), tuple(x.shape[:-1]))
     result = x if out is None else out.copy_(x)
@@ -353,8 +342,8 @@ def _on_device(
 def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Any:
     """Return the Encoding that a function's arguments specify; in compiled code, return its text."""
     if torch.compiler.is_compiling():
-        constants = {name: _specialized(value) for name, value in convention.items()}
-        return _text_of_arguments(_specialized(d_model), constants)
+        constants = {name: specialized(value) for name, value in convention.items()}
+        return _text_of_arguments(specialized(d_model), constants)
     constants = {name: tensors.constant(name, value) for name, value in convention.items()}
     return cached_encoding(tensors.constant("d_model", d_model), constants)
 
@@ -364,12 +353,12 @@ def _text_of_arguments(d_model: Any, convention: Mapping[str, Any]) -> str:
     return tensors.text_of(torch.compiler.disable(cached_encoding)(d_model, convention))
 
 
-def _specialized(value: Any) -> Any:
+def specialized(value: Any) -> Any:
     """Convert symbolic numbers of torch.compile to constants, so that a call with other numbers is compiled
     again.
     """
     if isinstance(value, (list, tuple)):
-        return [_specialized(number) for number in value]
+        return [specialized(number) for number in value]
     return guard_scalar(value) if type(value) in (int, float) else value
 
 

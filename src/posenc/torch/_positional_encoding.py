@@ -1,6 +1,5 @@
 """The modules PositionalTable and PositionalEncoding, and the dataset ChunkDataset."""
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, Self, SupportsFloat, SupportsIndex, TypeAlias, Unpack
 
@@ -12,10 +11,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 from posenc import Encoding
 from posenc._arguments import checks
 from posenc._arguments.specification import Convention, changes_of
-from posenc._core import kernel
 from posenc._encoding.encoding import rows_of_chunk, without_durations
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._encode import encoding_of, encodings_at, encodings_on_cpu
+from posenc.torch._encode import encoding_of, encodings_at, encodings_on_cpu, specialized
 from posenc.torch._table_module import TableModule, kept_table
 
 AnyPositions: TypeAlias = Tensor | ArrayLike | None
@@ -67,7 +65,7 @@ class PositionalTable(TableModule):
     """
 
     _length_name = "max_sequence_length"
-    _options: tuple[str, ...] = ()  # the other arguments that extra_repr shows, unless they are None or True
+    _options: tuple[str, ...] = ()  # the other arguments that extra_repr shows
 
     def __init__(
         self, d_model: SupportsIndex | Encoding, max_sequence_length: SupportsIndex | None = None,
@@ -148,9 +146,7 @@ class PositionalTable(TableModule):
         stop = start + n
         if compiling or is_tracing:         # graphs contain the table only if `_length` is set
             table = None if self._length is None else kept_table(self, dtype, device)
-        elif start >= 0 and tensors.is_recording():
-            table = self._tables.get((dtype, device, None))
-        elif start >= 0:
+        elif start >= 0 and not tensors.is_recording():
             table = self._table(dtype, device, stop=stop)
         # in a traced program, the rows of NaN or another number of rows show that x is too long
         if table is None or start < 0 or not is_tracing and stop > self._length_of(table):
@@ -165,8 +161,7 @@ class PositionalTable(TableModule):
     def extra_repr(self) -> str:
         options = {name: getattr(self, name) for name in self._options}
         arguments = {self._length_name: self._length, **options, **changes_of(self.encoding)}
-        texts = {name: repr(value) for name, value in arguments.items()}
-        changes = [f"{name}={text}" for name, text in texts.items() if text not in ("None", "True")]
+        changes = (f"{name}={value!r}" for name, value in arguments.items() if value is not None)
         return ", ".join([str(self.d_model), *changes])
 
 
@@ -262,9 +257,6 @@ class PositionalEncoding(PositionalTable):
         self.x_scale = None if x_scale is None else tensors.real("x_scale", x_scale)
         self.learned_scale = None if learned_scale is None else tensors.real("learned_scale", learned_scale)
         self.alpha = None if self.learned_scale is None else nn.Parameter(torch.tensor(self.learned_scale))
-        # x_scale rounded to each dtype of x, as in add_to
-        scales = {dtype: kernel.rounded(name, self.x_scale or 0.0) for dtype, name in tensors.DTYPES.items()}
-        self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
 
     def reset_parameters(self) -> None:
         """Set `alpha` to `learned_scale`, for example after construction on the meta device.
@@ -351,21 +343,17 @@ class PositionalEncoding(PositionalTable):
         if self.x_scale is None:
             is_new = positions is not None and encodings.shape == x.shape and tensors.is_eager()
             return self.dropout(encodings.add_(x) if is_new else x + encodings)
-        if x.dtype not in self._scales:
-            raise tensors.scale_error(self.x_scale, x.dtype)
-        product = x * self._scales[x.dtype]
+        product = x * tensors.rounded_scale(specialized(self.x_scale), x.dtype)
         return self.dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
 
     def _encodings(self, n: int, start: int, positions: Any, like: Tensor) -> Tensor:
         encodings = super()._encodings(n, start, positions, like)
         return encodings if self.alpha is None else self.alpha * encodings
 
-    def _mismatch(self, name: str, stored: Any, key: Any) -> str:
-        shape = tuple(stored.shape) if isinstance(stored, Tensor) else ()
-        if self.batch_first and len(shape) == 3 and shape[1] == 1 < shape[0]:
-            return (f"has shape {shape}, as in classes whose x has shape (n, batch, d_model), "
-                    "but batch_first is True; pass batch_first=False, or delete the key")
-        return super()._mismatch(name, stored, key)
+    def _agrees(self, name: str, stored: Tensor, key: Any) -> bool:
+        # the x of classes that store a table of shape (n, 1, d_model) has shape (n, batch, d_model)
+        is_sequence_first = stored.ndim == 3 and stored.shape[1] == 1 < stored.shape[0]
+        return not (self.batch_first and is_sequence_first) and super()._agrees(name, stored, key)
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):

@@ -132,9 +132,7 @@ class RotaryEmbedding(TableModule):
             raise ValueError(f"layer_type is {layer_type!r}, expected one of {list(self._rotations)}")
         return self._rotations[layer_type]
 
-    def forward(
-        self, x: Tensor, position_ids: Tensor | ArrayLike | None = None, layer_type: str | None = None
-    ) -> Any:
+    def forward(self, x: Tensor, position_ids: Tensor | ArrayLike, layer_type: str | None = None) -> Any:
         """Return cosines and sines in the form that the model's ``rotary_emb`` returns.
 
         Parameters
@@ -144,9 +142,7 @@ class RotaryEmbedding(TableModule):
             (batch, n, width), the width must be the ``hidden_size`` of the configuration.
         position_ids : Tensor or array_like, shape (batch, n)
             The positions; if `max_len` is given, integers below it.  With several axes, the shape is (axes,
-            batch, n), or (batch, n) for equal positions on all axes.  For a nested tensor with layout
-            torch.jagged, the results are nested, too.  If x is such a tensor, None means that positions start
-            again at each sequence.
+            batch, n), or (batch, n) for equal positions on all axes.
         layer_type : str, optional
             As for `rotary`.
 
@@ -174,22 +170,12 @@ class RotaryEmbedding(TableModule):
         >>> sin
         tensor([[[0.8415, 0.0100, 0.8415, 0.0100]]])
         """
-        if not isinstance(x, Tensor):
-            raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
+        tensors.check_dense("x", x)
         # hidden states of another width show that the model has another configuration
         if x.ndim == 3 and (width := self._hidden_size) not in (None, x.shape[-1]):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {width}), config.hidden_size")
-        jagged: Any = x if position_ids is None else position_ids
-        is_jagged = tensors.is_jagged(jagged)
-        if is_jagged:
-            rows = tensors.jagged_positions(x, None) if jagged is x else tensors.jagged_rows(jagged, "position_ids")
-            position_ids = rows[None]
         positions = tensors.tensor_of_positions(position_ids, x.device, "position_ids")
-        values = self._values(x, positions, layer_type)
-        tables = self._in_form(*values.chunk(2, -1))
-        if is_jagged:
-            tables = [torch.nested.nested_tensor_from_jagged(table[0], jagged.offsets()) for table in tables]
-        return tables[0] if self._form == "complex" else tuple(tables)
+        return self._in_form(*self._values(x, positions, layer_type).chunk(2, -1))
 
     def _values(self, x: Tensor, positions: Tensor, layer_type: str | None) -> Tensor:
         """Return the cosines of all pairs, followed by their sines, in the dtype and on the device of the
@@ -227,13 +213,15 @@ class RotaryEmbedding(TableModule):
                 position = next(p for p in positions.flatten().tolist() if not 0 <= p < max_len)
                 raise ValueError(f"positions has {position}, expected 0 <= position < max_len, {max_len}")
 
-    def _in_form(self, cos: Tensor, sin: Tensor) -> list[Tensor]:
+    def _in_form(self, cos: Tensor, sin: Tensor) -> Any:
         """Return the tables that the model takes."""
         if self._form == "complex":
-            return [torch.complex(cos, sin)]
+            return torch.complex(cos, sin)
         if self._form == "sin, cos":
-            return [sin.contiguous(), cos.contiguous()]
-        return [table.contiguous() if self._form == "once" else self._twice(table) for table in (cos, sin)]
+            return sin.contiguous(), cos.contiguous()
+        if self._form == "once":
+            return cos.contiguous(), sin.contiguous()
+        return self._twice(cos), self._twice(sin)
 
     def _twice(self, table: Tensor) -> Tensor:
         return table.repeat_interleave(2, -1) if self._form == "in pairs" else torch.cat((table, table), -1)

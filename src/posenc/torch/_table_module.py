@@ -95,12 +95,17 @@ class TableModule(nn.Module):
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        for key in self._specifications:
+        for key, specification in self._specifications.items():
             for name in STORED:
                 path = f"{prefix}{name}" if key is None else f"{prefix}{key}_{name}"
-                stored = state_dict.pop(path, None)
-                if stored is not None and (mismatch := self._mismatch(name, stored, key)):
-                    arguments[-1].append(f"{path} {mismatch}")                  # the list of error messages
+                if path not in state_dict:
+                    continue
+                stored = torch.as_tensor(state_dict.pop(path))
+                if not self._agrees(name, stored, key):
+                    arguments[-1].append(                                       # the list of error messages
+                        f"{path} of shape {tuple(stored.shape)} and dtype {stored.dtype} does not match {specification} "
+                        "up to float32 rounding; use the convention of the stored tensor (batch_first=False if "
+                        "its shape is (n, 1, d_model)), or delete the key")
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _stored(self, name: str, key: Any, n: int, width: int) -> Tensor:
@@ -109,33 +114,26 @@ class TableModule(nn.Module):
         """
         return encodings_on_cpu(n, self._specifications[key], torch.float64)
 
-    def _mismatch(self, name: str, stored: Any, key: Any) -> str:
-        """Return "" if a stored tensor has the values of this module up to float32 rounding, else the
-        difference as text.
-        """
-        if not isinstance(stored, Tensor) or not (stored.is_floating_point() or stored.is_complex()):
-            return f"has dtype {getattr(stored, 'dtype', None)}, expected a floating-point tensor"
+    def _agrees(self, name: str, stored: Tensor, key: Any) -> bool:
+        """Return whether a stored tensor has the values of this module up to float32 rounding."""
+        if not (stored.is_floating_point() or stored.is_complex()):
+            return False
         stored = torch.atleast_1d(torch.view_as_real(stored) if stored.is_complex() else stored)
-        specification = self._specifications[key]
-        shape, is_table = tuple(stored.shape), name not in FREQUENCIES
-        frequencies = torch.from_numpy(specification.frequencies.copy())
-        row = tuple((self._stored(name, key, 0, shape[-1]) if is_table else frequencies[None]).shape[1:])
-        if shape[-len(row) :] != row or sum(length != 1 for length in shape[: -len(row)]) > is_table:
-            text = ", ".join(map(str, ("max_len",) * is_table + row))
-            return f"has shape {shape}, expected ({text}), or with more dimensions of length 1"
+        is_table, frequencies = name not in FREQUENCIES, torch.from_numpy(self._specifications[key].frequencies.copy())
+        exact = self._stored(name, key, COMPARED_ROWS, stored.shape[-1]) if is_table else frequencies[None]
+        row = exact.shape[1:]
+        lengths = [length for length in stored.shape[: -len(row)] if length != 1]
+        if stored.shape[-len(row) :] != row or len(lengths) > is_table:
+            return False
         if stored.is_meta:
-            return ""
+            return True
         values = stored.detach().cpu().reshape(-1, *row)[:COMPARED_ROWS].double()
-        exact = self._stored(name, key, len(values), shape[-1]) if is_table else frequencies[None]
-        errors = (values - exact).abs().flatten(1)
+        errors = (values - exact[: len(values)]).abs().flatten(1)
         # a float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row
         # number
         epsilon, rows = torch.finfo(stored.dtype).eps, torch.arange(1, len(values) + 1)[:, None]
         tolerance = epsilon + 2**-20 * rows if is_table else (epsilon + 2**-20) * frequencies.abs()
-        if bool((errors <= tolerance).all()):
-            return ""
-        return (f"does not match {specification}, but differs by up to {float(errors.max()):.2g}; "
-                "use the convention of the stored table, or delete the key")
+        return bool((errors <= tolerance).all())
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise RuntimeError(f"torch.jit.script does not support {type(self).__name__}; use torch.export, or "

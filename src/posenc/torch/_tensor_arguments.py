@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 from collections.abc import Collection
 from typing import Any, TypeGuard
 
@@ -13,6 +14,7 @@ from torch.autograd import forward_ad
 
 from posenc import Encoding, Rotary
 from posenc._arguments import arrays, checks
+from posenc._core import kernel
 
 DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in arrays.DTYPES}
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -175,20 +177,13 @@ def is_jagged(x: Any) -> TypeGuard[Any]:
     return isinstance(x, Tensor) and x.is_nested and x.layout is torch.jagged
 
 
-def jagged_rows(x: Any, name: str = "x") -> Any:
+def jagged_rows(x: Any) -> Any:
     """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows.
     """
     if x._ragged_idx != 1 or x.lengths() is not None:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps between "
-                         f"sequences; {name}.contiguous() removes gaps")
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps between "
+                         "sequences; x.contiguous() removes gaps")
     return x.values()
-
-
-def jagged_rows_like(x: Any, out: Any) -> Any:
-    """Return the rows of `out`, which must be a jagged tensor with the sequences of `x`."""
-    if not is_jagged(out) or not torch.equal(out.offsets(), x.offsets()):
-        raise ValueError("out is not a nested tensor with the sequences of x, such as torch.empty_like(x)")
-    return jagged_rows(out, "out")
 
 
 def jagged_positions(x: Any, positions: Any, start: int = 0) -> Tensor:
@@ -210,17 +205,18 @@ def check_dtype(subject: str, dtype: torch.dtype, dtypes: Collection[torch.dtype
         raise TypeError(f"{subject} {dtype!r}, expected one of {', '.join(map(str, dtypes))}")
 
 
-def check_dense(name: str, tensor: Tensor) -> None:
+def check_dense(name: str, tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is of type {type(tensor).__name__}, expected a torch.Tensor")
     if tensor.is_nested or tensor.layout is not torch.strided:
-        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected a dense tensor")
+        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected a dense tensor such as "
+                        f"{name}.values() or {name}.to_dense()")
 
 
 def check_x(
     x: Tensor, width: int | None = None, dtypes: Collection[torch.dtype] = DTYPES, elsewhere: str = ""
 ) -> None:
     """Check x; `elsewhere` names a function for other devices if x must be on the CPU."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
     check_dense("x", x)
     check_dtype("x has dtype", x.dtype, dtypes)
     if x.ndim < 2 or width is not None and x.shape[-1] != width:
@@ -233,8 +229,6 @@ def check_x(
 def check_out(out: Tensor, dtype: torch.dtype, device: torch.device, shape: Any = None) -> None:
     """Check that encodings with a dtype and device and, unless it is None, a shape can be written to `out`.
     """
-    if not isinstance(out, Tensor):
-        raise TypeError(f"out is of type {type(out).__name__}, expected a torch.Tensor")
     check_dense("out", out)
     check_dtype("out has dtype", out.dtype, [dtype])
     if out.device != device or shape not in (None, out.shape):
@@ -254,8 +248,13 @@ def check_positions(positions: Tensor, device: torch.device, name: str = "positi
                            f"pass {name}.detach()")
 
 
-def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
-    return ValueError(f"x_scale is {x_scale}, expected a number within the range of {DTYPES[dtype]}")
+@torch.compiler.assume_constant_result
+def rounded_scale(x_scale: float, dtype: torch.dtype) -> float:
+    """Return x_scale rounded to the dtype of x, as the kernels round it."""
+    scale = kernel.rounded(DTYPES[dtype], x_scale)
+    if not math.isfinite(scale):
+        raise ValueError(f"x_scale is {x_scale}, expected a number within the range of {DTYPES[dtype]}")
+    return scale
 
 
 # ---- specifications in graphs ------------------------------------------------------------------------------
