@@ -82,7 +82,7 @@ def table(
     else:
         column = compute(positions, traverse=False)[0]              # of a Dask dataframe
         positions = checked_positions(encoding, column)
-        shape = checks.shape_of(positions)
+        shape = (len(positions),) if isinstance(positions, range) else positions.shape
     meta = encoding.encode(np.empty(0, getattr(positions, "dtype", int)), dtype=dtype)
     # Dask computes chunk sizes from the size of an element; here, an element is a whole row
     row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))

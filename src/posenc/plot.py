@@ -17,7 +17,7 @@ from posenc._arguments.arrays import Positions
 from posenc._encoding.encoding import Encoding, check_encoding, without_durations
 
 with checks.importing_for("posenc.plot"):
-    from matplotlib import axes, cm, colors, figure, layout_engine, ticker
+    from matplotlib import axes, cm, figure, layout_engine, ticker
 
 __all__ = ["heatmap", "similarity", "waves"]
 
@@ -26,7 +26,7 @@ MARGIN = 0.1                                # inches
 LONGEST = 10**7             # positions are shown relative to the first one with at least this magnitude
 MOST = 2**24                # largest number of values in a picture; a default picture has fewer pixels
 DIMENSIONS = 4              # default number of curves
-NAMED = 10                  # largest number of curves with a legend; matplotlib has 10 different colours
+ENTRIES = 16                # number of entries in a column of a legend
 
 
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
@@ -126,8 +126,6 @@ def waves(
 ) -> axes.Axes:
     """Draw chosen dimensions as curves over the positions.
 
-    More than ten curves have a colour bar instead of a legend.
-
     Parameters
     ----------
     encoding : Encoding
@@ -169,19 +167,13 @@ def waves(
     if max(columns, default=-1) >= d_model:
         raise ValueError(f"dimensions has {max(columns)}, expected less than {d_model}, the number of columns")
     ax = _axes(encoding, ax)
-    scale = None
-    if len(columns) > NAMED:
-        scale = cm.ScalarMappable(colors.Normalize(min(columns), max(columns)), "viridis")
-    for dimension in columns:
-        color = scale and scale.to_rgba(np.array(dimension))
+    for dimension, color in zip(columns, cm.viridis(np.linspace(0, 1, len(columns))), strict=True):
         ax.plot(numbers, values[:, dimension], label=str(dimension), color=color)
     ax.set_xlabel(label)
     ax.set_ylabel("value")
     ax.margins(x=0)
-    if scale:
-        _integer_ticks(ax.figure.colorbar(scale, ax=ax).ax.yaxis, "dimension")
-    else:
-        ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, title="dimension")
+    legend_columns = 1 + (len(columns) - 1) // ENTRIES
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, title="dimension", ncols=legend_columns)
     return ax
 
 

@@ -306,10 +306,6 @@ def check_domain(positions: Iterable[Any], offset: float = 0.0, name: str = "pos
             raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
 
 
-def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
-    return (len(positions),) if isinstance(positions, range) else positions.shape
-
-
 # ---- positions of the rows of an array ---------------------------------------------------------------------
 
 

@@ -52,6 +52,8 @@ def fill(
     sizes, encoded = table.shape[:-1], []
     if not table.size:
         return
+    if sum(width for _, _, width, _ in columns) < table.shape[-1]:
+        table[...] = 0
     for axis, encode, width, _ in columns:
         rows = None
         if positions[axis].shape != sizes:
@@ -126,10 +128,6 @@ def _runs(columns: Sequence[int], begin: int, stride: int) -> list[tuple[slice, 
         runs.append((slice(columns[begin], columns[end - stride] + 1, step), slice(begin, end, stride)))
         begin = end
     return runs
-
-
-def write_zeros(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], threads: int | None) -> Any:
-    out[...] = 0
 
 
 def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], threads: int | None) -> Any:

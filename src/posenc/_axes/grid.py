@@ -266,10 +266,6 @@ def lay_out(
             AxisColumns(k, axis_columns.round_positions, 1, axis_columns.slices_of([begin + rank]))
             for rank, k in enumerate(order)
         ]
-    end = first + sum(encoding.d_model for encoding in encodings)
-    if end < stop:
-        zeros = ((slice(end, stop), slice(None)),)
-        columns.append(AxisColumns(0, axis_columns.write_zeros, stop - end, zeros))
     return d_model, [encoding.position_offset for encoding in encodings], columns
 
 

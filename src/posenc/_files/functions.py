@@ -45,8 +45,8 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     >>> import posenc
     >>> size = posenc.save("pe.safetensors", range(100, 200), posenc.Encoding(8), dtype="float64")
     >>> file = posenc.open("pe.safetensors")
-    >>> file
-    File(values=<ndarray of shape (100, 8) and dtype float64>, encoding=Encoding(8), positions=range(100, 200), dtype='float64')
+    >>> file.values.shape, file.encoding, file.positions, file.dtype
+    ((100, 8), Encoding(8), range(100, 200), 'float64')
     >>> bool((file.values == file.encoding.encode(file.positions, dtype=file.dtype)).all())
     True
     """
@@ -55,11 +55,6 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     encoding: Encoding | None
     positions: range | None
     dtype: str
-
-    def __repr__(self) -> str:
-        values = f"<{type(self.values).__name__} of shape {self.values.shape} and dtype {self.values.dtype}>"
-        _, encoding, positions, dtype = self
-        return f"File(values={values}, encoding={encoding!r}, positions={positions!r}, dtype={dtype!r})"
 
 
 def save(

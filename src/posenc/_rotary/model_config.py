@@ -324,21 +324,15 @@ def _is_nested(parameters: Mapping[str, Any]) -> bool:
 
 def _of_layer(config: Any, layer_type: str | None) -> Any:
     """Return the configuration for a layer type.  In Gemma 4, head_dim differs between the types."""
-    is_dict = isinstance(config, Mapping)
-    by_index: Any = config.get("per_layer_config") if is_dict else getattr(config, "is_heterogeneous", False)
-    if by_index and layer_type is None:
-        raise ValueError("layer_type is None, expected a name from config.layer_types, as the layers differ")
-    if not is_dict:
-        return config.per_layer_config[layer_type] if by_index else config
+    if not isinstance(config, Mapping):
+        is_heterogeneous = getattr(config, "is_heterogeneous", False)
+        if is_heterogeneous and layer_type is None:
+            raise ValueError("layer_type is None, expected a name from config.layer_types, as the layers differ")
+        return config.per_layer_config[layer_type] if is_heterogeneous else config
+    if config.get("per_layer_config"):
+        raise _has("per_layer_config; pass an object of the class of the configuration")
     key = {"full_attention": "global_head_dim", "sliding_attention": "swa_head_dim"}.get(str(layer_type), "")
     values = {} if config.get(key) is None else {"head_dim": config[key]}
     if values and config.get("qk_rope_head_dim") is not None:
         raise _has(f"{key} and qk_rope_head_dim; pass an object of the class of the configuration")
-    if by_index:
-        by_index = {int(index): changes for index, changes in by_index.items()}
-        types = config.get("layer_types") or ()
-        first, *others = [by_index.get(i, {}) for i, name in enumerate(types) if name == layer_type] or [{}]
-        if any(changes != first for changes in others):
-            raise ValueError(f"layer_type is {layer_type!r}, but these layers differ in per_layer_config")
-        values |= first
     return {**config, **values}

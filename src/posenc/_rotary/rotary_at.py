@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import EllipsisType
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -76,14 +74,16 @@ class RotaryAt:
 
     def __getitem__(self, key: Any) -> RotaryAt:
         """Return the rotation at some of the positions."""
-        keys = tuple(map(_basic_index, key if isinstance(key, tuple) else (key,)))
+        keys = key if isinstance(key, tuple) else (key,)
         if not any(part is ... for part in keys):
             keys += (...,)                      # NumPy then returns a view, not a number
         axes = () if self.rotary.axes is None else (slice(None),)
         positions = self._positions[axes + keys]
+        if positions.size and not np.may_share_memory(positions, self._positions):
+            raise IndexError(f"index {checks.shown(key)} would copy cosines and sines, expected integers, slices, "
+                             "... or None")
         if min(positions.strides, default=0) < 0:
-            result: RotaryAt = self.rotary.at(positions, inverse=self.inverse)
-            return result
+            return self.rotary.at(positions, inverse=self.inverse)      # type: ignore[no-any-return]
         return rotary_at(self.rotary, self._factors, positions)
 
     @property
@@ -212,12 +212,3 @@ def rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any]) -> 
     values = {"rotary": rotary, "inverse": factors.inverse, "shape": shape}
     vars(result).update(values, _factors=factors, _positions=positions)
     return result
-
-
-def _basic_index(part: Any) -> int | slice | EllipsisType | None:
-    if part is None or isinstance(part, (slice, EllipsisType)):
-        return part
-    if isinstance(part, (bool, np.bool_, np.ndarray)) or not hasattr(part, "__index__"):
-        raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None, because "
-                         f"a selection of {checks.shown(part)} would copy cosines and sines")
-    return operator.index(part)

@@ -400,15 +400,8 @@ def _computed(positions: Any, encoding: Encoding | Rotary, dtype: torch.dtype, d
 def encodings_on_cpu(
     positions: Any, encoding: Encoding | Rotary, dtype: torch.dtype, threads: int | None = None
 ) -> Tensor:
-    out = None
-    if dtype == torch.bfloat16 and isinstance(positions, (range, np.ndarray)):      # without ml_dtypes
-        out = np.empty(_shape_at(positions, encoding), np.uint16)
     function = encoding.encode if isinstance(encoding, Encoding) else partial(table_at, encoding)
-    return tensors.tensor_of(function(positions, dtype=tensors.DTYPES[dtype], out=out, threads=threads), dtype)
-
-
-def _shape_at(positions: Any, encoding: Encoding | Rotary) -> tuple[int, ...]:
-    return *checks.shape_of(positions)[getattr(encoding, "axes", None) is not None :], width_of(encoding)
+    return tensors.tensor_of(function(positions, dtype=tensors.DTYPES[dtype], threads=threads), dtype)
 
 
 def width_of(encoding: Encoding | Rotary) -> int:
@@ -436,7 +429,9 @@ def _encode(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.
 
 @_encode.register_fake
 def _empty(positions: Tensor, encoding: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.empty(_shape_at(positions, tensors.specification_of(encoding)), dtype=dtype, device=device)
+    specification = tensors.specification_of(encoding)
+    shape = positions.shape[getattr(specification, "axes", None) is not None :]
+    return torch.empty((*shape, width_of(specification)), dtype=dtype, device=device)
 
 
 @torch.library.custom_op("posenc::add", mutates_args=())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -134,10 +134,6 @@ class TableModule(nn.Module):
         epsilon, rows = torch.finfo(stored.dtype).eps, torch.arange(1, len(values) + 1)[:, None]
         tolerance = epsilon + 2**-20 * rows if is_table else (epsilon + 2**-20) * frequencies.abs()
         return bool((errors <= tolerance).all())
-
-    def __prepare_scriptable__(self) -> NoReturn:
-        raise RuntimeError(f"torch.jit.script does not support {type(self).__name__}; use torch.export, or "
-                           "torch.jit.trace with a maximum length")
 
 
 def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None) -> Any:
