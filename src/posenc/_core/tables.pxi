@@ -458,20 +458,22 @@ cdef int execute_job(table_call_t *call, Columns columns) except -1:
     """Plan a job and run it in blocks of rows and of batch entries."""
     cdef job_t *job = &call.job
     cdef object tables = arrange(job, &call.digits, call.all_rows, columns, call.threads)
-    cdef bytes span = new_span(call, columns) if job.span_rows else None
-    call.run.plan = plan_table(job, call.spec, call.all_rows, allowed_for(
-        call.threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec)))
+    cdef int threads = allowed_for(
+        call.threads, <double>call.all_rows * call.spec.columns * job.batch, table_per_thread(job, call.spec))
+    cdef bytes span = new_span(call, columns, threads) if job.span_rows else None
+    call.run.plan = plan_table(job, call.spec, call.all_rows, threads)
     call.run.bytes = job.memory
     run_call(&call.run, table_block, "panels of rows")
     return 0
 
 
-cdef bytes new_span(table_call_t *call, Columns columns):
-    """Compute the span table of a job, and return its memory."""
+cdef bytes new_span(table_call_t *call, Columns columns, int threads):
+    """Compute the span table of a job with the threads that will copy its rows, and return its memory."""
     cdef job_t *job = &call.job
     cdef table_call_t span = call[0]
     cdef double size = <double>job.span_rows * job.span_pitch
     cdef bytes memory = allocate(size, f"{job.span_rows} rows of d_model {columns.spec.d_model}")
+    span.threads = threads
     span.all_rows = job.span_rows
     span.job.output = STORE
     span.job.out = on_cache_line(memory)

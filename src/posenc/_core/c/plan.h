@@ -14,8 +14,10 @@
 enum {
     /* PER_THREAD: values that justify another thread.  IN_BLOCK: most values in a block; the clock is
      * checked after each block. */
+    COPIED_PER_THREAD = 1 << 20, /* from a span table */
     ADVANCED_PER_THREAD = 1 << 19,
     ROTATED_PER_THREAD = 1 << 18,
+    DIGITS_PER_THREAD = 1 << 17,
     ADVANCED_IN_BLOCK = 1 << 24,
     DIRECT_PER_THREAD = 1 << 14,
     DIRECT_IN_BLOCK = 1 << 13,
@@ -28,14 +30,14 @@ enum {
     ROWS_FOR_TABLE = 512, /* if the table is built for one call, and direct evaluation is in double */
     KEPT_COLUMNS = 1 << 13, /* most columns of a kept table; a column takes 1.3 kB */
     MAX_SHORT = 1 << 10, /* most values of a call that keeps the GIL: they take a few us */
-    MIN_ENTRIES = 64, /* fewest batch entries in a block, because each block computes its rows again */
+    ENTRIES = 64, /* batch entries in a block, if one thread runs it, because each block computes its rows again */
+    MIN_ENTRIES = 8, /* fewest batch entries or heads in a block, if a call is divided among threads */
     STREAM_BYTES = 1 << 23, /* outputs of at least this size exceed the caches and use non-temporal stores */
     L2_BYTES = 1 << 19, /* if the size of L2 is unknown */
     MOST_PANEL_BYTES = 1 << 19, /* of an addition; larger panels are slower on processors with 2 MiB of L2 */
     TILES_PER_BLOCK = 16, /* tiles of an offset table in a block; a tile takes 20 us */
     TABLE_BYTES = 1 << 17, /* size of the cosines and sines that a thread keeps in L2 during a rotation */
     MIN_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
-    MIN_HEADS = 8, /* fewest heads in a block, if a rotation is divided among threads */
     DIRECT_HEADS = 6, /* heads that are rotated in the time that the cosines and sines of a row take directly */
     MOST_SHORT_TILES = 4, /* of rows that a panel holds, because they end with a part of a tile */
     MAX_LIMBS = 20, /* of frequencies above 2**-320 */
@@ -52,8 +54,12 @@ typedef struct {
 
 static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 
-/* Divides `rows` and `entries` into blocks; plan->rows and plan->entries are set. */
-static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
+/* Divides `rows` and `entries` into blocks of plan->rows and at most `most` entries; for several threads, into
+ * four blocks for each of them, as far as MIN_ENTRIES allows. */
+static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries, ptrdiff_t most) {
+    const ptrdiff_t fewest = divided_up(4 * plan->threads * plan->rows, rows); /* blocks of entries */
+    if (plan->threads > 1) most = least(most, largest(MIN_ENTRIES, divided_up(entries, fewest)));
+    plan->entries = least(entries, most);
     plan->row_blocks = divided_up(rows, plan->rows);
     plan->blocks = plan->row_blocks * divided_up(entries, plan->entries);
 }
@@ -119,13 +125,16 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
     if (job->panel_rows) job->panel = (size_t)(divided_up(bytes, LINE) * LINE);
 }
 
-/* Returns whether most rows of a job whose tables are set are computed from them. */
+/* Returns whether most rows of a job, for which `arrange` has chosen tables, are computed from them. */
 static inline int uses_tables(const job_t *job, const spec_t *spec) {
-    return (job->offsets || job->digits || job->span) && spec->has_fast_path && (spec->has_fast_test || job->dtype == FLOAT64);
+    return (job->offsets || job->digits || job->span_rows) && spec->has_fast_path &&
+           (spec->has_fast_test || job->dtype == FLOAT64);
 }
 
 static inline ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec) {
-    return uses_tables(job, spec) ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
+    if (!uses_tables(job, spec)) return DIRECT_PER_THREAD;
+    if (job->span_rows && job->output != ADD) return COPIED_PER_THREAD;
+    return job->digits ? DIGITS_PER_THREAD : ADVANCED_PER_THREAD;
 }
 
 /* Plans a job whose tables are set, and chooses its output mode. */
@@ -147,20 +156,18 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     plan.threads = minimum(most_threads, parts);
     plan.is_short = rows * columns * job->batch <= MAX_SHORT;
     while (plan.rows > (risky ? 1 : FINE) && ((plan.threads > 1 && rows < share * plan.threads * plan.rows) ||
-                                              plan.rows * columns * least(job->batch, MIN_ENTRIES) > in_block))
+                                              plan.rows * columns * least(job->batch, ENTRIES) > in_block))
         plan.rows /= 2;
     job->group_rows = least(is_sorted ? plan.rows : FINE, rows);
     job->memory = job->panel + (job->digits ? GROUP_BYTES + (size_t)job->group_rows * GROUP_ROW_BYTES : 0);
-    plan.entries = least(job->batch, largest(MIN_ENTRIES, in_block / (plan.rows * columns)));
-    divide(&plan, rows, job->batch);
+    divide(&plan, rows, job->batch, largest(ENTRIES, in_block / (plan.rows * columns)));
     return plan;
 }
 
 /* Plans an offset table or a level of digit tables; a block is a number of tiles. */
 static inline plan_t plan_tiles(ptrdiff_t tiles, int most_threads) {
-    plan_t plan = {.rows = TILES_PER_BLOCK, .entries = 1};
-    divide(&plan, tiles, 1);
-    plan.threads = minimum(most_threads, plan.blocks);
+    plan_t plan = {.rows = TILES_PER_BLOCK, .threads = minimum(most_threads, divided_up(tiles, TILES_PER_BLOCK))};
+    divide(&plan, tiles, 1, 1);
     return plan;
 }
 
@@ -180,13 +187,8 @@ static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_
     const ptrdiff_t values = r->has_fast_path ? rows * (heads + evaluated) * columns : PTRDIFF_MAX;
     const ptrdiff_t parts = least(divided_up(rows * heads, FINE), values / rotation_per_thread(r));
     plan.threads = minimum(most_threads, largest(1, parts));
-    plan.entries = least(heads, largest(1, in_block / (plan.rows * columns)));
-    if (plan.threads > 1) {
-        while (plan.rows > MIN_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
-        const ptrdiff_t head_blocks = divided_up(4 * plan.threads * plan.rows, rows); /* the fewest */
-        plan.entries = least(plan.entries, largest(MIN_HEADS, divided_up(heads, head_blocks)));
-    }
-    divide(&plan, rows, heads);
+    while (plan.threads > 1 && plan.rows > MIN_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
+    divide(&plan, rows, heads, largest(1, in_block / (plan.rows * columns)));
     return plan;
 }
 
