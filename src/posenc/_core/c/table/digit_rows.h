@@ -16,11 +16,11 @@ enum {
 /* The rows of a group, in memory of the caller: see GROUP_BYTES in kernel.h. */
 typedef struct {
     limit_t limits[GROUP_TILES];
-    ALIGNED double upper[GROUP_TILES][FACTOR]; /* the product of all digits but the lowest one */
+    ALIGNED double upper[GROUP_TILES * FACTOR]; /* the product of all digits but the lowest one */
     uint32_t first[1 + (1 << BUCKET_BITS)];
     ptrdiff_t count;
     uint64_t known; /* the upper digits of this product */
-    int levels, is_sorted;
+    int levels;
     digit_row_t row[]; /* and as many uint32_t: the rows in their order */
 } digit_group_t;
 
@@ -32,8 +32,7 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
     uint64_t all = 0;
     for (ptrdiff_t i = 0; i < group->count; i++) all |= group->row[i].n;
     const int bits = bits_of_integer(all), shift = bits > BUCKET_BITS ? bits - BUCKET_BITS : 0;
-    const int is_sorted = group->is_sorted =
-        tiles * TILE >= SORTED_COLUMNS && bits <= bits_of_integer((uint64_t)group->count) + 6;
+    const int is_sorted = tiles * TILE >= SORTED_COLUMNS && bits <= bits_of_integer((uint64_t)group->count) + 6;
     if (is_sorted) memset(first, 0, sizeof group->first);
     for (ptrdiff_t i = 0; is_sorted && i < group->count; i++) first[1 + (group->row[i].n >> shift)]++;
     for (int i = 0; is_sorted && i < 1 << BUCKET_BITS; i++) first[i + 1] += first[i];
@@ -42,25 +41,21 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
     return order;
 }
 
-/* Sets the factors of a row in the tiles from `first` on: the entries of all digits or, if `is_shared` or the row before has the
- * same upper digits, the product of the upper digits and the entry of the lowest one. */
-static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *group, uint64_t n, int is_shared, ptrdiff_t first,
-                        product_t *p) {
+/* Sets the factors of a row in the tiles from `first` on: the entry of the lowest digit, and that of the highest one or, if there
+ * are more than two digits, the product of all upper ones. */
+static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *group, uint64_t n, ptrdiff_t first, product_t *p) {
     const double *const *const level = job->digits->level + lowest_level(spec, job);
-    const ptrdiff_t all = angle_tiles(spec);
-    const int last = is_shared || n / RADIX == group->known;
-    p->radians = NULL;
-    p->first_stride = p->stride;
-    p->factors = 0;
-    for (int k = group->levels - 1; k >= last && n / RADIX != group->known; k--)
-        p->factor[p->factors++] = level[k] + ((ptrdiff_t)((n >> 6 * k) % RADIX) * all + first) * p->stride;
-    if (!last) return;
-    for (int t = 0; t < p->tiles && n / RADIX != group->known; t++) multiply_tile(p, t, job->dtype == FLOAT64, group->upper[t]);
+    const double *entry[LEVELS]; /* from the highest level on */
+    const int last = group->levels - 1;
+    for (int k = 0; k <= last; k++)
+        entry[k] = level[last - k] + ((ptrdiff_t)(n >> 6 * (last - k) & (RADIX - 1)) * angle_tiles(spec) + first) * p->stride;
+    p->factor = entry[0];
+    p->other = last > 0 ? entry[last] : NULL;
+    if (last < 2) return;
+    if (n / RADIX != group->known)
+        multiply_factors(entry, last, p->tiles, angles_of_product(p), job->dtype == FLOAT64, group->upper);
     group->known = n / RADIX;
-    p->factor[0] = group->upper[0];
-    p->first_stride = FACTOR;
-    p->factor[1] = level[0] + ((ptrdiff_t)(n % RADIX) * all + first) * p->stride;
-    p->factors = 2;
+    p->factor = group->upper;
 }
 
 /* Writes columns that are in `from`; if `second` is not 0, also those in the second half of the row. */
@@ -95,7 +90,7 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
                    .limits = group->limits};
     group->known = UINT64_MAX;
     for (ptrdiff_t i = 0; i < group->count; i++) {
-        const digit_row_t *const row = group->row + order[i], *const next = group->row + order[i + (i + 1 < group->count)];
+        const digit_row_t *const row = group->row + order[i];
         char *const out = job->out + row->row * job->row_stride + column * size, *const to = is_direct ? out : staged;
         if (before && written && before->n == row->n && before->sign == row->sign && before->rest == row->rest) {
             write_halves(spec, job, out, written, columns, p.second);
@@ -108,8 +103,7 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
             group->levels = levels_of_digits(lowest, digits);
             for (int t = 0; t < tiles; t++) limit_of(spec, job, first + t, digits, &group->limits[t]);
         }
-        const int is_shared = group->is_sorted && group->levels > 2 && next != row && next->n / RADIX == row->n / RADIX;
-        set_factors(spec, job, group, row->n, is_shared, first, &p);
+        set_factors(spec, job, group, row->n, first, &p);
         if (lowest < WHOLE) p.radians = job->digits->radians + first * count;
         p.sign = row->sign;
         p.rest = row->rest * unit;

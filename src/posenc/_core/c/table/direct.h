@@ -365,8 +365,9 @@ INLINE void store_short(const spec_t *spec, const position_t *position, const tu
             const symmetry_t t = symmetry_of(spec, position, column + v * step, lanes, phase[v]);
             vf64 sine, cosine;
             apply_symmetry(&t, s[v], c[v], &sine, &cosine);
-            f64_store(factor + v * LANES, f64_muladd(cosine, scale, f64_set(0))); /* + 0 replaces -0 */
-            f64_store(factor + angles + v * LANES, f64_mul(sine, scale));
+            /* + 0 replaces -0 */
+            f64_store(factor + v * LANES, f64_muladd(cosine, scale, f64_set(0)));
+            f64_store(factor + angles + v * LANES, f64_muladd(sine, scale, f64_set(0)));
         }
     }
 }

@@ -31,14 +31,14 @@ static void set_addends(limit_t *limit, int count, dtype_t dtype) {
     }
 }
 
-/* Adjacent tiles of a row.  The product has some factors, whose next tiles are `stride` numbers later
- * (first_stride for the first factor), and, if `radians` is not NULL, the cosines and sines of rest * radians.
+/* Adjacent tiles of a row: the product of one or two factors (`other` may be NULL), whose next tiles are `stride` numbers
+ * later, and, if `radians` is not NULL, of the cosines and sines of rest * radians.
  * Pairs are interleaved or, if `second` is not 0, their second columns are stored `second` bytes after the first ones. */
 typedef struct {
-    const double *factor[LEVELS], *radians;
-    ptrdiff_t first_stride, stride, second;
+    const double *factor, *other, *radians;
+    ptrdiff_t stride, second;
     double rest;
-    int factors, tiles, streamed;
+    int tiles, streamed;
     order_t order;
     uint64_t sign; /* the sign bit of the position */
     const uint64_t *quarter; /* of the first column */
@@ -60,29 +60,23 @@ INLINE void multiply_by_rest(vf64 t, vf64 *c, vf64 *s) {
     complex_product(*c, *s, cosine, f64_muladd(f64_mul(sine, z), t, t), c, s);
 }
 
-/* The same in double-double, for one vector. */
-INLINE void multiply_by_dd(const double *factor, int angles, vdd *c, vdd *s) {
-    const vdd cosine = dd_load(factor, factor + 2 * angles), sine = dd_load(factor + angles, factor + 3 * angles), before = *c;
-    *c = dd_product_sum(before, cosine, dd_negated(*s), sine);
-    *s = dd_product_sum(*s, cosine, before, sine);
-}
-
 /* Computes cos and sin of vectors of angles, from angle `at` of a tile on. */
 INLINE void multiply(const product_t *p, int tile, int at, int angles, int vectors, vf64 *c, vf64 *s) {
-    const double *const first = p->factor[0] + tile * p->first_stride + at;
-    const ptrdiff_t from = tile * p->stride + at;
-    const double *const radians = p->radians + (p->radians ? tile * angles + at : 0);
+    const double *const factor = p->factor + tile * p->stride + at;
     for (int v = 0; v < vectors; v++) {
-        c[v] = f64_load(first + v * LANES);
-        s[v] = f64_load(first + v * LANES + angles);
+        c[v] = f64_load(factor + v * LANES);
+        s[v] = f64_load(factor + v * LANES + angles);
     }
-    for (int k = 1; k < p->factors; k++)
-        for (int v = 0; v < vectors; v++) {
-            const double *const factor = p->factor[k] + from + v * LANES;
-            complex_product(c[v], s[v], f64_load(factor), f64_load(factor + angles), &c[v], &s[v]);
-        }
-    for (int v = 0; v < vectors && p->radians; v++)
-        multiply_by_rest(f64_mul(f64_load(radians + v * LANES), f64_set(p->rest)), &c[v], &s[v]);
+    if (p->other) {
+        const double *const other = p->other + tile * p->stride + at;
+        for (int v = 0; v < vectors; v++)
+            complex_product(c[v], s[v], f64_load(other + v * LANES), f64_load(other + v * LANES + angles), &c[v], &s[v]);
+    }
+    if (p->radians) {
+        const double *const radians = p->radians + tile * angles + at;
+        for (int v = 0; v < vectors; v++)
+            multiply_by_rest(f64_mul(f64_load(radians + v * LANES), f64_set(p->rest)), &c[v], &s[v]);
+    }
 }
 
 /* Adding 0 replaces -0, the sine of a frequency of 0, by 0. */
@@ -110,10 +104,10 @@ INLINE int round_tile(const product_t *p, int tile, char *out, pairing_t pairing
         vf64 c[4], s[4];
         vf32 f[4], second[4];
         multiply(p, tile, i, angles, vectors, c, s);
+        for (int v = 0; v < vectors && p->sign; v++) s[v] = with_sign(s[v], p->sign);
         for (int v = 0; v < vectors; v += 2) {
             const int at = (i + v * LANES) / 2;
             for (int j = v; j < v + 2; j++) {
-                s[j] = with_sign(s[j], p->sign);
                 if (!paired) s[j] = select_column(quarter + i + j * LANES, s[j], c[j]);
             }
             const vf32 x = f32_of_f64(s[v], s[v + 1]);
@@ -136,11 +130,22 @@ INLINE int round_tile(const product_t *p, int tile, char *out, pairing_t pairing
     return !mask16_is_all(passed);
 }
 
-INLINE void multiply_dd(const product_t *p, int tile, int at, int angles, vdd *c, vdd *s) {
-    const double *const first = p->factor[0] + tile * p->first_stride + at;
-    *c = dd_load(first, first + 2 * angles);
-    *s = dd_load(first + angles, first + 3 * angles);
-    for (int k = 1; k < p->factors; k++) multiply_by_dd(p->factor[k] + tile * p->stride + at, angles, c, s);
+/* The same in double-double, for one vector. */
+INLINE void multiply_dd(const double *factor, int angles, vdd *c, vdd *s) {
+    const vdd cosine = dd_load(factor, factor + 2 * angles), sine = dd_load(factor + angles, factor + 3 * angles), before = *c;
+    *c = dd_product_sum(before, cosine, dd_negated(*s), sine);
+    *s = dd_product_sum(*s, cosine, before, sine);
+}
+INLINE void load_dd(const double *factor, int angles, vdd *c, vdd *s) {
+    *c = dd_load(factor, factor + 2 * angles);
+    *s = dd_load(factor + angles, factor + 3 * angles);
+}
+
+/* The cosines and sines of a product for one vector. */
+INLINE void product_dd(const product_t *p, int tile, int at, int angles, vdd *c, vdd *s) {
+    const ptrdiff_t from = tile * p->stride + at;
+    load_dd(p->factor + from, angles, c, s);
+    if (p->other) multiply_dd(p->other + from, angles, c, s);
 }
 
 /* Does the same for float64. */
@@ -151,7 +156,7 @@ INLINE int round_tile_dd(const product_t *p, int tile, char *out, pairing_t pair
     vu64 undecided = u64_set(0);
     for (int i = 0; i < angles; i += LANES, out += (interleaved ? 2 : 1) * sizeof(vf64)) {
         vdd c, s;
-        multiply_dd(p, tile, i, angles, &c, &s);
+        product_dd(p, tile, i, angles, &c, &s);
         s = (vdd){with_sign(s.high, p->sign), with_sign(s.low, p->sign)};
         if (!paired) s = (vdd){select_column(quarter + i, s.high, c.high), select_column(quarter + i, s.low, c.low)};
         vf64 x = rounded_dd(s, f64_load(limit->error[0] + i), &undecided);
@@ -168,11 +173,12 @@ INLINE int round_tile_dd(const product_t *p, int tile, char *out, pairing_t pair
 }
 
 /* Computes all tiles of a product, rounded to dtype.  Returns a bit for each tile with an uncertain value. */
-INLINE unsigned round_product(const product_t *p, char *out, pairing_t pairing, int streamed, dtype_t dtype) {
+INLINE unsigned round_product(const product_t *product, char *out, pairing_t pairing, int streamed, dtype_t dtype) {
+    const product_t p = *product; /* a copy, which the stores to `out` do not change */
     unsigned uncertain = 0;
-    for (int tile = 0; tile < p->tiles; tile++, out += TILE * size_of(dtype)) {
+    for (int tile = 0; tile < p.tiles; tile++, out += TILE * size_of(dtype)) {
         const int fails =
-            dtype == FLOAT64 ? round_tile_dd(p, tile, out, pairing) : round_tile(p, tile, out, pairing, streamed, dtype);
+            dtype == FLOAT64 ? round_tile_dd(&p, tile, out, pairing) : round_tile(&p, tile, out, pairing, streamed, dtype);
         uncertain |= (unsigned)fails << tile;
     }
     return uncertain;
@@ -193,36 +199,40 @@ static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, ro
 
 enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
 
-/* Computes a tile of a product as a factor; only float64 has low parts. */
-NOINLINE void multiply_tile(const product_t *p, int tile, int is_float64, double *factor) {
-    const int angles = angles_of_product(p);
-    for (int i = 0; i < angles; i += 2 * LANES) {
-        vf64 c[2], s[2];
-        if (!is_float64) multiply(p, tile, i, angles, 2, c, s);
-        for (int v = 0; v < 2; v++, factor += LANES) {
-            vdd cosine, sine;
+/* Computes the product of at least two factors in some tiles. */
+NOINLINE void multiply_factors(const double *const *factor, int factors, int tiles, int angles, int is_float64, double *to) {
+    const ptrdiff_t stride = is_float64 ? 4 * angles : 2 * angles;
+    for (ptrdiff_t tile = 0; tile < tiles; tile++)
+        for (ptrdiff_t i = tile * stride; i < tile * stride + angles; i += LANES) {
             if (is_float64) {
-                multiply_dd(p, tile, i + v * LANES, angles, &cosine, &sine);
-                dd_store(factor, factor + 2 * angles, cosine);
-                dd_store(factor + angles, factor + 3 * angles, sine);
+                vdd c, s;
+                load_dd(factor[0] + i, angles, &c, &s);
+                for (int k = 1; k < factors; k++) multiply_dd(factor[k] + i, angles, &c, &s);
+                dd_store(to + i, to + i + 2 * angles, c);
+                dd_store(to + i + angles, to + i + 3 * angles, s);
             } else {
-                f64_store(factor, c[v]);
-                f64_store(factor + angles, s[v]);
+                vf64 c = f64_load(factor[0] + i), s = f64_load(factor[0] + i + angles);
+                complex_product(c, s, f64_load(factor[1] + i), f64_load(factor[1] + i + angles), &c, &s);
+                for (int k = 2; k < factors; k++)
+                    complex_product(c, s, f64_load(factor[k] + i), f64_load(factor[k] + i + angles), &c, &s);
+                f64_store(to + i, c);
+                f64_store(to + i + angles, s);
             }
         }
-    }
 }
 
 /* Computes a tile again, and rounds each value with its error bound. */
 COLD void settle_product(const product_t *p, int tile, const spec_t *spec, const job_t *job, const tile_t *t, tally_t *tally) {
     const int angles = angles_of_product(p), paired = angles < TILE;
     const limit_t *const limit = p->limits + tile;
-    double factor[FACTOR] = {0};
+    double factor[FACTOR];
     tile_t part = *t;
-    multiply_tile(p, tile, job->dtype == FLOAT64, factor);
-    for (int i = angles; i < 2 * angles; i += LANES) {
-        f64_store(factor + i, with_sign(f64_load(factor + i), p->sign));
-        f64_store(factor + 2 * angles + i, with_sign(f64_load(factor + 2 * angles + i), p->sign));
+    for (int i = 0; i < angles; i += LANES) {
+        vdd c = {f64_set(0), f64_set(0)}, s = c;
+        if (job->dtype == FLOAT64) product_dd(p, tile, i, angles, &c, &s);
+        else multiply(p, tile, i, angles, 1, &c.high, &s.high);
+        dd_store(factor + i, factor + i + 2 * angles, c);
+        dd_store(factor + i + angles, factor + i + 3 * angles, (vdd){with_sign(s.high, p->sign), with_sign(s.low, p->sign)});
     }
     for (int half = 0; half <= (p->second != 0); half++) {
         const uint64_t *const quarter = p->quarter + tile * TILE + half * spec->second;
