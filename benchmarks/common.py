@@ -25,7 +25,7 @@ def times_of(calls, rounds=ROUNDS, before=lambda call: None, cold=False):
     The calls alternate.  A turn runs `before(call)` once, the call once without timing (unless it is slow or
     should be `cold`), and then the call as often as SAMPLE allows.
     """
-    first = [timeit.timeit(call, number=1) for call in calls]
+    first = [timeit.repeat(call, number=1, repeat=2)[1] for call in calls]      # the first call may compile
     times = [[] for _ in calls]
     for _ in range(rounds):
         for call, once, seconds in zip(calls, first, times, strict=True):

@@ -132,9 +132,6 @@ SPEED = {
     "rotation, float32, batch of 64, 1 position": "rotate 64 x 32 heads at one position each",
 }
 
-SCALING = ["65,536 x 512, reused", "timesteps, 4,096 x 320", "scattered, 8,192 x 512",
-           "add_to, 32 x 2,048 x 512", "rotation, float32, 32 x 4,096 x 128"]
-
 
 def speed():
     """Return the table of the README."""
@@ -157,18 +154,6 @@ def measured():
             cells[2] = "the same" if cells[2] == cells[1] else cells[2]
             rows.append([case, spread(calls["posenc"]["1"]), spread(ours), *cells, f"{rivals[2][2]:.0e}"])
     return table(["case", "posenc, 1 thread", "posenc", *HEADINGS, "its error"], *rows)
-
-
-def threads():
-    """Return the milliseconds of posenc by the number of threads, and those of the fastest other code."""
-    data, rows = load("threads"), []
-    for case in SCALING:
-        seconds, name, _ = best(data[case], *RIVALS[2])
-        ours = [values[1] for key, values in data[case]["posenc"].items() if key != "error"]
-        ours.append(default(data[case])[1])
-        rows.append([case, *(digits(each * 1e3) for each in ours), f"{digits(seconds[1] * 1e3)}, {code(name)}"])
-    header = ["milliseconds", "1 thread", "2", "4", "8", "16", "default", "the fastest code"]
-    return table(header, *rows)
 
 
 def one_row():

@@ -1,7 +1,7 @@
 """Measure the calls in rivals.py: ``python benchmarks/performance.py [CASE ...]``, where a CASE may be the
 start of a name.
 
-Each call runs with one thread and with as many threads as there are processors; posenc also with its default.
+Each call runs with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also with its default.
 Writes the quartiles of the seconds per call, and the largest difference of each result from that of posenc,
 to docs/data/performance.json, and updates the tables.  Requires Linux, torch, transformers, diffusers, onnx
 and onnxruntime.
@@ -32,7 +32,7 @@ from posenc import torch as posenc_torch
 from posenc._core import kernel
 
 LIBRARIES = ("torch", "transformers", "diffusers", "onnxruntime")
-THREADS = sorted({1, min(16, os.cpu_count())})
+THREADS = sorted({1, 2, 4, 8, 16, os.cpu_count()} & {*range(1, min(16, os.cpu_count()) + 1)})
 
 
 def release_memory(call):
@@ -40,19 +40,19 @@ def release_memory(call):
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def measured(name, all_threads=THREADS):
+def measured(name):
     """Return {name of a call: {"error": largest difference from posenc, number of threads: quartiles}}."""
     cold = {"before": release_memory, "cold": True, "rounds": 60}      # their times differ most
     options = cold if name.endswith("new") else {"before": pause}
     case, result = rivals.CASES[name], {}
-    for threads in all_threads:
+    for threads in THREADS:
         torch.set_num_threads(threads)
         torch.compiler.reset()          # compiled code has a fixed number of threads
         with ThreadPoolExecutor(threads) as pool:
             restore, calls = case(threads, pool)
             ours = calls["posenc"]
             calls["posenc"] = partial(ours, threads=threads)
-            if threads == all_threads[-1]:
+            if threads == THREADS[-1]:
                 calls["posenc, default"] = ours
             exact = None
             for each, call in calls.items():

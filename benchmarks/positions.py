@@ -92,9 +92,10 @@ def encoding_cases():
             "`np.take`": partial(taken, 1000), "`torch.index_select`": partial(selected, 1000)})
     yield "4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, numpy | in_torch
     yield ("8,192 positions below 131,072, x 512", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
-           numpy | {"`np.take`": partial(taken, 131_072)})
+           numpy | {"`np.take`": partial(taken, 131_072),
+                    "`torch.index_select`": partial(selected, 131_072)})
     yield ("one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512},
-           {"`np.take`": partial(taken, 131_072)})
+           {"`np.take`": partial(taken, 131_072), "`torch.index_select`": partial(selected, 131_072)})
     times = RANDOM.integers(17 * 10**17, 19 * 10**17, 400_000)
     periods = {"d_model": 8, "periods": tuple(DAYS)}
     yield "400,000 timestamps, x 8", times, periods, {"`t / period` less its floor, float32": by_period}

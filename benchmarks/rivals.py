@@ -91,7 +91,7 @@ def factors(anchors, offsets, rates, phases):
 
 def float64_angle_addition(n, rates, phases):
     """Return a function that fills a float32 table of n rows by angle addition in float64."""
-    rows = rows_of_blocks(n, 32)
+    rows = rows_of_blocks(n, 2**14 // len(rates))
     p, q, c, s = factors(np.arange(0, n, rows), np.arange(rows), rates, phases)
     fill = compiled(lambda p, q, c, s, out: out.copy_(p * c + q * s), p[:, None], q[:, None], c, s)
     return lambda out: fill(torch.from_numpy(out).view(-1, rows, len(rates)))
@@ -116,7 +116,7 @@ def angle_addition(n, d_model):
 
 
 def table(threads, pool, *, n, d_model, new):
-    out = np.ones((n, d_model), np.float32)
+    out, rows = np.ones((n, d_model), np.float32), torch.from_numpy(posenc.encode(n, d_model))
     output = partial(np.empty_like, out) if new else lambda: out
 
     def filling(fill):
@@ -130,6 +130,7 @@ def table(threads, pool, *, n, d_model, new):
         **once(threads if n < 10_000 else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
         "exact, torch.compile float64": partial(filling, float64_angle_addition(n, *interleaved(d_model))),
         "fast, torch angle addition": partial(filling, angle_addition(n, d_model)),
+        "fast, a copy by torch": partial(filling, lambda out: torch.from_numpy(out).copy_(rows)),
         "roof, memset": lambda: memset(out, new, threads, pool),
     }
 
@@ -187,6 +188,8 @@ def scattered(threads, pool, *, n, d_model, limit):
         "exact, torch.compile float64": lambda: (fill(), out)[1],
         "fast, torch.compile float32": lambda: (fill_float(), out)[1],
         "fast, np.take from a table": lambda: (list(pool.map(take, *parts)), out)[1],
+        "fast, torch.index_select from a table": lambda: (
+            torch.index_select(torch.from_numpy(rows), 0, steps, out=torch.from_numpy(out)), out)[1],
     }
 
 
