@@ -42,14 +42,11 @@ def identify(args: argparse.Namespace) -> int:
         positions = None if args.start is None else options.selected_positions(args, table.shape[0])
         rows = table.read(0, table.shape[0])
         values = rows if table.dtype == "bfloat16" else rows.view(table.dtype)
-        matches = posenc.check.identify(values, positions, nearest=True)
-    near_matches = [match for match in matches if match.reason.startswith("no match")]
-    matches = [] if near_matches else matches
-    lines: list[Any] = matches or [NO_MATCH, *(f"nearest: {match}" for match in near_matches)]
+        matches = posenc.check.identify(values, positions)
     options.report(args, {
         "path": args.file, "shape": list(table.shape), "dtype": table.dtype,
-        "matches": list(map(match_document, matches)), "nearest": list(map(match_document, near_matches)),
-    }, "\n".join(map(str, lines)))
+        "matches": list(map(match_document, matches)),
+    }, "\n".join(map(str, matches or [NO_MATCH])))
     return options.OK if matches else options.FAILED
 
 

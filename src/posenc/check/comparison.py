@@ -19,11 +19,12 @@ import numpy as np
 from posenc import Rotary
 from posenc._arguments.arrays import DTYPES
 from posenc.check import match, mistakes
-from posenc.check.match import Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, size_of
+from posenc.check.match import KNOWN, Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, size_of
 from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, not_rotated, number, pairs
 from posenc.check.reading import Reading, chunks, spread
 
 FEW = 0.1                   # share of the rows that may differ from the others
+OFFSETS = np.array(sorted(range(-32, 33), key=abs))      # of positions, the usual ones first
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
 
 Verdict: TypeAlias = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
@@ -144,13 +145,13 @@ def _targets(expected: Rotary | None, width: int, source: str) -> Iterator[tuple
 class Trial(NamedTuple):
     """A rotation that may explain values, if these are turned and their positions shifted.
 
-    `faults` are the sentences of all this; `shows` states whether keywords show the other differences.
+    `faults` are the sentences of all this, `sentence` that of the frequencies, or "" if keywords show it.
     """
 
     rotary: Rotary
     how: Arithmetic
     faults: tuple[str, ...] = ()
-    shows: bool = False
+    sentence: str = ""
     turn: Callable[[Waves], Waves] = ORIENTATIONS[0][1]
     shift: int = 0
 
@@ -198,65 +199,66 @@ class Comparison(NamedTuple):
 
         All other trials only find the sentences for a wrong rotation: in plain arithmetic, then in 16 bits,
         then without a formula.  A fitted number may have too few digits, which looks like rounded angles;
-        exact ones are tried first.
+        so each arithmetic is tried with all numbers.
         """
         dtype = match.narrowest(self.values, self.reading.dtype)
         plain, target, blank = match.plain(dtype), self.target, self.blank
         if target is not None:
             yield from (Trial(target, how) for how in plain)
         faults, turn, shift, phases = self._orientation(dtype)
-        loose, scales = phases.loose(), self._scales(turn(self.values), phases, dtype)
-        is_turning = np.abs(phases.frequency) > phases.error + 2.0**-50
+        is_turning, loose = np.abs(phases.frequency) > phases.error + 2.0**-50, phases.loose()
         rotary = blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
+        scales = self._scales(phases, dtype)
+        # rotations take long to create, so they are created only if those of the groups before have failed
         all_loose = itertools.chain(named(loose, target), fitted(loose, blank))
-        # rotations take long to create, so one is created only if those before it have failed
-        for group, kinds in ((named(phases, target), plain), (fitted(phases, blank), plain[:1]),
-                             (fitted(phases, blank), plain[1:]), (all_loose, match.narrow(dtype)),
-                             ([(rotary, None)], plain)):
-            for candidate, sentence in group:
-                for scale, how in itertools.product(scales, kinds):
-                    factor = scale / size_of(candidate)
-                    scaled = candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor)
-                    named_by = (sentence, *faults) if sentence else faults
-                    yield Trial(scaled, how, named_by, sentence is None, turn, shift)
+        for group, kinds in ((named(phases, target), plain), (fitted(phases, blank), plain),
+                             (all_loose, match.narrow(dtype)), ([(rotary, "")], plain)):
+            for how, (candidate, sentence), scale in itertools.product(kinds, group, scales):
+                factor = scale / size_of(candidate)
+                scaled = candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor)
+                yield Trial(scaled, how, faults, sentence, turn, shift)
 
     def _orientation(self, dtype: str) -> tuple[tuple[str, ...], Callable[[Waves], Waves], int, Phases]:
         """Return the orientation and the offset of the positions, with their faults, and the phases.
 
-        With the right orientation, the frequencies have the expected sign, and the phases are 0; or they are
-        proportional to the frequencies, because the positions have an offset.
+        With the right ones, most frequencies have the expected sign, and the row nearest to position 0 has
+        the angles of its position.
         """
         smallest = 2.0 ** max(DTYPES[dtype].smallest, DTYPES[self.reading.dtype].smallest)
         guess = None if self.target is None else self.target.frequencies    # pairs may turn by half a turn
-        sign = 1 if guess is None or np.sum(guess) >= 0 else -1
+        sign, precision = 1 if guess is None or np.sum(guess) >= 0 else -1, match.PRECISION[dtype]
+        row = np.argmin(np.abs(self.positions))
+        at = float(self.positions[row])
         views = []
         for name, turn in ORIENTATIONS[: 4 if self.target is None or size_of(self.target) > 0 else 3]:
             values = turn(self.values)
-            phases = match.phases_of(self.positions, values, match.PRECISION[dtype], smallest, guess)
-            views.append((phases.offset(sign), name, turn, phases))
-        offset, name, turn, phases = min(views, key=lambda v: 2 if v[0] is None else min(1, abs(v[0])))
+            phases = match.phases_of(self.positions, values, precision, smallest, guess)
+            is_reversed = np.sum(np.sign(phases.frequency)) * sign < 0
+            angles = (at + OFFSETS[:, None]) * phases.frequency
+            errors = np.abs(phases.amplitude * np.exp(1j * angles) - values[row])
+            total = errors[:, np.abs(at) * phases.error < KNOWN].sum(axis=1)
+            total = np.maximum(total, phases.amplitude.sum() * 2.0 ** (3 - precision))
+            views.append((is_reversed, total.min(), name, turn, int(OFFSETS[total.argmin()]), phases))
+        *_, name, turn, offset, phases = min(views, key=lambda view: view[:2])
         faults: tuple[str, ...] = (fault(name),) if name else ()
         if offset:
             first = float(np.min(self.positions))
             faults += (fault("start", number(first + offset), number(first)),)
-        return faults, turn, offset or 0, phases
+        return faults, turn, offset, phases
 
-    def _scales(self, values: Waves, phases: Phases, dtype: str) -> list[float]:
+    def _scales(self, phases: Phases, dtype: str) -> list[float]:
         """Return the possible scales, the expected one first."""
         precision = 2.0 ** -match.PRECISION[dtype]
         scale = float(np.median(phases.amplitude[phases.amplitude > 0]))
         expected = (1.0,) if self.target is None else (size_of(self.target), 1.0)
-        # the values of slow pairs are all rounded in the same direction
-        is_fast = np.abs(phases.frequency) * phases.reach > 4 * math.pi
-        sizes = np.abs(values[:, is_fast if is_fast.any() else slice(None)])
-        error = max(match.SIGMAS / math.sqrt(sizes.size) * precision, 2.0**-50)
+        error = max(match.SIGMAS / math.sqrt(self.values.size) * precision, 2.0**-50)
         near = (x for x in expected if abs(abs(x) - scale) <= 2 * precision * scale)
-        fitted_scales = match.short(scale, 2 * precision), match.short(float(sizes.mean()), error)
-        return list(dict.fromkeys((*near, *fitted_scales)))
+        return list(dict.fromkeys((*near, match.short(scale, 2 * precision),
+                                   match.short(float(np.abs(self.values).mean()), error))))
 
     def _described(self, trial: Trial, is_whole: bool) -> RotaryMatch:
         """Return the result for an explanation of all values, or of some rows, with faults and remarks."""
-        rotary, how, faults, shows, turn, shift = trial
+        rotary, how, faults, sentence, turn, shift = trial
         reading, target, layout = self.reading, self.target, self.reading.layout or "halves"
         end, last = self._end(trial, is_whole)
         errors = {}
@@ -265,7 +267,7 @@ class Comparison(NamedTuple):
             values = turn(match.computed(rotary, at + shift, how))
             errors[position] = float(difference(values, exact(target or rotary, at)).max())
         if target is not None:
-            of_frequencies = mistakes.of_frequencies(rotary, target, self.source) if shows else ()
+            of_frequencies = [sentence] if sentence else mistakes.of_frequencies(rotary, target, self.source)
             faults = (*of_frequencies, *faults, *mistakes.of_scale(size_of(rotary), target, self.source))
             if reading.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
                 faults = (fault("layout", layout, self.source, target.layout), *faults)

@@ -18,13 +18,11 @@ from numpy.typing import ArrayLike
 
 import posenc
 from posenc import Encoding
-from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
 from posenc.check import match
 from posenc.check.match import Arithmetic, Array, Curve, Line, Reals, short
-from posenc.check.mistakes import numbers
 from posenc.check.reading import array_of, chunks, positions_of, rows_of, spread
 
 LARGEST_START = 2**12       # of a table, as an absolute value
@@ -37,8 +35,6 @@ PRESET_BITS = 5             # cost of one of about 40 presets
 FIT_BITS, DIGIT_BITS = 8, 3.4       # cost of a fit, and of a decimal digit
 OTHER_ROWS = 0.1            # share of a preset's rows that may differ: padding, special tokens
 SPREAD = 0.1                # of the radii of pairs: pairs of other columns have no constant radius
-GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of the nearest convention
-NEAR = 2.0**-20             # added to its errors, because it is fitted to other columns, too
 DAY = 86_400
 # hour, day, week, month and year in each unit; hours and months as plain numbers
 PERIODS = np.array(sorted({
@@ -94,7 +90,7 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
         return "; ".join([repr(self.encoding), f"positions {positions}", presets, difference])
 
 
-def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) -> list[Match]:
+def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
     """Find the conventions that give a table, with their parameters.
 
     Parameters
@@ -105,9 +101,6 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     positions : int, range or array_like, optional
         Positions of the rows, as in `posenc.encode`.  The default is to search for consecutive integers with
         a start in [-4096, 4096].
-    nearest : bool, optional
-        If no known convention gives the table, return the nearest one, provided that it gives most of the
-        columns, at least approximately.  Its `reason` begins with "no match" and names the other columns.
 
     Returns
     -------
@@ -145,7 +138,6 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
     total, d_model = array.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
-    checks.boolean("nearest", nearest)
     if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
         positions = range(positions)
     if positions is not None:
@@ -164,7 +156,7 @@ def identify(table: ArrayLike, positions: Any = None, *, nearest: bool = False) 
             return Matches()
         stored = match.narrowest(values[usable], dtype)
         rows = Rows(array, dtype, sampled[usable], values[usable], sampled[is_zero], stored, positions)
-        return Matches(_matches(rows, nearest))
+        return Matches(_matches(rows))
 
 
 NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are "
@@ -199,7 +191,7 @@ class Proposal(NamedTuple):
     cost: float = math.inf              # bits that describe the first encoding and the positions
 
 
-def _matches(rows: Rows, nearest: bool) -> list[Match]:
+def _matches(rows: Rows) -> list[Match]:
     """Return the matches of presets, or else of fits, or else of presets in 16-bit arithmetic."""
     plain = match.plain(rows.stored)
     narrow = [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else []
@@ -208,8 +200,7 @@ def _matches(rows: Rows, nearest: bool) -> list[Match]:
     if found := _explained(rows, presets, plain):
         return found
     fits = [_proposal(rows, each) for each in _fits(rows)]
-    found = _explained(rows, fits, plain) or _explained(rows, presets, narrow)
-    return found or (_nearest(rows, [*presets, *fits]) if nearest else [])
+    return _explained(rows, fits, plain) or _explained(rows, presets, narrow)
 
 
 def _proposal(rows: Rows, encodings: Sequence[Encoding], presets: Names = ()) -> Proposal:
@@ -293,24 +284,6 @@ def _compared(rows: Rows, found: Proposal, how: Arithmetic) -> Match | None:
     if len(differing):
         reason += f"; rows with unexplained differences: {len(differing)}, the first is {differing[0]}"
     return Match(encoding, positions, names, float(differences.max()), reason)
-
-
-def _nearest(rows: Rows, proposals: Iterable[Proposal]) -> list[Match]:
-    """Return the convention that gives the most columns, if it gives most of them at least approximately."""
-    choices = []
-    for (encoding, *_), names, placed_at, _ in proposals:
-        positions = range(len(rows.table)) if placed_at is None else placed_at
-        curve = table_curve(encoding, np.asarray(positions)[rows.numbers], Arithmetic(rows.stored, "float32"))
-        error = np.abs(rows.values - curve.values)
-        good, near = ((error <= curve.size * bound).mean(axis=0) >= GOOD_COLUMN
-                      for bound in (curve.error + NEAR, SPREAD))
-        if 2 * near.sum() > len(near):
-            which = np.flatnonzero(~good)
-            largest = float(np.nan_to_num(error[:, which], nan=math.inf).max(initial=0.0))
-            words = f"column {which[0]} differs" if len(which) == 1 else f"columns {numbers(which)} differ"
-            found = Match(encoding, positions, names, largest, f"no match: {words} by up to {largest:.2g}")
-            choices.append((len(which), float(np.median(error)), found))
-    return [found for *_, found in sorted(choices, key=lambda choice: choice[:2])[:1]]
 
 
 # ---- presets -----------------------------------------------------------------------------------------------

@@ -181,12 +181,9 @@ TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 KNOWN = 0.05
 # of two frequencies in a fit: beyond it, one does not turn, or the fit went wrong
 WIDEST_RATIO = math.log(1e20)
-# of positions, the usual ones first
-OFFSETS: tuple[int, ...] = 0, 1, -1, *range(2, 33), *range(-2, -33, -1)
-MOST_PHASES = 0.7       # share of the pairs whose phases an offset must explain; fast ones may be unknown
 # numbers are rounded within so many standard errors, and this error; the last ones are not rounded, because
 # the rounding error of a value near 0 is less than its change if a frequency changes by one standard error
-FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (0, 0.0))
+FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (0, 1e-15))
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
@@ -227,14 +224,11 @@ class Line(NamedTuple):
 
 
 class Phases(NamedTuple):
-    """Estimates for each pair of columns, ``amplitude * exp(i * (phase + frequency * position))``."""
+    """Estimates for each pair of columns: its values turn with the position, and have a constant size."""
 
     frequency: Reals
     error: Reals                        # error of the frequency if values are correctly rounded
     amplitude: Reals
-    phase: Reals
-    phase_error: Reals
-    reach: Reals                        # largest distance between two positions that the estimate uses
 
     @property
     def is_known(self) -> Mask:
@@ -258,21 +252,6 @@ class Phases(NamedTuple):
         errors = scatter * np.sqrt(np.diag(np.linalg.pinv(basis.T @ basis)))
         is_extreme = abs(solution[1]) * (len(w) - 1) > WIDEST_RATIO
         return None if is_extreme else Line(*solution.tolist(), *errors.tolist())
-
-    def offset(self, sign: int) -> int | None:
-        """Return the first of `OFFSETS` that explains most phases.
-
-        Return None if no offset explains them, or if the angles do not have the given sign.
-        """
-        w, error, phase, phase_error = (x[self.is_known] for x in (
-            self.frequency, self.error, self.phase, self.phase_error))
-        turning = np.array(sorted(w[np.abs(w) > SIGMAS * error], key=abs))
-        slower_half = turning[: max(1, len(turning) // 2)]          # the signs of fast pairs are ambiguous
-        for offset in OFFSETS if np.sum(np.sign(slower_half)) * sign >= 0 else ():
-            bound = SIGMAS * phase_error + 1e-6 + 64 * FLOAT32 * np.abs(w * offset)
-            if (np.abs(wrapped(phase - w * offset)) <= bound).mean() > MOST_PHASES:
-                return offset
-        return None
 
     def loose(self) -> Phases:
         """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
@@ -315,14 +294,9 @@ def phases_of(
     residual = wrapped(np.angle(z * np.conj(z[0])) - t * w)
     is_used = (t <= reach) & (np.abs(residual) < SIGMAS * (error * t + errors + errors[0]))
     weights = np.where(is_used, np.maximum(errors, 2.0**-60) ** -2.0, 0)
-    total, residual = weights.sum(axis=0), np.where(is_used, residual, 0)
-    middle, mean = (np.sum(weights * y, axis=0) / total for y in (t, residual))
-    spread = np.sum(weights * (t - middle) ** 2, axis=0)
+    from_middle = t - np.sum(weights * t, axis=0) / weights.sum(axis=0)
+    spread = np.sum(weights * from_middle**2, axis=0)
+    step = np.sum(weights * from_middle * np.where(is_used, residual, 0), axis=0) / spread
     enough = (is_used.sum(axis=0) > 8) & (spread > 0)
-    step = np.where(enough, np.sum(weights * (t - middle) * residual, axis=0) / spread, 0)
-    w, error = w + step, np.where(enough, np.minimum(1 / np.sqrt(spread), error), error)
-    phase = np.angle(z[0]) + np.where(enough, mean - step * middle, 0)
-    phase_error = np.where(enough, np.sqrt(1 / total) + middle * error, errors[0])
-    start = float(positions[order[0]])
-    return Phases(w, error, amplitude, wrapped(phase - w * start),
-                  phase_error + (error + 4 * FLOAT32 * np.abs(w)) * abs(start), reach)
+    return Phases(np.where(enough, w + step, w),
+                  np.where(enough, np.minimum(1 / np.sqrt(spread), error), error), amplitude)

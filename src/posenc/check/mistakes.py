@@ -124,8 +124,8 @@ ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
     ("", lambda z: z), ("signs", np.conj), ("exchanged", lambda z: 1j * np.conj(z)), ("negated", np.negative))
 
 
-# a rotation, and the sentence that names the mistake; None if its keywords show the differences
-Candidate: TypeAlias = tuple[Rotary, str | None]
+# a rotation, and the sentence that names the mistake; "" if its keywords show the differences
+Candidate: TypeAlias = tuple[Rotary, str]
 
 
 def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
@@ -137,7 +137,7 @@ def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
     if r.scaling is not None:
         for other in (r.replace(scaling=None), *(replaced_or_none(r, base=base) for base in BASES)):
             if other and estimate.are_near(other.frequencies):
-                yield other, None
+                yield other, ""
     elif has_formula(r):
         formulas = [(fault("exponents", 2 * k, 2 * half), r.base ** (-np.arange(half) / max(k, 1)))
                     for k in (half / 2, half - 1, *(n * half for n in range(2, 129)))]
@@ -163,7 +163,7 @@ def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
         if base in BASES or least < TIGHT:
             rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
             if rotary and estimate.are_near(rotary.frequencies):
-                yield rotary, None
+                yield rotary, ""
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:
@@ -199,7 +199,7 @@ def of_frequencies(rotary: Rotary, expected: Rotary, source: str) -> Iterator[st
         yield not_rotated(still)
     for k in others[:1]:
         yield fault("frequencies", pairs(others), w[k], f[k])
-    if not len(differ):
+    if not len(differ) and np.any(w != f):
         yield fault("slightly")
 
 
