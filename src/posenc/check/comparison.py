@@ -75,9 +75,6 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     errors: Mapping[int, float] = MappingProxyType({})
     verdict: Verdict = "wrong"
 
-    def __str__(self) -> str:
-        return f"{self.rotary!r}; largest difference {self.difference:.2g}: {self.reason}"
-
 
 def judged(
     reading: Reading, expected: Rotary | None, source: str, head_dim: int | None, computes_in: str

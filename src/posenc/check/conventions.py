@@ -377,11 +377,6 @@ def _geometric(
     common = {"frequency_scale": line.multiple(errors, least)}
     yield common | {"base": line.base(paper, errors, least)}
     yield common | {"spacing": "endpoint", "base": line.base(endpoint, errors, least)}
-    if line.slope > 0:
-        divisor = math.log(10000.0) / line.slope
-        error = divisor * (errors * line.slope_error / line.slope + least)
-        if 1e-3 < abs(paper - divisor) > error:
-            yield common | {"shift": short(paper - divisor, error / abs(paper - divisor))}
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

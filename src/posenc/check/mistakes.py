@@ -15,7 +15,7 @@ import numpy as np
 
 from posenc import Rotary
 from posenc.check import match
-from posenc.check.match import FITTED_DIGITS, NARROW, TIGHT, Arithmetic, Phases, Waves, size_of
+from posenc.check.match import FITTED_DIGITS, NARROW, Arithmetic, Phases, Waves, size_of
 
 ALIKE = 1e-2            # results of float16 arithmetic differ by less
 ROUNDED = 16 * 2.0**-24         # of rotated float32 vectors; narrower dtypes have 16 of their own half ulps
@@ -157,13 +157,11 @@ def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
     """
     if (line := estimate.line()) is None:
         return
-    # frequencies that were computed in float32 show a usual base only approximately
-    for errors, least in ((4, TIGHT), *FITTED_DIGITS):
+    for errors, least in FITTED_DIGITS:
         base, multiple = line.base(len(blank.frequencies), errors, least, BASES), line.multiple(errors, least)
-        if base in BASES or least < TIGHT:
-            rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
-            if rotary and estimate.are_near(rotary.frequencies):
-                yield rotary, ""
+        rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
+        if rotary and estimate.are_near(rotary.frequencies):
+            yield rotary, ""
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:

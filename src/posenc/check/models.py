@@ -176,7 +176,8 @@ class Attention(Rotation):
         self.is_free = model.takes_positions and self.keys == self.rows     # a cache may have other rows
         most = self.reach if self.is_free else CONSECUTIVE if self.keys == self.rows else self.keys
         self.reach = min(most, self.length or most)
-        self.divisors: list[float | None] = [None, None]                # see `_rescaled`
+        # factors of queries and keys by which these are divided, or 0 for that of each row, then times UNIT
+        self.divisors: dict[int, float] = {}
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
         self.start = 0                                                  # the first column that may be rotated
         expected, self.reason = ({}, STATED) if flag == 0 else _expected(config)
@@ -243,16 +244,12 @@ class Attention(Rotation):
         for index in self.sources:
             columns = vectors[index][0, : len(rows), self.start : self.start + x.shape[1]]
             y = running.array_of_tensor("x", columns)[chosen]
-            results.append(self._rescaled(y, x, self.divisors[index]))
+            if self.divisors:
+                y = float64_of(*array_of("x", y))
+                factors = self.divisors[index] or _factors(y, x)[:, None]
+                y = rounded(y / np.where(factors > 0, factors, 1) * UNIT, self.dtype).astype(np.float32)
+            results.append(y)
         return results
-
-    def _rescaled(self, y: Array, x: Array, divisor: float | None) -> Array:
-        """Return vectors divided by a factor, or by that of each row if it is 0, times UNIT."""
-        if divisor is None:
-            return y
-        y = float64_of(*array_of("x", y))
-        factors = divisor or _factors(y, x)[:, None]
-        return rounded(y / np.where(factors > 0, factors, 1) * UNIT, self.dtype).astype(np.float32)
 
     def grows(self, length: int) -> bool:
         """Return whether a call with so many consecutive positions succeeds, as with a table that grows."""
@@ -393,7 +390,7 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
 def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
     size, source, remarks = abs(size_of(rotary)), "expected" if f.config is rotary else SOURCE, []
-    f.divisors = [None, None]
+    f.divisors, divisors = {}, {}
     at = None if f.model.at is None else np.unique(f.model.at, axis=-1)
     if at is not None and at.ndim == 2:                         # given positions on several axes
         x = f.random(at.shape[-1])
@@ -410,15 +407,15 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
         # the softmax scale may be part of the queries, or half of it of queries and keys
         scales = [f.width**-0.5, f.width**-0.25, *([factor / size] if index == 0 and size == 1 else [])]
         scale = next((s for s in (1.0, *scales) if math.isclose(factor, s * size, rel_tol=0.01)), 1.0)
+        divisors[index] = scale * size
         if np.ptp(factors) > 0.02 * factor:
-            f.divisors[index] = 0.0
+            divisors[index] = 0.0
             remarks.append(f"the lengths of {what} are not those before the rotation, and were not compared")
         elif scale != 1:
-            f.divisors[index] = scale * size
             remarks.append(f"{what} are multiplied by {number(scale)}")
     if not remarks:
         return result, []
-    f.divisors = [size if divisor is None else divisor for divisor in f.divisors]
+    f.divisors = divisors
     target = rotary.replace(scale=rotary.scale * UNIT / size)
     other, _ = matched(f, target, source, at, any_order=True, computes_in=f.dtype)
     if other.faults or other.rotary is None:
