@@ -1,4 +1,4 @@
-"""`posenc check` compares stored tables with a configuration; `posenc.check.assert_rotary` checks a function."""
+"""`posenc check` compares stored tables with a configuration."""
 import json
 
 import numpy as np
@@ -7,7 +7,6 @@ import pytest
 from conftest import main_without
 from posenc import Rotary
 from posenc._cli.check import decoded
-from posenc.check import assert_rotary
 
 BASE = 500_000.0
 CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": BASE}
@@ -83,6 +82,8 @@ def test_a_checkpoint_without_tables_is_not_right(call, model):
     code, out, _ = call("check", "--model", folder, "--json")
     reason = json.loads(out)["tables"][0]["reason"]
     assert code == 1 and not json.loads(out)["ok"] and "the folder has no file such as *.safetensors" in reason
+
+
 def test_files_of_torch(call, model):
     torch = pytest.importorskip("torch")
     folder = model({})
@@ -174,56 +175,3 @@ def test_the_command_works_without_torch(model):
     folder = model({"inv_freq": frequencies(BASE)})
     done = subprocess.run(main_without("torch", "check", "--model", folder), capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and "inv_freq" in done.stdout
-
-
-# ---- functions ---------------------------------------------------------------------------------------------
-
-
-def rotated(base, last=10**9, cast=np.float32):
-    """Return a function that rotates x in float32."""
-    def rotate(x, positions):
-        if positions.max() > last:
-            raise IndexError(f"position {positions.max()}")
-        angles = positions.astype(cast).astype(np.float32)[:, None] * frequencies(base)
-        (first, second), cos, sin = np.split(x, 2, -1), np.cos(angles), np.sin(angles)
-        return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
-    return rotate
-
-
-def test_functions():
-    for expect in (CONFIG, Rotary(64, base=BASE), {"head_dim": 64, "base": BASE}):
-        assert_rotary(rotated(BASE), expect)
-    assert_rotary(Rotary(64, base=BASE).rotate, CONFIG)
-    assert_rotary(rotated(BASE, last=4095), CONFIG, up_to=4095)
-    assert_rotary(frequencies(BASE), CONFIG)
-    for function, sentence in ((rotated(1e4), "base is 10000, the configuration has 500000"),
-                               (rotated(BASE, cast=np.float16), "positions were rounded to float16 above 2,048")):
-        with pytest.raises(AssertionError) as error:
-            assert_rotary(function, CONFIG, up_to=30_000)
-        assert str(error.value) == sentence
-
-
-def test_up_to_is_the_largest_position():
-    seen = []
-
-    def f(x, positions):
-        seen.extend(positions.tolist())
-        return Rotary(64).rotate(x, positions)
-
-    dynamic = {"rope_type": "dynamic", "factor": 4.0, "max_position_embeddings": 2048}
-    for expect, up_to, last in (
-        (Rotary(64), 5000, 5000), (Rotary(64), None, 131_071), (Rotary(64, scaling=dynamic), None, 2047),
-        (CONFIG | {"rope_theta": 1e4, "max_position_embeddings": 4096}, None, 4095),
-        (CONFIG | {"rope_theta": 1e4}, None, 131_071),
-    ):
-        seen.clear()
-        assert_rotary(f, expect, up_to)
-        assert max(seen) == last
-    assert {0, 1, 2, 255, 256, 257, 4095, 4096, 4097} <= set(seen)
-    for wrong, kind in ((0, ValueError), (2**70, ValueError), ("a", TypeError)):
-        with pytest.raises(kind, match=r"up_to (is|has)"):
-            assert_rotary(f, Rotary(64), up_to=wrong)
-    with pytest.raises(TypeError, match="expect is None"):
-        assert_rotary(f, None, up_to=9)
-    with pytest.raises(ValueError, match=r"up to 131,071 raises IndexError: position 131071; .* up_to=N - 1"):
-        assert_rotary(rotated(BASE, last=4095), CONFIG)

@@ -372,6 +372,49 @@ def test_another_order_of_columns_is_a_fault_unless_asked():
     assert_rotary(function, ROTARY, any_order=True)
 
 
+# ---- assert_rotary -----------------------------------------------------------------------------------------
+
+
+def test_right_rotations_pass():
+    for expect in (CONFIG, ROTARY, {"head_dim": 64, "base": 500000.0}):
+        assert_rotary(rotation(ROTARY, lambda positions: float32_tables(ROTARY, positions)), expect)
+    assert_rotary(ROTARY.rotate, CONFIG)
+    assert_rotary(INV_FREQ, CONFIG)
+
+
+@pytest.mark.parametrize("tables, sentence", [
+    (Rotary(64).tables, "base is 10000, the configuration has 500000"),
+    (lambda positions: float32_tables(ROTARY, positions.astype(np.float16)),
+     "positions were rounded to float16 above 2,048"),
+])
+def test_wrong_functions_fail(tables, sentence):
+    with pytest.raises(AssertionError, match=f"^{sentence}$"):
+        assert_rotary(rotation(ROTARY, tables), CONFIG, up_to=30_000)
+
+
+@pytest.mark.parametrize("expect, up_to, last", [
+    (Rotary(64), 5000, 5000), (Rotary(64), None, 131_071),
+    (Rotary(64, scaling={"rope_type": "dynamic", "factor": 4.0, "max_position_embeddings": 2048}), None, 2047),
+    (CONFIG | {"rope_theta": 1e4, "max_position_embeddings": 4096}, None, 4095),
+    (CONFIG | {"rope_theta": 1e4}, None, 131_071),
+])
+def test_up_to_is_the_largest_position(expect, up_to, last):
+    seen = []
+    assert_rotary(lambda x, positions: seen.extend(positions.tolist()) or Rotary(64).rotate(x, positions), expect, up_to)
+    assert max(seen) == last and {0, 1, 2, 255, 256, 257, 1023, 1024, 1025} <= {*seen}
+
+
+@pytest.mark.parametrize("function, expect, up_to, error, message", [
+    (ROTARY.rotate, ROTARY, 0, ValueError, "up_to is 0"), (ROTARY.rotate, ROTARY, 2**70, ValueError, "up_to has"),
+    (ROTARY.rotate, ROTARY, "a", TypeError, "up_to is"), (ROTARY.rotate, None, 9, TypeError, "expect is None"),
+    (rotation(ROTARY, lambda positions: (COS[positions], SIN[positions])), ROTARY, None, ValueError,
+     r"up to 131,071 raises IndexError: .* up_to=N - 1"),
+])
+def test_wrong_arguments_of_assert_rotary(function, expect, up_to, error, message):
+    with pytest.raises(error, match=message):
+        assert_rotary(function, expect, up_to=up_to)
+
+
 def test_positions_without_a_correct_digit_are_refused():
     function = rotation(ROTARY, lambda positions: float32_tables(ROTARY, positions))
     assert_rotary(function, ROTARY, up_to=100_000)

@@ -205,7 +205,9 @@ class Comparison(NamedTuple):
         faults, turn, shift, phases = self._orientation(dtype)
         is_turning, loose = np.abs(phases.frequency) > phases.error + 2.0**-50, phases.loose()
         rotary = blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
-        scales = self._scales(phases, dtype)
+        amplitude = float(np.median(phases.amplitude[phases.amplitude > 0]))
+        expected = 1.0 if target is None else size_of(target)
+        scales = dict.fromkeys([expected, 1.0, match.short(amplitude, 2.0 ** (1 - match.PRECISION[dtype]))])
         # rotations take long to create, so they are created only if those of the groups before have failed
         all_loose = itertools.chain(named(loose, target), fitted(loose, blank))
         for group, kinds in ((named(phases, target), plain), (fitted(phases, blank), plain),
@@ -242,16 +244,6 @@ class Comparison(NamedTuple):
             first = float(np.min(self.positions))
             faults += (fault("start", number(first + offset), number(first)),)
         return faults, turn, offset, phases
-
-    def _scales(self, phases: Phases, dtype: str) -> list[float]:
-        """Return the possible scales, the expected one first."""
-        precision = 2.0 ** -match.PRECISION[dtype]
-        scale = float(np.median(phases.amplitude[phases.amplitude > 0]))
-        expected = (1.0,) if self.target is None else (size_of(self.target), 1.0)
-        error = max(match.SIGMAS / math.sqrt(self.values.size) * precision, 2.0**-50)
-        near = (x for x in expected if abs(abs(x) - scale) <= 2 * precision * scale)
-        return list(dict.fromkeys((*near, match.short(scale, 2 * precision),
-                                   match.short(float(np.abs(self.values).mean()), error))))
 
     def _described(self, trial: Trial, is_whole: bool) -> RotaryMatch:
         """Return the result for an explanation of all values, or of some rows, with faults and remarks."""

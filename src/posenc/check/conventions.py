@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
 from posenc.check import match
-from posenc.check.match import Arithmetic, Array, Curve, Line, Reals, short
+from posenc.check.match import Arithmetic, Array, Curve, Reals, short
 from posenc.check.reading import array_of, chunks, positions_of, rows_of, spread
 
 LARGEST_START = 2**12       # of a table, as an absolute value
@@ -41,8 +41,6 @@ PERIODS = np.array(sorted({
     *(n * unit for n in (60, 3600, DAY, 7 * DAY, 30 * DAY, 365 * DAY, 365.25 * DAY, 365.2425 * DAY)
       for unit in (1, 10**3, 10**6, 10**9)),
     4, 7, 12, 24, 30, 31, 52, 168, 365, 365.25, 365.2425, 366, 1440, 8760, 8766}))
-
-Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
 
 # ---- identify ----------------------------------------------------------------------------------------------
 
@@ -119,8 +117,8 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
 
     Notes
     -----
-    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout and
-    order.  Periods of a day, a week and the like are recognized in usual units.  A fit needs at least two
+    If no preset gives the table, base, scale and frequency scale are fitted, for each layout, order and
+    spacing.  Periods of a day, a week and the like are recognized in usual units.  A fit needs at least two
     rows.  At least nine rows in ten of a preset must match; `reason` states the number of the other rows.
 
     Examples
@@ -203,20 +201,15 @@ def _matches(rows: Rows) -> list[Match]:
     return _explained(rows, fits, plain) or _explained(rows, presets, narrow)
 
 
-def _proposal(rows: Rows, encodings: Sequence[Encoding], presets: Names = ()) -> Proposal:
+def _proposal(rows: Rows, encodings: Sequence[Encoding], names: tuple[str, ...] = ()) -> Proposal:
     """Return encodings at the positions where they are nearest to the sample; a row of zeros is padding."""
     positions = rows.positions
     if positions is None:
         positions = next(filter(None, (placed(encoding, rows) for encoding in encodings)), None)
     at: Any = () if positions is None else np.asarray(positions)[rows.zero_rows]
-    is_padded = len(at) == 1 and at[0] % 1 == 0
-    if is_padded:
+    if len(at) == 1 and at[0] % 1 == 0:
         encodings = [encoding.replace(padding_idx=int(at[0])) for encoding in encodings]
-    # without a row of zeros, presets with a padding row have it at other positions
-    where = () if positions is None else positions
-    names = [name for name, padding_idx in presets
-             if is_padded == (padding_idx is not None and (is_padded or padding_idx in where))]
-    return Proposal(encodings, tuple(names or (name for name, _ in presets)), positions)
+    return Proposal(encodings, names, positions)
 
 
 def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithmetic]) -> list[Match]:
@@ -295,9 +288,9 @@ def key_of(encoding: Encoding) -> bytes:
 
 
 @functools.lru_cache(maxsize=4)
-def preset_encodings(d_model: int) -> Sequence[tuple[Encoding, Names]]:
-    """Return each table's shortest encoding, with the (name, padding_idx) of every preset with this table."""
-    by_key: dict[bytes, tuple[Encoding, Names]] = {}
+def preset_encodings(d_model: int) -> Sequence[tuple[Encoding, tuple[str, ...]]]:
+    """Return each table's shortest encoding, with the names of all presets with this table."""
+    by_key: dict[bytes, tuple[Encoding, tuple[str, ...]]] = {}
     for name in posenc.presets():
         try:
             encoding = posenc.preset(name, d_model)
@@ -307,7 +300,7 @@ def preset_encodings(d_model: int) -> Sequence[tuple[Encoding, Names]]:
         if np.isfinite(encoding.frequencies).all():
             shortest, names = by_key.get(key_of(short_form), (short_form, ()))
             shortest = min(shortest, short_form, key=lambda each: len(changes_of(each)))
-            by_key[key_of(short_form)] = shortest, (*names, (name, encoding.padding_idx))
+            by_key[key_of(short_form)] = shortest, (*names, name)
     return list(by_key.values())
 
 
@@ -333,6 +326,7 @@ def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
     d_model, precision = rows.values.shape[1], match.PRECISION[rows.stored]
     half, odd = d_model // 2, "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
     second = half + (d_model % 2 and odd == "truncate")
+    divisors = d_model // 2 if odd == "zero" else d_model / 2, second - 1       # of the spacings
     for layout, z in (("interleaved", rows.values[:, : 2 * half : 2] + 1j * rows.values[:, 1::2][:, :half]),
                       ("halves", rows.values[:, :half] + 1j * rows.values[:, second : second + half])):
         scale = float(np.median(np.abs(z))) if half else 0.0
@@ -344,15 +338,17 @@ def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
         # positions far apart show the fast frequencies only modulo a multiple: these are not on the line
         for first in (0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,):
             sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
-            if (line := phases.line(np.where(np.arange(half) < first, math.nan, sign))) is None:
-                continue
+            slow = phases._replace(
+                frequency=np.where(np.arange(half) < first, math.nan, sign * phases.frequency))
             encodings = []
-            for errors, least in match.FITTED_DIGITS:
+            for (errors, least), (multiple, bases) in zip(
+                    match.FITTED_DIGITS, slow.geometric(divisors), strict=False):
                 common: dict[str, Any] = {"layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin"}
                 common["scale"] = short(scale, errors * scale_error + least, _scales(d_model), 4000)
-                divisors = d_model // 2 if odd == "zero" else d_model / 2, second - 1
                 encodings += [Encoding(d_model, **common, **each) for each in (
-                    *_periods(sign * phases.frequency, second), *_geometric(line, *divisors, errors, least))]
+                    *_periods(sign * phases.frequency, second),
+                    {"base": bases[0], "frequency_scale": multiple},
+                    {"base": bases[1], "frequency_scale": multiple, "spacing": "endpoint"})]
             if encodings:
                 yield sorted(encodings, key=lambda each: (cost_of(each), each.periods is None, each.base))
 
@@ -363,20 +359,6 @@ def _periods(frequencies: Reals, count: int) -> Iterator[dict[str, Any]]:
     nearest = np.abs(turns - 1).argmin(axis=1)
     if len(turns) == count and np.abs(turns[np.arange(count), nearest] - 1).max() < 1e-3:
         yield {"periods": PERIODS[nearest].tolist()}
-
-
-def _geometric(
-    line: Line, paper: float, endpoint: int, errors: float, least: float
-) -> Iterator[dict[str, Any]]:
-    """Yield parameters of geometric frequencies on a line, with as few digits as the errors allow.
-
-    The exponents of the spacings are multiples of 1 / paper and 1 / endpoint.
-    """
-    if max(line.intercept_error, line.slope_error) > 0.01:
-        return
-    common = {"frequency_scale": line.multiple(errors, least)}
-    yield common | {"base": line.base(paper, errors, least)}
-    yield common | {"spacing": "endpoint", "base": line.base(endpoint, errors, least)}
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -204,25 +204,6 @@ def short(x: float, error: float, favourites: Sequence[float] = (), lenience: fl
     return float(x)
 
 
-class Line(NamedTuple):
-    """Frequency k is exp(intercept - slope * k), as a multiple of some unit."""
-
-    intercept: float
-    slope: float
-    intercept_error: float
-    slope_error: float
-
-    def multiple(self, errors: float, least: float) -> float:
-        """Return frequency 0 with as few digits as so many standard errors allow."""
-        return short(math.exp(self.intercept), errors * self.intercept_error + least, TURNS, 4)
-
-    def base(self, divisor: float, errors: float, least: float, usual: Sequence[float] = ()) -> float:
-        """Return the base for exponents k / divisor; a single frequency has the default one."""
-        if not self.slope_error:
-            return 10000.0
-        return short(math.exp(self.slope * divisor), errors * divisor * self.slope_error + least, usual, 4)
-
-
 class Phases(NamedTuple):
     """Estimates for each pair of columns: its values turn with the position, and have a constant size."""
 
@@ -240,18 +221,26 @@ class Phases(NamedTuple):
         is_near = np.abs(self.frequency - frequencies) <= SIGMAS * self.error + TIGHT * np.abs(frequencies)
         return bool(self.is_known.any() and is_near[self.is_known].all())
 
-    def line(self, unit: Any = 1.0) -> Line | None:
-        """Fit a line to logarithms of known frequencies as multiples of `unit`, except where it is NaN."""
-        w, error = self.frequency / unit, np.maximum(self.error / np.abs(self.frequency), 2.0**-50)
+    def geometric(
+        self, divisors: Sequence[float], usual: Sequence[float] = ()
+    ) -> Iterator[tuple[float, list[float]]]:
+        """Yield the first frequency, and a base for each divisor of the exponents, with more and more digits.
+
+        These are those of a line that is fitted to the logarithms of positive frequencies.  A single one has
+        the default base.
+        """
+        w, error = self.frequency, np.maximum(self.error / np.abs(self.frequency), 2.0**-50)
         k = np.flatnonzero(self.is_known & (w > 0) & (error < KNOWN))
-        if len(k) < 2:
-            return Line(math.log(w[k[0]]), 0.0, float(error[k[0]]), 0.0) if len(k) else None
         basis, y = np.stack([np.ones(len(k)), -k], 1) / error[k, None], np.log(w[k]) / error[k]
-        solution = np.linalg.lstsq(basis, y)[0]
+        first, slope = solution = np.linalg.lstsq(basis, y)[0]
+        if not len(k) or abs(slope) * (len(w) - 1) > WIDEST_RATIO:
+            return
         scatter = max(1.0, np.sqrt(np.sum((basis @ solution - y) ** 2) / max(1, len(k) - 2)))
         errors = scatter * np.sqrt(np.diag(np.linalg.pinv(basis.T @ basis)))
-        is_extreme = abs(solution[1]) * (len(w) - 1) > WIDEST_RATIO
-        return None if is_extreme else Line(*solution.tolist(), *errors.tolist())
+        for sigmas, least in FITTED_DIGITS:
+            bases = [short(math.exp(slope * each), sigmas * errors[1] * each + least, usual, 4)
+                     if len(k) > 1 else 10000.0 for each in divisors]
+            yield short(math.exp(first), sigmas * errors[0] + least, TURNS, 4), bases
 
     def loose(self) -> Phases:
         """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""

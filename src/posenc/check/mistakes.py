@@ -15,7 +15,7 @@ import numpy as np
 
 from posenc import Rotary
 from posenc.check import match
-from posenc.check.match import FITTED_DIGITS, NARROW, Arithmetic, Phases, Waves, size_of
+from posenc.check.match import NARROW, Arithmetic, Phases, Waves, size_of
 
 ALIKE = 1e-2            # results of float16 arithmetic differ by less
 ROUNDED = 16 * 2.0**-24         # of rotated float32 vectors; narrower dtypes have 16 of their own half ulps
@@ -155,10 +155,7 @@ def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
 
     `blank` has the number of columns and other keywords by default.
     """
-    if (line := estimate.line()) is None:
-        return
-    for errors, least in FITTED_DIGITS:
-        base, multiple = line.base(len(blank.frequencies), errors, least, BASES), line.multiple(errors, least)
+    for multiple, (base,) in estimate.geometric([len(blank.frequencies)], BASES):
         rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
         if rotary and estimate.are_near(rotary.frequencies):
             yield rotary, ""
