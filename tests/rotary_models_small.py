@@ -42,9 +42,14 @@ def complex_pairs(x, a):
     return torch.view_as_real(z).flatten(-2).to(x.dtype)
 
 
+def by_columns(x, a, sign=-1):
+    """Rotate by an angle for each column."""
+    one, two = x.chunk(2, -1)
+    return (x * a.cos() + torch.cat([sign * two, one], -1) * a.sin()).to(x.dtype)
+
+
 def rotate_half(x, a):
-    twice, (one, two) = torch.cat([a, a], -1), x.chunk(2, -1)
-    return (x * twice.cos() + torch.cat([-two, one], -1) * twice.sin()).to(x.dtype)
+    return by_columns(x, torch.cat([a, a], -1))
 
 
 def einsum_pairs(x, a):
@@ -227,9 +232,11 @@ def quantized(**options):
 
 
 YARN = Rotary(D, scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048})
+UNSCALED = YARN.replace(scaling=YARN.scaling | {"mscale": 1.0, "mscale_all_dim": 1.0})
 BETAS = YARN.replace(scaling=YARN.scaling | {"beta_fast": 1.0, "beta_slow": 32.0})
 LLAMA3 = Rotary(D, base=5e5, scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                       "original_max_position_embeddings": 8192})
+LINEAR = Rotary(D, scaling={"rope_type": "linear", "factor": 4.0})
 HALF, QUARTER = Rotary(D, rotary_dim=16), Rotary(D, rotary_dim=8, layout="interleaved")
 AXES, THREE = Rotary(D, axes=[0] * 8 + [1] * 8), Rotary(D, axes=[0] * 4 + [1] * 6 + [2] * 6)
 NOPE = {"model_type": "llama", "head_dim": D, "rope_theta": BASE, "no_rope_layers": [1, 0]}
@@ -249,7 +256,7 @@ class Axes(Small):
         return super().forward(ids, position_ids[:, 0][None])
 
 
-def yarn(a, m=YARN.attention_scaling):
+def yarn(m=YARN.attention_scaling):
     return lambda x, a: m * halves(x, a)
 
 
@@ -297,6 +304,10 @@ def unchanged(x, a):
     return x
 
 
+def one_head(x, a):
+    return torch.cat([halves(x[:, :1], a), x[:, 1:]], 1)
+
+
 bf16, f16 = torch.bfloat16, torch.float16
 RIGHT = [
     case("plain"), case("interleaved", PAIRS, rotate=interleaved), case("fused", fused=True),
@@ -311,11 +322,11 @@ RIGHT = [
     case("half of the columns", HALF, rotate=partial(16), frequencies=frequencies(d=16)),
     case("a quarter, interleaved", QUARTER, rotate=partial(8, interleaved), frequencies=frequencies(d=8)),
     case("another base", Rotary(D, base=5e5), frequencies=frequencies(5e5)),
-    case("linear", Rotary(D, scaling={"rope_type": "linear", "factor": 4.0}), frequencies=frequencies() / 4),
-    case("llama3", LLAMA3, frequencies=of(LLAMA3)), case("yarn", YARN, frequencies=of(YARN), rotate=yarn(0)),
-    case("yarn, scaled queries", YARN, frequencies=of(YARN), rotate=yarn(0), scale=D**-0.5),
-    case("late queries scaled", rotate=lambda x, a: halves(x, a) * (1 + (a[:, :1] / 500).floor().log1p() /
-         10), rotate_keys=halves),
+    case("linear", LINEAR, frequencies=frequencies() / 4),
+    case("llama3", LLAMA3, frequencies=of(LLAMA3)), case("yarn", YARN, frequencies=of(YARN), rotate=yarn()),
+    case("yarn, scaled queries", YARN, frequencies=of(YARN), rotate=yarn(), scale=D**-0.5),
+    case("late queries scaled", rotate_keys=halves,
+         rotate=lambda x, a: halves(x, a) * (1 + (a[:, :1] / 500).floor().log1p() / 10)),
     case("a router of experts", before=routed), case("scaled queries", scale=D**-0.5),
     case("another temperature", scale=0.3), case("normed", norm=RMS), case("layer norm", norm=nn.LayerNorm),
     case("unit length before", before=lambda x: nn.functional.normalize(x, dim=-1)),
@@ -354,26 +365,21 @@ WRONG = [
     case("layout is halves, expected interleaved", PAIRS),
     case("layout is interleaved, expected halves", rotate=interleaved),
     case("layout is interleaved, expected halves", rotate=deinterleaved),
-    case("keys: the columns have another order than those of queries", PAIRS, rotate=interleaved,
-         rotate_keys=deinterleaved),
+    case("keys: the columns have another order", PAIRS, rotate=interleaved, rotate_keys=deinterleaved),
     case("32 columns are rotated, expected 16", HALF),
     case("16 columns are rotated, expected 32", rotate=partial(16), frequencies=frequencies(d=16)),
     case("the columns are paired neither as halves nor interleaved", HALF, rotate=lambda x, a:
          torch.cat([x[..., :16], halves(x[..., 16:], a)], -1), frequencies=frequencies(d=16)),
-    case("the exponents are 2 i / 32, expected 2 i / 16", HALF, rotate=partial(16),
-         frequencies=frequencies()[:8]),
+    case("the exponents are 2 i / 32, expected 2 i / 16", HALF, rotate=partial(16), frequencies=frequencies()[:8]),
     case("the signs of the sines are reversed", rotate=lambda x, a: halves(x, -a)),
     case("cos and sin are exchanged", rotate=exchanged),
     case("keys: pairs 0 to 15 are not rotated", rotate_keys=unchanged),
     case("pairs 0 to 15 are not rotated", rotate=unchanged),
     case("and the configuration does not state that these have no rotation", LOCAL, rotate=unchanged),
-    case("and the configuration does not state that these have no rotation", layers=({}, {"rotate":
-         unchanged})),
-    case("queries and keys are rotated, the configuration has no rotation for this layer", NOPE,
-         layers=({"rotate": unchanged}, {})),
+    case("the configuration does not state that these have no rotation", layers=({}, {"rotate": unchanged})),
+    case("the configuration has no rotation for this layer", NOPE, layers=({"rotate": unchanged}, {})),
     case("keys: the values depend on the other positions of the call", key_angles=lambda a: a.roll(1, 0)),
-    case("keys: no known rotation gives these values", HALVES, Consecutive, key_angles=lambda a: a.roll(1,
-         0)),
+    case("keys: no known rotation", HALVES, Consecutive, key_angles=lambda a: a.roll(1, 0)),
     case("keys: positions start at 1, expected 0", rotate_keys=lambda x, a: halves(x, a + frequencies())),
     case("positions start at 1, expected 0", positions=lambda p, x: p + 1),
     case("the values depend on the row, not on its position", positions=lambda p, x: torch.arange(len(p))),
@@ -381,11 +387,9 @@ WRONG = [
     case("the values depend on the other positions of the call", positions=lambda p, x: p.cummax(0)[0]),
     case("the table ends at 1,024 and its last row is repeated", positions=lambda p, x: p.clamp(max=1023)),
     case("the table ends at 2,048 and repeats", positions=lambda p, x: p % 2048),
-    case("some values are not finite, for example at position ", angles=lambda p, w: torch.where(p[:, None] <
-         1024, p[:, None] * w, torch.nan)),
+    case("some values are not finite", angles=lambda p, w: torch.where(p < 1024, p, torch.nan)[:, None] * w),
     case("frequency_scale is 2, expected 1", positions=lambda p, x: 2 * p),
-    case("a call with a single row has other values than a call with several rows", positions=lambda p, x: p
-         if len(p) > 1 else 0 * p),
+    case("a call with a single row has other values", positions=lambda p, x: p if len(p) > 1 else 0 * p),
     case("positions were rounded to bfloat16 above 256", positions=lambda p, x: p.bfloat16()),
     case("positions were rounded to bfloat16 above 256", positions=lambda p, x: p.to(x.dtype), dtype=bf16),
     case("angles were rounded to bfloat16", angles=lambda p, w: angles(p, w).bfloat16().float()),
@@ -394,36 +398,26 @@ WRONG = [
     case("frequency_scale is 0.125, expected 1", frequencies=frequencies() / 8),
     case("no value is finite", frequencies=NAN), case("the scaling llama3 is not applied", LLAMA3),
     case("attention_scaling 1.139 is missing", YARN, frequencies=of(YARN)),
-    case("attention_scaling 1.139 is applied twice", YARN, frequencies=of(YARN), rotate=yarn(0,
-         YARN.attention_scaling**2)),
+    case("attention_scaling 1.139 is applied twice", YARN, frequencies=of(YARN), rotate=yarn(1.2964770072)),
     case("cosines and sines are multiplied by 2, expected 1", rotate=lambda x, a: 2 * halves(x, a)),
-    case("keys: cosines and sines are multiplied by 1.01, expected 1", rotate_keys=lambda x, a: 1.01 *
-         halves(x, a)),
+    case("keys: cosines and sines are multiplied by 1.01", rotate_keys=lambda x, a: 1.01 * halves(x, a)),
     case("columns 16 to 31 are multiplied by a factor but not rotated", HALF, rotate=lambda x, a:
          torch.cat([halves(x[..., :16], a), 0 * x[..., 16:]], -1), frequencies=frequencies(d=16)),
     case("the result is not a rotation of x", rotate=lambda x, a: halves(x, a) + torch.cat([0 * x[..., :16],
          0.009 * x[..., 16:] * a.cos()], -1)),
-    case("x with negative elements, or with elements above 1, is not rotated as other x are",
-         before=torch.abs),
-    case("the result is not a rotation of x: pairs differ by 2 of their length", rotate=lambda x, a:
-         torch.cat([x[..., :16] * a.cos() + x[..., 16:] * a.sin(), x[..., 16:] * a.cos() + x[..., :16] * a.sin()], -1)),
-    case("the cosines have the layout interleaved, but the columns are paired as halves", rotate=lambda x, a:
-         x * a.cos().repeat_interleave(2, -1) + torch.cat([-x[..., 16:], x[..., :16]], -1) *
-         a.sin().repeat_interleave(2, -1)),
+    case("x with negative elements, or with elements above 1", before=torch.abs),
+    case("pairs differ by 2 of their length", rotate=lambda x, a: by_columns(x, torch.cat([a, a], -1), sign=1)),
+    case("the cosines have the layout interleaved, but the columns are paired as halves",
+         rotate=lambda x, a: by_columns(x, a.repeat_interleave(2, -1))),
     case("a call with positions up to 511", config(4096), **from_table(300)),
-    case("the table ends at 300 and its last row is repeated", config(4096), **from_table(300, lambda p, n:
-         p.clamp(max=n - 1))),
+    case("the table ends at 300 and its last row", config(4096), **from_table(300, lambda p, n: p.clamp(max=n - 1))),
     case("tables were rounded to bfloat16", config(4096), **from_table(4096, dtype=bf16)),
     case("the pairs have the positions of other axes than expected", AXES, Axes, axis=[1] * 8 + [0] * 8),
-    case("the heads are not rotated alike: head 1 differs from head 0", layers=(
-        {}, {"rotate": lambda x, a: torch.cat([halves(x[:, :1], a), x[:, 1:]], 1)})),
+    case("the heads are not rotated alike: head 1 differs from head 0", layers=({}, {"rotate": one_head})),
     case("the scaling yarn is not applied", YARN),
-    case("cosines and sines are multiplied by 1.1386", YARN.replace(scaling=YARN.scaling | {"mscale": 1.0,
-         "mscale_all_dim": 1.0}), frequencies=of(YARN), rotate=yarn(0)),
-    case("the frequencies of pairs 0 to 15 differ; the first is 0.25, expected 1", YARN, frequencies=of(BETAS),
-         rotate=yarn(0)),
-    case("the frequencies of pairs 0 to 15 differ; the first is 0.125, expected 0.25",
-         Rotary(D, scaling={"rope_type": "linear", "factor": 4.0}), frequencies=frequencies() / 8),
+    case("cosines and sines are multiplied by 1.1386", UNSCALED, frequencies=of(YARN), rotate=yarn()),
+    case("differ; the first is 0.25, expected 1", YARN, frequencies=of(BETAS), rotate=yarn()),
+    case("differ; the first is 0.125, expected 0.25", LINEAR, frequencies=frequencies() / 8),
     case("inv_freq was computed in bfloat16", frequencies=1 / torch.tensor(BASE).bfloat16() **
          (torch.arange(0, D, 2) / D).bfloat16()),
     case("no known rotation", frequencies=1 / frequencies()),

@@ -204,7 +204,7 @@ class Attention(Rotation):
             return f"queries have {self.width} columns, {SOURCE} head_dim {rotary.head_dim}; {CHECK}"
         if min(columns) >= self.width - rotary.head_dim:
             self.start = self.width - rotary.head_dim
-        has_own_keys = not any(_is_equal(self.vectors[1], other.vectors[1]) for other in others)
+        has_own_keys = not any(running.close(self.vectors[1], other.vectors[1]) for other in others)
         for index, vectors in enumerate(self.vectors[: 1 + has_own_keys]):
             source = running.source_of(vectors[..., self.start :], taken.records, rotary)
             if source is None:
@@ -288,10 +288,6 @@ class Attention(Rotation):
         return [fault("cache", " and ".join(wrong))] if wrong else [], ", also with a cache"
 
 
-def _is_equal(x: Any, y: Any) -> bool:
-    return x.shape == y.shape and bool((x == y).all())
-
-
 def _factors(y: Array, x: Array) -> Reals:
     """Return the lengths of the rows of y as multiples of those of x."""
     lengths = np.linalg.norm(x, axis=-1)
@@ -311,7 +307,7 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
     for number_, part in enumerate(taken):
         configs = [_readable(each) for each in part.configs if config is None] or [config]
         # the second part of an attention has the same queries and keys
-        if not any(all(map(_is_equal, part.vectors, other.vectors)) for _, other, _ in found):
+        if not any(all(map(running.close, part.vectors, other.vectors)) for _, other, _ in found):
             found.append((number_, part, configs[-1]))
     attentions: list[Attention] = []
     for number_, part, its_config in found:

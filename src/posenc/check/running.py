@@ -77,7 +77,7 @@ def moved(vectors: Tensor) -> Array:
 
 
 def close(a: Tensor, b: Tensor) -> bool:
-    """Return whether all heads, or the first if their numbers differ, have equal vectors up to rounding."""
+    """Return whether vectors are equal up to rounding: all heads, or the first if their numbers differ."""
     if a.shape[1:] != b.shape[1:]:
         return False
     heads = len(a) if len(a) == len(b) else 1
@@ -90,11 +90,6 @@ def contains(vectors: Tensor, rows: Tensor) -> bool:
     """Return whether the heads have these rows, in the same other order, as in a rolling cache."""
     order = torch.cdist(rows[0].float(), vectors[0].float()).argmin(1)
     return close(rows, vectors[:, order])
-
-
-def _is_near(a: Tensor, b: Tensor) -> bool:
-    """Return whether vectors are equal, also if they were computed in 16 bits."""
-    return bool((a - b).norm() <= SAME * a.norm())
 
 
 @contextlib.contextmanager
@@ -123,7 +118,7 @@ class Source(NamedTuple):
     def is_in(self, function: Any, tensor: Tensor) -> bool:
         """Return whether a tensor of another run is the same one, with another number of rows."""
         lengths = (*tensor.shape[: self.axis], *tensor.shape[self.axis + 1 :])
-        return self.function is function and self.lengths == lengths and _is_near(
+        return self.function is function and self.lengths == lengths and close(
             tensor.select(self.axis, 0).reshape(-1), self.row)
 
     def put(self, vectors: Tensor, tensor: Tensor) -> None:
@@ -252,7 +247,7 @@ class Run(TorchFunctionMode):
     def _projected(self, x: Tensor, weight: Tensor) -> Tensor:
         if self.rows in x.shape[:-1]:
             axis = x.shape.index(self.rows)
-            self.varies |= not _is_near(x.select(axis, 0), x.select(axis, -1))
+            self.varies |= not close(x.select(axis, 0), x.select(axis, -1))
         random = torch.Generator().manual_seed(self.model.weights[id(weight)])
         # the length should not be that of a normalized vector
         row = 3 * torch.randn(weight.shape[0], generator=random).to(x.device, x.dtype)
@@ -267,7 +262,7 @@ class Run(TorchFunctionMode):
         axis = tensor.shape.index(self.rows)
         if not self.sources and tensor.numel() > self.rows:
             first, last = (tensor.select(axis, k).detach().reshape(-1) for k in (0, -1))
-            if _is_near(first, last):
+            if close(first, last):
                 lengths = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
                 self.records.append(Source(function, axis, lengths, first.clone()))
         here = [item for item in self.pending if item[0].is_in(function, tensor)]
