@@ -232,6 +232,7 @@ def quantized(**options):
 
 
 YARN = Rotary(D, scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048})
+FACTOR = YARN.attention_scaling
 UNSCALED = YARN.replace(scaling=YARN.scaling | {"mscale": 1.0, "mscale_all_dim": 1.0})
 BETAS = YARN.replace(scaling=YARN.scaling | {"beta_fast": 1.0, "beta_slow": 32.0})
 LLAMA3 = Rotary(D, base=5e5, scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -256,7 +257,7 @@ class Axes(Small):
         return super().forward(ids, position_ids[:, 0][None])
 
 
-def yarn(m=YARN.attention_scaling):
+def yarn(m=FACTOR):
     return lambda x, a: m * halves(x, a)
 
 
@@ -398,7 +399,7 @@ WRONG = [
     case("frequency_scale is 0.125, expected 1", frequencies=frequencies() / 8),
     case("no value is finite", frequencies=NAN), case("the scaling llama3 is not applied", LLAMA3),
     case("attention_scaling 1.139 is missing", YARN, frequencies=of(YARN)),
-    case("attention_scaling 1.139 is applied twice", YARN, frequencies=of(YARN), rotate=yarn(1.2964770072)),
+    case("attention_scaling 1.139 is applied twice", YARN, frequencies=of(YARN), rotate=yarn(FACTOR**2)),
     case("cosines and sines are multiplied by 2, expected 1", rotate=lambda x, a: 2 * halves(x, a)),
     case("keys: cosines and sines are multiplied by 1.01", rotate_keys=lambda x, a: 1.01 * halves(x, a)),
     case("columns 16 to 31 are multiplied by a factor but not rotated", HALF, rotate=lambda x, a:

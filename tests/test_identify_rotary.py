@@ -343,8 +343,13 @@ def test_errors_name_the_argument(arguments, keywords, message):
 
 
 def test_pytorch_is_not_imported():
-    code = ("import sys, posenc; posenc.check.identify_rotary(lambda x, p: x, head_dim=8); assert 'torch' not in sys.modules")
-    subprocess.run([sys.executable, "-c", code], check=True)
+    code = """import sys, posenc
+posenc.check.identify_rotary(lambda x, p: x, head_dim=8)
+assert "torch" not in sys.modules
+sys.modules["torch"] = None
+posenc.check.check_rotary"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.endswith("posenc.check.check_rotary needs torch; to install it: pip install torch\n")
 
 
 # ---- true verdicts -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 
 import posenc.check
 from posenc import Rotary
+from posenc._arguments import checks
 from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._files.functions import opened_table
@@ -156,10 +157,8 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
 def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
     """Return a function for each tensor of a file, which reads it; the bits of bfloat16 are read as uint16."""
     if path.endswith((".bin", ".pt", ".pth")):
-        try:
+        with checks.importing_for(path):
             from posenc.check.running import stored_tensors
-        except ModuleNotFoundError as error:
-            raise ValueError(f"{path}: this format is read with PyTorch, which is not installed") from error
         return stored_tensors(path)
     with explaining(path), open(path, "rb") as file:
         entries, _, start = read_safetensors(file)

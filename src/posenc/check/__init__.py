@@ -7,6 +7,7 @@ Encoding(64, spacing='endpoint', layout='halves')
 
 from typing import TYPE_CHECKING, Any
 
+from posenc._arguments import checks
 from posenc.check.comparison import RotaryMatch
 from posenc.check.conventions import Match, identify
 from posenc.check.report import RotaryReport, RotaryRow
@@ -23,6 +24,6 @@ def __getattr__(name: str) -> Any:
     """Import `check_rotary` on first use, because it needs PyTorch."""
     if name != "check_rotary":
         raise AttributeError(f"module 'posenc.check' has no attribute {name!r}")
-    from posenc.check.models import check_rotary
-
+    with checks.importing_for("posenc.check.check_rotary"):
+        from posenc.check.models import check_rotary
     return check_rotary
