@@ -47,7 +47,7 @@ def identify(args: argparse.Namespace) -> int:
     options.report(args, {
         "path": args.file, "shape": list(table.shape), "dtype": table.dtype,
         "matches": list(map(match_document, matches)),
-    }, "\n".join(map(str, matches or [NO_MATCH])))
+    }, "\n".join(map(str, matches)) or NO_MATCH)
     return options.OK if matches else options.FAILED
 
 
