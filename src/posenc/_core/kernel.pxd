@@ -27,7 +27,7 @@ cdef extern from "kernel.h" nogil:
         const uint64_t *sign
         const uint64_t *quarter
         int order, phase_bits, padding_is_nan
-        ptrdiff_t second
+        ptrdiff_t half
         double scale, position_offset, padding_real
         int64_t padding, zero
         int has_padding, has_zero, has_fast_path, has_fast_test
@@ -111,9 +111,9 @@ cdef extern from "kernel.h" nogil:
         const char *name
         void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
         void (*tabulate_level)(const spec_t *, int, int, double *, ptrdiff_t, ptrdiff_t) noexcept nogil
-        void (*rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
+        void (*write_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
         size_t (*rotation_memory)(const rotation_t *) noexcept nogil
-        void (*factors)(const rotation_t *, ptrdiff_t, ptrdiff_t, double *, char *) noexcept nogil
+        void (*write_factors)(const rotation_t *, ptrdiff_t, ptrdiff_t, double *, char *) noexcept nogil
         void (*rotate)(const rotation_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
         void (*write)(const job_t *, double) noexcept nogil
 
@@ -185,7 +185,7 @@ cdef extern from "plan.h" nogil:
         ROWS_FOR_TABLE_FLOAT64, ROWS_FOR_TABLE, MAX_LIMBS
 
     ctypedef struct plan_t:
-        int threads, is_short
+        int threads, keeps_gil
         ptrdiff_t rows, entries, row_blocks, blocks
 
     ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which)

@@ -137,7 +137,7 @@ cdef int run_call(run_t *run, block_t block, str purpose) except -1:
             reserved = max(1, threads - threads_in_use)
             threads_in_use += reserved
     try:
-        if run.plan.is_short:
+        if run.plan.keeps_gil:
             run_pieces(run, 1)
         else:
             with nogil:

@@ -61,7 +61,7 @@ cdef class Columns:
         self.spec.sign = <const uint64_t *><const char *>sign
         self.spec.quarter = <const uint64_t *><const char *>quarter
         self.spec.order = order % 3
-        self.spec.second = d_model // 2 if order == 3 and d_model % (2 * TILE) == 0 else 0
+        self.spec.half = d_model // 2 if order == 3 and d_model % (2 * TILE) == 0 else 0
         self.spec.scale = scale
         self.spec.position_offset = position_offset
         self.spec.padding_is_nan = padding_is_nan
@@ -495,4 +495,4 @@ cdef void table_block(run_t *context, ptrdiff_t which, char *memory, tally_t *ta
     cdef job_t job = call.job
     job.out += entry * job.batch_stride
     job.batch = min(plan.entries, job.batch - entry)
-    context.kernel.rows(call.spec, &job, row, min(plan.rows, call.all_rows - row), memory, tally)
+    context.kernel.write_rows(call.spec, &job, row, min(plan.rows, call.all_rows - row), memory, tally)

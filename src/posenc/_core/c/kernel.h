@@ -41,9 +41,9 @@ enum {
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
 
-static inline ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
-static inline ptrdiff_t largest(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
-static inline int minimum(ptrdiff_t a, ptrdiff_t b) { return (int)least(a, b); } /* must fit an int */
+static inline ptrdiff_t min_size(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+static inline ptrdiff_t max_size(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+static inline int min_int(ptrdiff_t a, ptrdiff_t b) { return (int)min_size(a, b); } /* must fit an int */
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
 static inline ptrdiff_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
@@ -77,7 +77,7 @@ typedef struct {
     const uint64_t *sign;        /* (pitch): the sign bit of the frequency */
     const uint64_t *quarter;     /* (pitch): all ones for a cosine, 0 for a sine */
     order_t order;
-    ptrdiff_t second;            /* if not 0, a multiple of TILE: columns i and second + i are sin and cos, in either order,
+    ptrdiff_t half;              /* if not 0, a multiple of TILE: columns i and half + i are sin and cos, in either order,
                                   * of one frequency */
     double scale;
     int phase_bits;              /* see has_exact_phases in direct.h; NO_PHASE_BITS for frequencies that are not rational */
@@ -127,7 +127,7 @@ typedef struct {
 static inline int angles_of_tile(const spec_t *spec) { return spec->order == UNPAIRED ? TILE : TILE / 2; }
 
 /* Returns the number of tiles with angles of their own. */
-static inline ptrdiff_t angle_tiles(const spec_t *spec) { return (spec->second ? spec->second : spec->columns) / TILE; }
+static inline ptrdiff_t angle_tiles(const spec_t *spec) { return (spec->half ? spec->half : spec->columns) / TILE; }
 
 /* Row r of the table is stored at out + r * row_stride.  For ADD, it is added to the rows at `batch`
  * addresses, which are batch_stride apart: x is replaced by x * x_scale + value. */
@@ -258,9 +258,9 @@ typedef struct {
     const char *name;
     void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*tabulate_level)(const spec_t *, int level, int parts, double *table, ptrdiff_t first_tile, ptrdiff_t last_tile);
-    void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
+    void (*write_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
     size_t (*rotation_memory)(const rotation_t *); /* bytes of `memory`, which begins on a cache line */
-    void (*factors)(const rotation_t *, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory);
+    void (*write_factors)(const rotation_t *, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory);
     void (*rotate)(const rotation_t *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t head, ptrdiff_t heads, char *memory, tally_t *);
     void (*write)(const job_t *, double value); /* of an undecided_t */
 } kernel_t;

@@ -47,7 +47,7 @@ enum {
 };
 
 typedef struct {
-    int threads, is_short;
+    int threads, keeps_gil;
     ptrdiff_t rows, entries; /* rows, and batch entries or heads, in a block */
     ptrdiff_t row_blocks, blocks; /* number of blocks for one batch entry, and for the whole batch */
 } plan_t;
@@ -58,8 +58,8 @@ static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1
  * four blocks for each of them, as far as MIN_ENTRIES allows. */
 static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries, ptrdiff_t most) {
     const ptrdiff_t fewest = divided_up(4 * plan->threads * plan->rows, rows); /* blocks of entries */
-    if (plan->threads > 1) most = least(most, largest(MIN_ENTRIES, divided_up(entries, fewest)));
-    plan->entries = least(entries, most);
+    if (plan->threads > 1) most = min_size(most, max_size(MIN_ENTRIES, divided_up(entries, fewest)));
+    plan->entries = min_size(entries, most);
     plan->row_blocks = divided_up(rows, plan->rows);
     plan->blocks = plan->row_blocks * divided_up(entries, plan->entries);
 }
@@ -68,7 +68,7 @@ static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries, ptrdi
  * each thread, so that threads do not wait for the same new huge page. */
 static inline ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which) {
     const ptrdiff_t range = which % plan->threads, blocks = plan->blocks / plan->threads, longer = plan->blocks % plan->threads;
-    return range * blocks + least(range, longer) + which / plan->threads;
+    return range * blocks + min_size(range, longer) + which / plan->threads;
 }
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
@@ -106,22 +106,22 @@ static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdi
 /* Chooses the output mode of a job with an offset table, and the panel with which whole cache lines are
  * written, or long parts of each batch entry are read. */
 static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
-    const ptrdiff_t itemsize = size_of(job->dtype), pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
+    const ptrdiff_t itemsize = size_of(job->dtype), pitch = min_size(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
     const int has_lines = job->row_stride % LINE == 0 && (uintptr_t)job->out % LINE == 0;
     if (job->offsets && job->output == ADD) {
         ptrdiff_t l2 = 0;
 #if defined(_SC_LEVEL2_CACHE_SIZE)
         l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
-        const ptrdiff_t most = least((l2 > 0 ? l2 : L2_BYTES) / 2, MOST_PANEL_BYTES) / pitch / FINE * FINE;
-        job->panel_rows = least(largest(most, FINE), least(divided_up(rows, FINE) * FINE, BLOCK));
+        const ptrdiff_t most = min_size((l2 > 0 ? l2 : L2_BYTES) / 2, MOST_PANEL_BYTES) / pitch / FINE * FINE;
+        job->panel_rows = min_size(max_size(most, FINE), min_size(divided_up(rows, FINE) * FINE, BLOCK));
     } else if (job->output != ADD) {
         const int streamed = is_streamed(job, spec, rows), is_run = job->offsets && !job->offsets->first;
         if (streamed) job->output = STREAM;
         if (is_run && ((streamed && !has_lines) || (has_short_end(spec) && rows >= FINE))) job->panel_rows = FINE;
     }
     /* with a start inside a cache line and the spare columns of the last row */
-    const ptrdiff_t bytes = pitch * least(job->panel_rows, rows) + LINE + TILE * itemsize;
+    const ptrdiff_t bytes = pitch * min_size(job->panel_rows, rows) + LINE + TILE * itemsize;
     if (job->panel_rows) job->panel = (size_t)(divided_up(bytes, LINE) * LINE);
 }
 
@@ -150,23 +150,23 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     /* the more rows are sorted, the more of them share upper digits */
     const int is_sorted = fast && job->digits && columns >= SORTED_COLUMNS;
     const ptrdiff_t most = is_sorted ? GROUP_ROWS : BLOCK, share = is_sorted ? 1 : 4;
-    plan_t plan = {.rows = fast ? most : largest(1, least(BLOCK, DIRECT_IN_BLOCK / columns))};
+    plan_t plan = {.rows = fast ? most : max_size(1, min_size(BLOCK, DIRECT_IN_BLOCK / columns))};
     job->panel = job->panel_rows = 0;
     if (job->offsets || job->digits) choose_output(job, spec, rows);
-    plan.threads = minimum(most_threads, parts);
-    plan.is_short = rows * columns * job->batch <= MAX_SHORT;
+    plan.threads = min_int(most_threads, parts);
+    plan.keeps_gil = rows * columns * job->batch <= MAX_SHORT;
     while (plan.rows > (risky ? 1 : FINE) && ((plan.threads > 1 && rows < share * plan.threads * plan.rows) ||
-                                              plan.rows * columns * least(job->batch, ENTRIES) > in_block))
+                                              plan.rows * columns * min_size(job->batch, ENTRIES) > in_block))
         plan.rows /= 2;
-    job->group_rows = least(is_sorted ? plan.rows : FINE, rows);
+    job->group_rows = min_size(is_sorted ? plan.rows : FINE, rows);
     job->memory = job->panel + (job->digits ? GROUP_BYTES + (size_t)job->group_rows * GROUP_ROW_BYTES : 0);
-    divide(&plan, rows, job->batch, largest(ENTRIES, in_block / (plan.rows * columns)));
+    divide(&plan, rows, job->batch, max_size(ENTRIES, in_block / (plan.rows * columns)));
     return plan;
 }
 
 /* Plans an offset table or a level of digit tables; a block is a number of tiles. */
 static inline plan_t plan_tiles(ptrdiff_t tiles, int most_threads) {
-    plan_t plan = {.rows = TILES_PER_BLOCK, .threads = minimum(most_threads, divided_up(tiles, TILES_PER_BLOCK))};
+    plan_t plan = {.rows = TILES_PER_BLOCK, .threads = min_int(most_threads, divided_up(tiles, TILES_PER_BLOCK))};
     divide(&plan, tiles, 1, 1);
     return plan;
 }
@@ -181,14 +181,14 @@ static inline ptrdiff_t rotation_per_thread(const rotation_t *r) {
 static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int most_threads) {
     const ptrdiff_t columns = 2 * r->pairs + r->rest, in_block = r->has_fast_path ? ROTATED_IN_BLOCK : DIRECT_IN_BLOCK / 2;
     const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
-    plan_t plan = {.rows = least(rows, largest(MIN_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))))};
+    plan_t plan = {.rows = min_size(rows, max_size(MIN_TABLE_ROWS, min_size(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))))};
     /* Waking a thread takes longer than a small rotation, and the call must wait for it.  So the values limit
      * the number of threads even if the caller gives a number. */
     const ptrdiff_t values = r->has_fast_path ? rows * (heads + evaluated) * columns : PTRDIFF_MAX;
-    const ptrdiff_t parts = least(divided_up(rows * heads, FINE), values / rotation_per_thread(r));
-    plan.threads = minimum(most_threads, largest(1, parts));
+    const ptrdiff_t parts = min_size(divided_up(rows * heads, FINE), values / rotation_per_thread(r));
+    plan.threads = min_int(most_threads, max_size(1, parts));
     while (plan.threads > 1 && plan.rows > MIN_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
-    divide(&plan, rows, heads, largest(1, in_block / (plan.rows * columns)));
+    divide(&plan, rows, heads, max_size(1, in_block / (plan.rows * columns)));
     return plan;
 }
 

@@ -6,5 +6,5 @@
 #define STRING_(a) #a
 #define STRING(a) STRING_(a)
 
-const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA),     tabulate, tabulate_level, rows,
-                                           rotation_memory, factors,  rotation,       write_value};
+const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA),     tabulate,      tabulate_level, write_rows,
+                                           rotation_memory, write_factors, rotate,         write_value};

@@ -22,7 +22,7 @@
  *                      between two numbers
  *     bf16_split       numbers 0, 2, 4 ... and 1, 3, 5 ... of a vector of 4 LANES numbers; bf16_join narrows two vectors in
  *                      this order
- *     u64_flush        stores output; a non-temporal store bypasses the caches and needs an address aligned to a vector
+ *     u64_store        stores output; a non-temporal store bypasses the caches and needs an address aligned to a vector
  *     mask16_and_nonzero: m without the words in which x & bits is zero; in mask16_all, all words have passed
  */
 #ifndef POSENC_SIMD_H

@@ -1,6 +1,6 @@
 /* SIMD primitives for NEON, which every arm64 processor has; simd.h explains them.
  *
- * The argument `non_temporal` of u64_flush has no effect.  Neoverse processors detect lines that are written
+ * The argument `non_temporal` of u64_store has no effect.  Neoverse processors detect lines that are written
  * whole and in order, and do not read these lines first (write streaming).  STNP is only a hint, stores two
  * vectors at once, and has no intrinsic in GCC. */
 #ifndef POSENC_SIMD_NEON_H
@@ -64,10 +64,10 @@ static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
 }
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
 static inline vu64 f16_of_f32(vf32 a, vf32 b) { return vreinterpretq_u64_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
-static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+static inline void u64_store(void *p, vu64 x, int non_temporal) {
     (void)non_temporal;
     vst1q_u8(p, vreinterpretq_u8_u64(x));
 }
-static inline void flush_fence(void) {}
+static inline void store_fence(void) {}
 
 #endif

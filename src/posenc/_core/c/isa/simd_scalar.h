@@ -55,10 +55,10 @@ static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
 }
 static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) { f32_interleave(low, high, a, b); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) { *low = f.lane[0], *high = f.lane[1]; }
-static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+static inline void u64_store(void *p, vu64 x, int non_temporal) {
     (void)non_temporal;
     memcpy(p, &x, sizeof x);
 }
-static inline void flush_fence(void) {}
+static inline void store_fence(void) {}
 
 #endif

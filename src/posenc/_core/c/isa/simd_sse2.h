@@ -50,10 +50,10 @@ static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *high = (vf64)_mm_cvtps_pd(_mm_movehl_ps(f, f));
 }
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
-static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+static inline void u64_store(void *p, vu64 x, int non_temporal) {
     if (non_temporal) _mm_stream_si128(p, (__m128i)x);
     else _mm_storeu_si128(p, (__m128i)x);
 }
-static inline void flush_fence(void) { _mm_sfence(); }
+static inline void store_fence(void) { _mm_sfence(); }
 
 #endif

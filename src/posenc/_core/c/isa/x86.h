@@ -45,10 +45,10 @@ static inline vf64 f64_load_f32(const float *p) { return V(cvtps_pd)(H(loadu_ps)
 /* in AVX2, two stores of 16 bytes take less time than one of 32 bytes after _mm256_set_m128 */
 static inline void f64_store_f32(float *p, vf64 v) { H(storeu_ps)(p, V(cvtpd_ps)(v)); }
 
-static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+static inline void u64_store(void *p, vu64 x, int non_temporal) {
     if (non_temporal) VI(stream_si)(p, x);
     else VI(storeu_si)(p, x);
 }
-static inline void flush_fence(void) { _mm_sfence(); }
+static inline void store_fence(void) { _mm_sfence(); }
 
 #endif

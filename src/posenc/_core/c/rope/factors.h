@@ -26,7 +26,7 @@ static void separate(double *row, ptrdiff_t columns) {
     for (const double *const end = row + columns; row < end; row += 2 * FACTOR_PAIRS) {
         ALIGNED uint64_t pairs[2 * FACTOR_PAIRS + 1];
         pairs[2 * FACTOR_PAIRS] = 0;                            /* u64_load_even may read it */
-        for (int i = 0; i < 2 * FACTOR_PAIRS; i += LANES) u64_flush(pairs + i, bits_of_f64(f64_load(row + i)), 0);
+        for (int i = 0; i < 2 * FACTOR_PAIRS; i += LANES) u64_store(pairs + i, bits_of_f64(f64_load(row + i)), 0);
         for (int i = 0; i < FACTOR_PAIRS; i += LANES) {
             f64_store(row + i, f64_of_bits(u64_load_even(pairs + 2 * i)));
             f64_store(row + FACTOR_PAIRS + i, f64_of_bits(u64_load_even(pairs + 2 * i + 1)));
@@ -53,7 +53,7 @@ static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, doub
         if (job.integers) job.integers += row;
         else if (job.reals) job.reals += row;
         else job.start += (uint64_t)row * job.step;
-        if (!is_direct) rows(t->spec, &job, 0, count, NULL, &tally);
+        if (!is_direct) write_rows(t->spec, &job, 0, count, NULL, &tally);
         for (ptrdiff_t i = 0; i < count; i++) {
             double *const at = to + i * pitch;
             if (is_direct && i && job.integers && job.integers[i] == job.integers[i - 1]) {
@@ -83,8 +83,8 @@ INLINE vf64 upper_bits(vf64 x) {
  * ones. */
 INLINE void store_two(float *to, vf32 first, vf32 second, int split) {
     if (split) f32_deinterleave(first, second, &first, &second);
-    u64_flush(to, bits_of_f32(first), 0);
-    u64_flush(to + (split ? FACTOR_PAIRS / 2 : 2 * LANES), bits_of_f32(second), 0);
+    u64_store(to, bits_of_f32(first), 0);
+    u64_store(to + (split ? FACTOR_PAIRS / 2 : 2 * LANES), bits_of_f32(second), 0);
 }
 
 /* Splits each number of a block into an upper and a lower float. */

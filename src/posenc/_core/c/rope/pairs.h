@@ -47,7 +47,7 @@ typedef struct {
 INLINE vf32 load_float16s(const char *p) { return f16_load((const uint16_t *)(const void *)p); }
 
 INLINE void store_floats(char *p, vf32 first, vf32 second, dtype_t dtype) {
-    u64_flush(p, dtype == FLOAT16 ? f16_of_f32(first, second) : bf16_join(first, second), 0);
+    u64_store(p, dtype == FLOAT16 ? f16_of_f32(first, second) : bf16_join(first, second), 0);
 }
 
 INLINE vu64 load_bits(const char *p) { return u64_load((const uint64_t *)(const void *)p); }
@@ -75,7 +75,7 @@ INLINE void store_pairs(char *a, char *b, const pairs_t *v, dtype_t dtype, int i
         for (int g = 0; g < GROUPS; g++) {
             vf32 low, high;
             if (dtype == FLOAT16) f32_interleave(v->a[g], v->b[g], &low, &high);
-            u64_flush(a + g * bytes, dtype == FLOAT16 ? f16_of_f32(low, high) : bf16_join(v->a[g], v->b[g]), 0);
+            u64_store(a + g * bytes, dtype == FLOAT16 ? f16_of_f32(low, high) : bf16_join(v->a[g], v->b[g]), 0);
         }
     } else {
         for (int g = 0; g < GROUPS; g += 2) {
@@ -108,8 +108,8 @@ INLINE void store_double_pairs(char *to_a, char *to_b, const double_pairs_t *v, 
         if (interleaved) {
             vf32 low, high;
             f32_interleave(f32_of_f64(v->a[2 * g], v->a[2 * g + 1]), f32_of_f64(v->b[2 * g], v->b[2 * g + 1]), &low, &high);
-            u64_flush(a + 4 * g * LANES, bits_of_f32(low), 0);
-            u64_flush(a + (4 * g + 2) * LANES, bits_of_f32(high), 0);
+            u64_store(a + 4 * g * LANES, bits_of_f32(low), 0);
+            u64_store(a + (4 * g + 2) * LANES, bits_of_f32(high), 0);
         } else {
             for (int i = 2 * g; i < 2 * g + 2; i++)
                 f64_store_f32(a + i * LANES, v->a[i]), f64_store_f32(b + i * LANES, v->b[i]);
@@ -140,7 +140,7 @@ typedef struct {
 static void set_words(uint64_t lanes[LANES], uint64_t upper, uint64_t lower, dtype_t dtype) {
     const vu64 words =
         u64_set(dtype == FLOAT32 ? upper << 48 | lower << 16 : (upper << 16 | lower) << 32 | upper << 16 | lower);
-    u64_flush(lanes, dtype == FLOAT32 ? u16_odd(words, words) : words, 0);
+    u64_store(lanes, dtype == FLOAT32 ? u16_odd(words, words) : words, 0);
 }
 
 static limits_t limits_of(const rotation_t *r) {
@@ -417,8 +417,8 @@ INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
         vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
         const vu64 undecided_x = round_values(&x, error, dtype), undecided_y = round_values(&y, error, dtype);
         any = u64_or(any, u64_or(undecided_x, undecided_y));
-        u64_flush(v->undecided_x + i, undecided_x, 0);
-        u64_flush(v->undecided_y + i, undecided_y, 0);
+        u64_store(v->undecided_x + i, undecided_x, 0);
+        u64_store(v->undecided_y + i, undecided_y, 0);
         f64_store(v->x + i, x);
         f64_store(v->y + i, y);
         f64_store(v->error + i, error);

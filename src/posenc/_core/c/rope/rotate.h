@@ -57,7 +57,7 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
         const vu64 failed =
             rotate_pairs(h->factors, pair, h->limits, from, from + second, to, to + second, dtype, interleaved, 0);
         if (UNLIKELY(!u64_is_zero(failed)))
-            settle_bunch(h, pair, minimum(pairs - pair, BUNCH), from, from + second, to, to + second, failed);
+            settle_bunch(h, pair, min_int(pairs - pair, BUNCH), from, from + second, to, to + second, failed);
     }
     if (UNLIKELY(whole < pairs)) copy_last_pairs(r, whole, h->out + whole * step, half, buffer, BUNCH * size);
     if (r->rest && h->out != h->x) memcpy(h->out + 2 * r->pairs * size, h->x + 2 * r->pairs * size, (size_t)(r->rest * size));
@@ -91,7 +91,7 @@ INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
     for (ptrdiff_t i = 0; i < outside; i++) {
         for (ptrdiff_t j = 0; j < inside; j++) {
             const ptrdiff_t far = j + ROWS_AHEAD, beyond = far < inside ? i : i + 1 < outside ? i + 1 : i;
-            const ptrdiff_t ahead = far < inside ? far : minimum(far - inside, inside - 1);
+            const ptrdiff_t ahead = far < inside ? far : min_int(far - inside, inside - 1);
             h.position = outer[i].position + inner[j].position;
             h.factors = p->factors + (h.position - p->first_position) * p->pitch;
             h.x = r->x + outer[i].x + inner[j].x;
@@ -106,7 +106,7 @@ NOINLINE void patch_of_order(const patch_t *p) { FOR_ORDER(p->shared.rotation, r
 
 /* ---- entry points -------------------------------------------------------------------------------------- */
 
-static void factors(const rotation_t *r, ptrdiff_t position, ptrdiff_t count, double *to, char *memory) {
+static void write_factors(const rotation_t *r, ptrdiff_t position, ptrdiff_t count, double *to, char *memory) {
     const environment_t host = environment_enter();
     factors_of(r, position, count, to, memory);
     environment_leave(host);
@@ -117,8 +117,8 @@ static size_t rotation_memory(const rotation_t *r) {
     return (size_t)own * sizeof(double) + (size_t)rows * sizeof(offset_t);
 }
 
-static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdiff_t head, ptrdiff_t heads, char *memory,
-                     tally_t *tally) {
+static void rotate(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdiff_t head, ptrdiff_t heads, char *memory,
+                   tally_t *tally) {
     const environment_t host = environment_enter();
     const ptrdiff_t pitch = factor_pitch(r->pairs), end = head + heads;
     const limits_t limits = limits_of(r);
@@ -131,13 +131,13 @@ static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdif
     }
     for (ptrdiff_t first = 0; first < count; first += ROWS_TOGETHER) {
         patch_t p = {.shared = {.rotation = r, .limits = &limits, .tally = tally},
-                     .rows = minimum(count - first, ROWS_TOGETHER),
+                     .rows = min_int(count - first, ROWS_TOGETHER),
                      .pitch = pitch,
                      .first_position = r->factors ? 0 : row,
                      .row = row_offsets + first,
                      .factors = r->factors ? r->factors : own};
         for (ptrdiff_t h = head; h < end; h += HEADS_TOGETHER) {
-            p.heads = minimum(end - h, HEADS_TOGETHER);
+            p.heads = min_int(end - h, HEADS_TOGETHER);
             for (ptrdiff_t i = 0; i < p.heads; i++) p.head[i] = offset_at(&r->heads, h + i);
             patch_of_order(&p);
         }

@@ -211,7 +211,7 @@ INLINE void advance_dd(const anchor_t *a, const double *fine, const double *fine
 /* Recomputes a row of the pass that begins at column `pass`, and rounds each value using its error bound. */
 COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
     const dtype_t dtype = g->block->job->dtype;
-    const int row = is_above ? row_above(g, r) : row_below(g, r), width = minimum(g->width - pass, pass_columns(dtype));
+    const int row = is_above ? row_above(g, r) : row_below(g, r), width = min_int(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     const ptrdiff_t at = g->row + row;
     tile_t t = {.row = &at, .column = g->column + pass, .rows = 1, .width = width, .output = g->output};
@@ -229,11 +229,13 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     write_settled(g->block->spec, g->block->job, &t, &v, g->block->tally);
 }
 
+typedef enum { FAST, ERROR_BOUNDS } test_t;
+
 /* Computes a row of a pass below the anchor and, if `with_above`, also a row above it.  Each line is written
  * before all values are tested, because the values of a row would fill the registers.  Returns whether a
- * value is uncertain in the fast test or, if `again` is set, in the test with the error bounds. */
+ * value fails the test. */
 INLINE int advance_pass(const registers_t *loaded, const double *error, const double *fine, char *above, char *below,
-                        int with_above, int again, dtype_t dtype, output_t output) {
+                        int with_above, test_t test, dtype_t dtype, output_t output) {
     const int vectors = pass_columns(dtype) / LANES, per_store = vectors_per_store(dtype);
     const int per_line = LINE / (int)size_of(dtype) / LANES;
     mask16 passed = mask16_all();
@@ -247,7 +249,7 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
                 vf64 x_above[2], x_below[2];
                 for (int j = 0; j < 2; j++)
                     advance(loaded->p[v + j], loaded->q[v + j], fine + (v + j) * LANES, &x_above[j], &x_below[j]);
-                if (again) {
+                if (test == ERROR_BOUNDS) {
                     const vf64 bound[2] = {f64_load(error + v * LANES), f64_load(error + (v + 1) * LANES)};
                     if (with_above) undecided = u64_or(undecided, undecided_values(x_above, bound, dtype));
                     undecided = u64_or(undecided, undecided_values(x_below, bound, dtype));
@@ -260,11 +262,11 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
             bits_above[store / per_store] = bits_of(f_above, dtype);
             bits_below[store / per_store] = bits_of(f_below, dtype);
         }
-        if (again && dtype == FLOAT32) continue; /* the first call has already written the rounded values */
+        if (test == ERROR_BOUNDS && dtype == FLOAT32) continue; /* the fast test has already written the rounded values */
         if (with_above) write_line(above + line * LANES * size_of(dtype), bits_above, output);
         write_line(below + line * LANES * size_of(dtype), bits_below, output);
     }
-    return again ? !u64_is_zero(undecided) : !mask16_is_all(passed);
+    return test == ERROR_BOUNDS ? !u64_is_zero(undecided) : !mask16_is_all(passed);
 }
 
 /* Does the same for float64, in a single pass.  Returns whether a value is undecided. */
@@ -295,7 +297,7 @@ INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r,
                            dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
     const int vectors = dtype == FLOAT64 ? 0 : pass_columns(dtype) / LANES;
-    const size_t bytes = (size_t)(minimum(g->width - pass, pass_columns(dtype)) * size_of(dtype)); /* of a part of a tile */
+    const size_t bytes = (size_t)(min_int(g->width - pass, pass_columns(dtype)) * size_of(dtype)); /* of a part of a tile */
     ALIGNED char staged_above[TILE * sizeof(double)], staged_below[TILE * sizeof(double)];
     char *const out = g->out + pass * size_of(dtype);
     char *out_above = out + row_above(g, r) * row_stride, *out_below = out + row_below(g, r) * row_stride;
@@ -310,11 +312,11 @@ INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r,
         char *const above = whole ? out_above : staged_above, *const below = whole ? out_below : staged_below;
         if (dtype == FLOAT64) {
             if (UNLIKELY(advance_pass_dd(a, fine, fine_low, above, below, with_above, output))) return r;
-        } else if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, 0, dtype, output))) {
+        } else if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, FAST, dtype, output))) {
             /* compute the values again, because keeping them would take registers from the loop */
             const double *same_fine = fine;
             OPAQUE(same_fine);
-            if (advance_pass(&loaded, error, same_fine, above, below, with_above, 1, dtype, output)) return r;
+            if (advance_pass(&loaded, error, same_fine, above, below, with_above, ERROR_BOUNDS, dtype, output)) return r;
         }
         if (!whole && with_above) memcpy(out_above, staged_above, bytes);
         if (!whole) memcpy(out_below, staged_below, bytes);
@@ -358,7 +360,7 @@ DEFINE_GROUPS(STORE)
 DEFINE_GROUPS(STREAM)
 
 /* Rows are added from a panel. */
-static void (*const GROUP[][4])(const group_t *, const anchor_t *) = {
+static void (*const WRITE_GROUP[][4])(const group_t *, const anchor_t *) = {
     [STORE] = {group_FLOAT64_STORE, group_FLOAT32_STORE, group_FLOAT16_STORE, group_BFLOAT16_STORE},
     [STREAM] = {group_FLOAT64_STREAM, group_FLOAT32_STREAM, group_FLOAT16_STREAM, group_BFLOAT16_STREAM},
 };

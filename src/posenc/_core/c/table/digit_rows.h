@@ -58,11 +58,11 @@ static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *gro
     p->factor = group->upper;
 }
 
-/* Writes columns that are in `from`; if `second` is not 0, also those in the second half of the row. */
-static void write_halves(const spec_t *spec, const job_t *job, char *out, const char *from, int columns, ptrdiff_t second) {
+/* Writes columns that are in `from`; if `half_bytes` is not 0, also those in the second half of the row. */
+static void write_halves(const spec_t *spec, const job_t *job, char *out, const char *from, int columns, ptrdiff_t half_bytes) {
     write_staged(job, out, from, columns, job->dtype, job->output, job->batch);
-    if (second)
-        write_staged(job, out + spec->second * size_of(job->dtype), from + second, columns, job->dtype, job->output,
+    if (half_bytes)
+        write_staged(job, out + spec->half * size_of(job->dtype), from + half_bytes, columns, job->dtype, job->output,
                      job->batch);
 }
 
@@ -71,8 +71,8 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
                           ptrdiff_t last, tally_t *tally) {
     const ptrdiff_t size = size_of(job->dtype), column = first * TILE;
     const int count = angles_of_tile(spec), tiles = (int)(last - first), lowest = lowest_level(spec, job);
-    const int columns = minimum(spec->d_model - column, tiles * TILE);
-    const int is_direct = job->output != ADD && columns == tiles * TILE;
+    const int columns = min_int(spec->d_model - column, tiles * TILE);
+    const int writes_out = job->output != ADD && columns == tiles * TILE;
     const int has_lines = ((uintptr_t)job->out | (uintptr_t)job->row_stride) % LINE == 0;
     const double unit = power_of_two(6 * (lowest - WHOLE));
     uint64_t above = 0; /* the limits are those of positions below it */
@@ -81,19 +81,19 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
     const digit_row_t *before = NULL;
     product_t p = {.stride = count * (job->dtype == FLOAT64 ? 4 : 2),
                    .tiles = tiles,
-                   .streamed = is_direct && job->output == STREAM && has_lines,
-                   .order = spec->second ? spec->quarter[0] ? COS_FIRST : SIN_FIRST : spec->order,
-                   .second = is_direct      ? spec->second * size
-                             : spec->second ? columns * size
-                                            : 0,
+                   .streamed = writes_out && job->output == STREAM && has_lines,
+                   .order = spec->half ? spec->quarter[0] ? COS_FIRST : SIN_FIRST : spec->order,
+                   .half_bytes = writes_out   ? spec->half * size
+                                 : spec->half ? columns * size
+                                              : 0,
                    .quarter = spec->quarter + column,
                    .limits = group->limits};
     group->known = UINT64_MAX;
     for (ptrdiff_t i = 0; i < group->count; i++) {
         const digit_row_t *const row = group->row + order[i];
-        char *const out = job->out + row->row * job->row_stride + column * size, *const to = is_direct ? out : staged;
+        char *const out = job->out + row->row * job->row_stride + column * size, *const to = writes_out ? out : staged;
         if (before && written && before->n == row->n && before->sign == row->sign && before->rest == row->rest) {
-            write_halves(spec, job, out, written, columns, p.second);
+            write_halves(spec, job, out, written, columns, p.half_bytes);
             continue;
         }
         before = row;
@@ -109,17 +109,17 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
         p.rest = row->rest * unit;
         const unsigned uncertain = ROUND[job->dtype](&p, to);
         written = uncertain ? NULL : to;
-        if (!uncertain && !is_direct) write_halves(spec, job, out, staged, columns, p.second);
+        if (!uncertain && !writes_out) write_halves(spec, job, out, staged, columns, p.half_bytes);
         for (int t = 0; t < tiles && UNLIKELY(uncertain); t++) {
             const ptrdiff_t at = t * TILE * size;
             const tile_t tile = {.row = &row->row,
                                  .column = column + t * TILE,
                                  .rows = 1,
-                                 .width = minimum(columns - t * TILE, TILE),
+                                 .width = min_int(columns - t * TILE, TILE),
                                  .output = job->output,
                                  .out = out + at};
             if (uncertain >> t & 1) settle_product(&p, t, spec, job, &tile, tally);
-            else if (!is_direct) write_halves(spec, job, tile.out, staged + at, tile.width, p.second);
+            else if (!writes_out) write_halves(spec, job, tile.out, staged + at, tile.width, p.half_bytes);
         }
     }
 }
@@ -128,7 +128,7 @@ static void write_digit_rows(const spec_t *spec, const job_t *job, digit_group_t
     const ptrdiff_t tiles = angle_tiles(spec), most = job->dtype == FLOAT64 ? GROUP_TILES / 2 : GROUP_TILES;
     const uint32_t *const order = sort_rows(group, tiles);
     for (ptrdiff_t tile = 0; tile < tiles; tile += most)
-        write_tiles(spec, job, group, order, tile, minimum(tile + most, tiles), tally);
+        write_tiles(spec, job, group, order, tile, min_int(tile + most, tiles), tally);
     group->count = 0;
 }
 

@@ -98,7 +98,7 @@ INLINE int levels_of_digits(int lowest, int digits) { return lowest + digits > W
 
 /* Computes the limits of positions below 64**digits units. */
 static void limit_of(const spec_t *spec, const job_t *job, ptrdiff_t tile, int digits, limit_t *limit) {
-    const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED || spec->second,
+    const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED || spec->half,
               is_float64 = job->dtype == FLOAT64;
     const int factors = levels_of_digits(lowest, digits) + 2 * (lowest < WHOLE), count = angles_of_tile(spec);
     const double scale = magnitude_of(spec->scale), units = power_of_two(6 * (lowest + digits - WHOLE));

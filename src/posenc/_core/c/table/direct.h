@@ -358,7 +358,7 @@ INLINE void store_short(const spec_t *spec, const position_t *position, const tu
         for (int v = 0; v < TOGETHER; v++) {
             const vf64 rest = double_of_integer(u64_shr(u64_shl(phase[v], 2), 12), 0x1p51);
             x[v] = f64_mul(rest, f64_set(TWO_PI_HIGH * 0x1p-54));
-            if (phases) u64_flush(phases + i + v * LANES, phase[v], 0);
+            if (phases) u64_store(phases + i + v * LANES, phase[v], 0);
         }
         short_series(x, TOGETHER, s, c);
         for (int v = 0; v < TOGETHER; v++) {

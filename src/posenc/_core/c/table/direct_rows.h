@@ -15,7 +15,7 @@ typedef struct {
     position_t position;         /* of the columns of a tile */
     turns_t turns;               /* for this position */
     limit_t limit;               /* of values that are evaluated with short phases */
-    int is_short;                /* whether they are */
+    int has_short_phases;                /* whether they are */
     product_t product;           /* with one factor */
     ALIGNED double factor[2 * TILE];
     ALIGNED uint64_t phases[TILE];
@@ -25,11 +25,11 @@ static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
     d->spec = spec;
     d->job = job;
     d->position = (position_t){.finite = 0};
-    d->is_short = job->dtype != FLOAT64 && spec->has_fast_test;
+    d->has_short_phases = job->dtype != FLOAT64 && spec->has_fast_test;
     const vf64 smallest = f64_set(smallest_of(magnitude_of(spec->scale) * DOUBLE_ERROR, job->dtype));
     const vu64 addend = test_addend(smallest, smallest, job->dtype);
     for (int k = 0; k < 2; k++)
-        for (int i = 0; i < TILE / 2; i += LANES) u64_flush(d->limit.addend[k] + i, addend, 0);
+        for (int i = 0; i < TILE / 2; i += LANES) u64_store(d->limit.addend[k] + i, addend, 0);
     d->product = (product_t){.factor = d->factor, .tiles = 1, .order = spec->order, .limits = &d->limit};
 }
 
@@ -83,14 +83,14 @@ NOINLINE int replace_zeros(direct_t *d) {
 /* Writes a tile: with short phases or, if they are not used or a value is uncertain then, with error bounds. */
 INLINE void write_direct_tile(direct_t *d, const tile_t *t, tally_t *tally) {
     const spec_t *const spec = d->spec;
-    const int is_direct = t->rows * t->width == TILE && is_contiguous(d->job, t);
-    if (d->is_short) {
+    const int writes_out = t->rows * t->width == TILE && is_contiguous(d->job, t);
+    if (d->has_short_phases) {
         ALIGNED char staged[2][TILE * sizeof(double)];
         d->product.quarter = spec->quarter + t->column;
         short_factor(spec, &d->position, &d->turns, t->column, d->factor, d->phases);
-        if (!UNLIKELY(ROUND[d->job->dtype](&d->product, is_direct ? t->out : staged[0])) ||
+        if (!UNLIKELY(ROUND[d->job->dtype](&d->product, writes_out ? t->out : staged[0])) ||
             (replace_zeros(d) && !ROUND[d->job->dtype](&d->product, staged[1]))) {
-            if (!is_direct) write_tile(d->job, t, staged[0]);
+            if (!writes_out) write_tile(d->job, t, staged[0]);
             return;
         }
     }
@@ -106,7 +106,7 @@ NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const positio
     d.position = *position;
     set_turns(spec, position, &d.turns);
     for (; t.column < end; t.column += TILE, t.out += TILE * size_of(job->dtype)) {
-        t.width = minimum(end - t.column, TILE);
+        t.width = min_int(end - t.column, TILE);
         write_direct_tile(&d, &t, tally);
     }
 }
@@ -122,7 +122,7 @@ NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *
         double values[TILE];
         for (int i = 0; i < TILE; i += LANES)
             f64_store(values + i, f64_of_bits(u64_and(bits, u64_or(all, u64_load(spec->quarter + t.column + i)))));
-        t.width = minimum(spec->d_model - t.column, TILE);
+        t.width = min_int(spec->d_model - t.column, TILE);
         write_rounded(job, &t, values);
     }
 }
@@ -167,9 +167,9 @@ static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptr
             whole |= fixed.whole;
             fraction |= fixed.fraction;
             for (int i = 0; i < angles; i += LANES) {
-                u64_flush(positions.whole + at + i, u64_set(fixed.whole), 0);
-                u64_flush(positions.fraction + at + i, u64_set(fixed.fraction), 0);
-                u64_flush(positions.sign + at + i, u64_set((uint64_t)fixed.negative << 63), 0);
+                u64_store(positions.whole + at + i, u64_set(fixed.whole), 0);
+                u64_store(positions.fraction + at + i, u64_set(fixed.fraction), 0);
+                u64_store(positions.sign + at + i, u64_set((uint64_t)fixed.negative << 63), 0);
             }
             at += angles;
             rows[t.rows++] = row;

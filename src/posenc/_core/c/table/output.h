@@ -23,11 +23,11 @@ enum { TILE_VECTORS = TILE / LANES };
 
 /* Copies bytes, with non-temporal stores for whole cache lines. */
 INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
-    ptrdiff_t at = minimum((ptrdiff_t)(-(uintptr_t)out % LINE), bytes);
+    ptrdiff_t at = min_int((ptrdiff_t)(-(uintptr_t)out % LINE), bytes);
     memcpy(out, from, (size_t)at);
     for (; at + LINE <= bytes; at += LINE)
         for (int i = 0; i < LINE; i += (int)sizeof(vu64))
-            u64_flush(out + at + i, u64_load((const uint64_t *)(const void *)(from + at + i)), 1);
+            u64_store(out + at + i, u64_load((const uint64_t *)(const void *)(from + at + i)), 1);
     memcpy(out + at, from + at, (size_t)(bytes - at));
 }
 
@@ -50,12 +50,12 @@ DEFINE_ADD(add_doubles, double)
 DEFINE_ADD(add_floats, float)
 
 INLINE void load_halves(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
-    for (int i = 0; i < TILE && dtype == FLOAT16; i += 2 * LANES) u64_flush(f + i, bits_of_f32(f16_load(p + i)), 0);
+    for (int i = 0; i < TILE && dtype == FLOAT16; i += 2 * LANES) u64_store(f + i, bits_of_f32(f16_load(p + i)), 0);
     for (int i = 0; i < TILE && dtype == BFLOAT16; i++) f[i] = float_of_bfloat(p[i]);
 }
 INLINE void store_halves(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
     for (int i = 0; i < TILE && dtype == FLOAT16; i += 4 * LANES)
-        u64_flush(p + i, f16_of_f32(f32_load(f + i), f32_load(f + i + 2 * LANES)), 0);
+        u64_store(p + i, f16_of_f32(f32_load(f + i), f32_load(f + i + 2 * LANES)), 0);
     for (int i = 0; i < TILE && dtype == BFLOAT16; i++) p[i] = bfloat_of_float(f[i]);
 }
 
@@ -103,7 +103,7 @@ INLINE vu64 bits_of(const vf32 f[2], dtype_t dtype) {
 }
 
 INLINE void write_line(char *out, const vu64 bits[LINE / sizeof(vu64)], output_t output) {
-    for (int i = 0; i < LINE / (int)sizeof(vu64); i++) u64_flush(out + i * (int)sizeof(vu64), bits[i], output == STREAM);
+    for (int i = 0; i < LINE / (int)sizeof(vu64); i++) u64_store(out + i * (int)sizeof(vu64), bits[i], output == STREAM);
 }
 
 /* Stores the first `width` values at one address, or adds them at `batch` addresses. */
@@ -118,7 +118,7 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
     for (int v = 0; v < TILE_VECTORS; v += vectors_per_store(dtype), to += sizeof(vu64)) {
         vf32 f[2];
         for (int i = 0; i + 1 < vectors_per_store(dtype); i += 2) f[i / 2] = f32_of_f64(value[v + i], value[v + i + 1]);
-        u64_flush(to, dtype == FLOAT64 ? bits_of_f64(value[v]) : bits_of(f, dtype), 0);
+        u64_store(to, dtype == FLOAT64 ? bits_of_f64(value[v]) : bits_of(f, dtype), 0);
     }
 }
 

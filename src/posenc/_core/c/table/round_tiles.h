@@ -33,10 +33,10 @@ static void set_addends(limit_t *limit, int count, dtype_t dtype) {
 
 /* Adjacent tiles of a row: the product of one or two factors (`other` may be NULL), whose next tiles are `stride` numbers
  * later, and, if `radians` is not NULL, of the cosines and sines of rest * radians.
- * Pairs are interleaved or, if `second` is not 0, their second columns are stored `second` bytes after the first ones. */
+ * Pairs are interleaved or, if `half_bytes` is not 0, their second columns are stored `half_bytes` bytes after the first ones. */
 typedef struct {
     const double *factor, *other, *radians;
-    ptrdiff_t stride, second;
+    ptrdiff_t stride, half_bytes;
     double rest;
     int tiles, streamed;
     order_t order;
@@ -91,7 +91,7 @@ INLINE vf64 select_column(const uint64_t *quarter, vf64 s, vf64 c) {
 /* How the columns of a product are stored; columns that are not paired are selected by `quarter`. */
 typedef enum { SELECTED, INTERLEAVED_PAIRS, HALVES } pairing_t;
 
-INLINE int angles_of_product(const product_t *p) { return p->order == UNPAIRED || p->second ? TILE : TILE / 2; }
+INLINE int angles_of_product(const product_t *p) { return p->order == UNPAIRED || p->half_bytes ? TILE : TILE / 2; }
 
 /* Computes the columns of a tile, rounded to dtype.  Returns whether a value is uncertain. */
 INLINE int round_tile(const product_t *p, int tile, char *out, pairing_t pairing, int streamed, dtype_t dtype) {
@@ -102,7 +102,7 @@ INLINE int round_tile(const product_t *p, int tile, char *out, pairing_t pairing
     mask16 passed = mask16_all();
     for (int i = 0; i < angles; i += vectors * LANES) {
         vf64 c[4], s[4];
-        vf32 f[4], second[4];
+        vf32 f[4], other[4];
         multiply(p, tile, i, angles, vectors, c, s);
         for (int v = 0; v < vectors && p->sign; v++) s[v] = with_sign(s[v], p->sign);
         for (int v = 0; v < vectors; v += 2) {
@@ -117,14 +117,14 @@ INLINE int round_tile(const product_t *p, int tile, char *out, pairing_t pairing
                 passed = fast_test(passed, c + v, y, u64_load(limit->addend[1] + at), dtype);
                 const vf32 a = p->order == SIN_FIRST ? x : y, b = p->order == SIN_FIRST ? y : x;
                 if (interleaved) f32_interleave(a, b, f + v, f + v + 1);
-                else f[v / 2] = a, second[v / 2] = b;
+                else f[v / 2] = a, other[v / 2] = b;
             } else {
                 f[v / 2] = x;
             }
         }
         for (int g = 0; g < (interleaved ? vectors : vectors / 2); g += dtype == FLOAT32 ? 1 : 2, out += sizeof(vu64)) {
-            u64_flush(out, bits_of(f + g, dtype), streamed);
-            if (pairing == HALVES) u64_flush(out + p->second, bits_of(second + g, dtype), streamed);
+            u64_store(out, bits_of(f + g, dtype), streamed);
+            if (pairing == HALVES) u64_store(out + p->half_bytes, bits_of(other + g, dtype), streamed);
         }
     }
     return !mask16_is_all(passed);
@@ -164,10 +164,10 @@ INLINE int round_tile_dd(const product_t *p, int tile, char *out, pairing_t pair
             const vf64 y = rounded_dd(c, f64_load(limit->error[1] + i), &undecided);
             vf64 a = p->order == SIN_FIRST ? x : y, b = p->order == SIN_FIRST ? y : x;
             if (interleaved) f64_interleave(a, b, &a, &b);
-            u64_flush(out + (interleaved ? (ptrdiff_t)sizeof(vf64) : p->second), bits_of_f64(b), 0);
+            u64_store(out + (interleaved ? (ptrdiff_t)sizeof(vf64) : p->half_bytes), bits_of_f64(b), 0);
             x = a;
         }
-        u64_flush(out, bits_of_f64(x), 0);
+        u64_store(out, bits_of_f64(x), 0);
     }
     return !u64_is_zero(undecided);
 }
@@ -187,9 +187,9 @@ INLINE unsigned round_product(const product_t *product, char *out, pairing_t pai
 #define DEFINE_ROUND(T) \
     NOINLINE unsigned round_##T(const product_t *p, char *out) { \
         if (p->order == UNPAIRED) return round_product(p, out, SELECTED, 0, T); \
-        if (T == FLOAT32 && p->streamed && p->second) return round_product(p, out, HALVES, 1, T); \
+        if (T == FLOAT32 && p->streamed && p->half_bytes) return round_product(p, out, HALVES, 1, T); \
         if (T == FLOAT32 && p->streamed) return round_product(p, out, INTERLEAVED_PAIRS, 1, T); \
-        return p->second ? round_product(p, out, HALVES, 0, T) : round_product(p, out, INTERLEAVED_PAIRS, 0, T); \
+        return p->half_bytes ? round_product(p, out, HALVES, 0, T) : round_product(p, out, INTERLEAVED_PAIRS, 0, T); \
     }
 DEFINE_ROUND(FLOAT64)
 DEFINE_ROUND(FLOAT32)
@@ -234,8 +234,8 @@ COLD void settle_product(const product_t *p, int tile, const spec_t *spec, const
         dd_store(factor + i, factor + i + 2 * angles, c);
         dd_store(factor + i + angles, factor + i + 3 * angles, (vdd){with_sign(s.high, p->sign), with_sign(s.low, p->sign)});
     }
-    for (int half = 0; half <= (p->second != 0); half++) {
-        const uint64_t *const quarter = p->quarter + tile * TILE + half * spec->second;
+    for (int half = 0; half <= (p->half_bytes != 0); half++) {
+        const uint64_t *const quarter = p->quarter + tile * TILE + half * spec->half;
         values_t v;
         for (int i = 0; i < TILE; i += LANES) {
             f64_store(v.high + i, columns_from(factor, factor + angles, quarter, paired, i));
@@ -243,8 +243,8 @@ COLD void settle_product(const product_t *p, int tile, const spec_t *spec, const
             f64_store(v.error + i, columns_from(limit->error[1], limit->error[0], quarter, paired, i));
         }
         write_settled(spec, job, &part, &v, tally);
-        part.column += spec->second;
-        part.out += spec->second * size_of(job->dtype);
+        part.column += spec->half;
+        part.out += spec->half * size_of(job->dtype);
     }
 }
 

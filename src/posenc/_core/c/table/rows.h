@@ -23,7 +23,7 @@ NOINLINE void block_origin(const run_block_t *b, ptrdiff_t tile, origin_t *o) {
     if (!ends_in_next_row(b, tile)) return;
     origin_t next;
     origin_of(b->spec, b->job, &b->next, tile, &next);
-    const ptrdiff_t from = minimum(TILE, columns_of_this_row(b) - tile * TILE), begin = from < 0 ? 0 : from;
+    const ptrdiff_t from = min_int(TILE, columns_of_this_row(b) - tile * TILE), begin = from < 0 ? 0 : from;
     for (ptrdiff_t at = begin; at < (ptrdiff_t)(sizeof next / sizeof(double)); at += TILE) /* in each array of `next` */
         memcpy((double *)(void *)o + at, (double *)(void *)&next + at, (size_t)(TILE - begin) * sizeof(double));
 }
@@ -43,12 +43,12 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
         anchor_of(b->job, origin, offsets_at(o->fine, tile, HALF, middle - 1), offsets_at(o->fine_low, tile, HALF, middle - 1),
                   &a);
     else anchor_of(b->job, origin, offsets_at(o->coarse, tile, COARSE, k), offsets_at(o->coarse_low, tile, COARSE, k), &a);
-    const int width = minimum(b->spec->d_model - tile * TILE, TILE);
+    const int width = min_int(b->spec->d_model - tile * TILE, TILE);
     const group_t g = {.block = b,
                        .output = output,
                        .row = b->row + k * FINE,
                        .column = tile * TILE,
-                       .rows = minimum(rows, FINE),
+                       .rows = min_int(rows, FINE),
                        .middle = middle,
                        .width = width,
                        .whole = whole || width == TILE,
@@ -56,7 +56,7 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
                        .row_stride = row_stride,
                        .fine = offsets_at(o->fine, tile, HALF, 0),
                        .fine_low = offsets_at(o->fine_low, tile, HALF, 0)};
-    GROUP[output][b->job->dtype](&g, &a);
+    WRITE_GROUP[output][b->job->dtype](&g, &a);
 }
 
 /* Writes the columns that no tile covers: those before the first cache line of the first row, and those after
@@ -104,7 +104,7 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
-    const ptrdiff_t bytes = minimum(b->spec->d_model - column, STRIP * TILE) * size;
+    const ptrdiff_t bytes = min_int(b->spec->d_model - column, STRIP * TILE) * size;
     const int contiguous = bytes == job->row_stride;
     const ptrdiff_t pitch = contiguous ? bytes : tiles * TILE * size + LINE;
     origin_t origins[STRIP];
@@ -123,7 +123,7 @@ NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t 
             advance_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1,
                           first + at * pitch + t * TILE * size, pitch);
         }
-        const ptrdiff_t rows = minimum(at + b->count - k * FINE, at + FINE);
+        const ptrdiff_t rows = min_int(at + b->count - k * FINE, at + FINE);
         if (rows == job->panel_rows || (k + 1) * FINE >= b->count) flush_panel(job, begin, first, pitch, bytes, rows);
     }
 }
@@ -132,7 +132,7 @@ NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t 
 
 /* Writes `count` (at most BLOCK) evenly spaced rows from `row` on.  No row may be a padding row or have only
  * angles of 0. */
-NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
+NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;
     const run_block_t b = {&shifted,
@@ -148,7 +148,7 @@ NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff
     } else {
         const int strip = strip_tiles(job);
         if (shifted.first) write_edges(spec, &b);
-        for (ptrdiff_t tile = 0; tile < tiles; tile += strip) write_strip(&b, tile, minimum(tile + strip, tiles), panel);
+        for (ptrdiff_t tile = 0; tile < tiles; tile += strip) write_strip(&b, tile, min_int(tile + strip, tiles), panel);
     }
 }
 
@@ -173,11 +173,11 @@ static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, i
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
     while (row < end) {
-        ptrdiff_t rows = minimum(end - row, BLOCK);
+        ptrdiff_t rows = min_int(end - row, BLOCK);
         if (spec->has_padding) rows = rows_before(job, row, rows, spec->padding);
         if (spec->has_zero) rows = rows_before(job, row, rows, spec->zero);
         if (rows < MIN_ROWS) scattered_row(spec, job, row++, tally);
-        else block(spec, job, row, rows, panel, tally), row += rows;
+        else write_block(spec, job, row, rows, panel, tally), row += rows;
     }
 }
 
@@ -245,11 +245,11 @@ static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, p
     if (group && group->count) write_digit_rows(spec, job, group, tally);
 }
 
-static void rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
+static void write_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
     const environment_t host = environment_enter();
     if (job->offsets && !job->integers) even_rows(spec, job, first, count, panel, tally);
     else uneven_rows(spec, job, first, count, panel, tally);
-    if (job->output == STREAM) flush_fence();
+    if (job->output == STREAM) store_fence();
     environment_leave(host);
 }
 
