@@ -8,6 +8,7 @@ kind of fit, add a function of frequencies that yields keywords of `Encoding` to
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 
 import posenc
 from posenc import Encoding
+from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
@@ -136,11 +138,10 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
     total, d_model = array.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
-    if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
-        positions = range(positions)
     if positions is not None:
         checked = positions_of(positions, rows=total)
-        positions = positions if isinstance(positions, range) else checked
+        is_range = isinstance(positions, range) or checks.is_index(positions)
+        positions = checks.positions_of(positions) if is_range else checked
     if not array.size:
         return Matches()
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
@@ -290,18 +291,14 @@ def key_of(encoding: Encoding) -> bytes:
 @functools.lru_cache(maxsize=4)
 def preset_encodings(d_model: int) -> Sequence[tuple[Encoding, tuple[str, ...]]]:
     """Return each table's shortest encoding, with the names of all presets with this table."""
-    by_key: dict[bytes, tuple[Encoding, tuple[str, ...]]] = {}
+    groups: dict[bytes, list[tuple[str, Encoding]]] = {}
     for name in posenc.presets():
-        try:
+        with contextlib.suppress(ValueError):           # the preset does not support this d_model
             encoding = posenc.preset(name, d_model)
-        except ValueError:                      # the preset does not support this d_model
-            continue
-        short_form = encoding.replace(padding_idx=None, odd=encoding.odd if d_model % 2 else "truncate")
-        if np.isfinite(encoding.frequencies).all():
-            shortest, names = by_key.get(key_of(short_form), (short_form, ()))
-            shortest = min(shortest, short_form, key=lambda each: len(changes_of(each)))
-            by_key[key_of(short_form)] = shortest, (*names, name)
-    return list(by_key.values())
+            encoding = encoding.replace(padding_idx=None, odd=encoding.odd if d_model % 2 else "truncate")
+            groups.setdefault(key_of(encoding), []).append((name, encoding))
+    shortest = (min(group, key=lambda pair: len(changes_of(pair[1])))[1] for group in groups.values())
+    return [*zip(shortest, (tuple(name for name, _ in group) for group in groups.values()), strict=True)]
 
 
 # ---- fits --------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     expected: Rotary | None
     verdict: Verdict
     faults: tuple[str, ...]
-    errors: Mapping[int, float | None]
+    errors: Mapping[int, float | None] = MappingProxyType(dict.fromkeys(ERRORS_AT))
     remedy: str = ""
     compared: str = ""
 
@@ -80,8 +80,7 @@ def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -
 
 def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
     """Return the row of a rotation that was not checked."""
-    unknown = MappingProxyType(dict.fromkeys(ERRORS_AT))
-    return RotaryRow(name, None, expected, "not checked", (reason,), unknown)
+    return RotaryRow(name, None, expected, "not checked", (reason,))
 
 
 def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
