@@ -236,7 +236,7 @@ class Comparison(NamedTuple):
             angles = (at + OFFSETS[:, None]) * phases.frequency
             errors = np.abs(phases.amplitude * np.exp(1j * angles) - values[row])
             total = errors[:, np.abs(at) * phases.error < KNOWN].sum(axis=1)
-            total = np.maximum(total, phases.amplitude.sum() * 2.0 ** (3 - precision))
+            total = np.maximum(total, phases.amplitude.sum() * 2.0**-precision)
             views.append((is_reversed, total.min(), name, turn, int(OFFSETS[total.argmin()]), phases))
         *_, name, turn, offset, phases = min(views, key=lambda view: view[:2])
         faults: tuple[str, ...] = (fault(name),) if name else ()
