@@ -57,8 +57,7 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     positions : range or ndarray
         Positions of the rows.
     presets : tuple of str
-        Names of the presets with this encoding, possibly with another ``padding_idx``.  A parameter that
-        differs from the preset's default follows the name, in parentheses.
+        Names of the presets with this encoding, possibly with another ``padding_idx``.
     difference : float
         Largest absolute difference from the correctly rounded values in the table's dtype, except in rows of
         zeros.

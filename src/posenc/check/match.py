@@ -181,8 +181,8 @@ TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 KNOWN = 0.05
 # of two frequencies in a fit: beyond it, one does not turn, or the fit went wrong
 WIDEST_RATIO = math.log(1e20)
-# numbers are rounded within so many standard errors, and this error; the last ones are not rounded, because
-# the rounding error of a value near 0 is less than its change if a frequency changes by one standard error
+# numbers are rounded within so many standard errors, and this error; the last ones keep nearly all digits,
+# because the rounding error of a value near 0 is less than its change with a frequency by one standard error
 FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (0, 1e-15))
 
 
@@ -208,18 +208,13 @@ class Phases(NamedTuple):
     """Estimates for each pair of columns: its values turn with the position, and have a constant size."""
 
     frequency: Reals
-    error: Reals                        # error of the frequency if values are correctly rounded
+    error: Reals                        # of the frequency if values are correctly rounded; infinity: unknown
     amplitude: Reals
-
-    @property
-    def is_known(self) -> Mask:
-        """Mask of the pairs whose frequencies are estimated; only these are compared."""
-        return (self.amplitude > 0) & np.isfinite(self.error)
 
     def are_near(self, frequencies: Reals) -> bool:
         """Return whether all known estimates agree with `frequencies` within their errors."""
         is_near = np.abs(self.frequency - frequencies) <= SIGMAS * self.error + TIGHT * np.abs(frequencies)
-        return bool(self.is_known.any() and is_near[self.is_known].all())
+        return bool(is_near.all() and np.isfinite(self.error).any())
 
     def geometric(
         self, divisors: Sequence[float], usual: Sequence[float] = ()
@@ -230,7 +225,7 @@ class Phases(NamedTuple):
         the default base.
         """
         w, error = self.frequency, np.maximum(self.error / np.abs(self.frequency), 2.0**-50)
-        k = np.flatnonzero(self.is_known & (w > 0) & (error < KNOWN))
+        k = np.flatnonzero((w > 0) & (error < KNOWN))
         basis, y = np.stack([np.ones(len(k)), -k], 1) / error[k, None], np.log(w[k]) / error[k]
         first, slope = solution = np.linalg.lstsq(basis, y)[0]
         if not len(k) or abs(slope) * (len(w) - 1) > WIDEST_RATIO:
