@@ -183,6 +183,7 @@ class Attention(Rotation):
         expected, self.reason = ({}, STATED) if flag == 0 else _expected(config)
         known = layer_type if layer_type in expected else ROTATIONS.get(layer_type)
         self.rotaries = {known: expected[known]} if known in expected else expected
+        self.rotary: Any = next(iter(self.rotaries.values()), None)
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates = len(columns) > 0 or self.rows == 1
         if not self.reason:
@@ -193,7 +194,7 @@ class Attention(Rotation):
 
         Return the reason if there are none.
         """
-        rotary = next(iter(self.rotaries.values()))
+        rotary = self.rotary
         if not self.rotates:
             return f"{VARIES}; {CHECK}" if taken.varies else UNROTATED
         if self.rows == 1:
@@ -221,8 +222,7 @@ class Attention(Rotation):
 
     def random(self, rows: int) -> Array:
         """Return random vectors before the rotation."""
-        head_dim = next(iter(self.rotaries.values())).head_dim
-        return np.random.default_rng(2).normal(size=(rows, head_dim)).astype(np.float32)
+        return np.random.default_rng(2).normal(size=(rows, self.rotary.head_dim)).astype(np.float32)
 
     def run(self, x: Array, at: Array | None, **more: Any) -> tuple[tuple[Any, Any], Any]:
         """Run the model with vectors in the sources; return queries and keys, and the result of the model."""
@@ -366,7 +366,7 @@ def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> 
 
 def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attention]) -> RotaryRow:
     """Return the row of an attention without a rotation: right only if the configuration says so."""
-    rotary, reason, words = next(iter(attention.rotaries.values()), None), attention.reason, ""
+    rotary, reason, words = attention.rotary, attention.reason, ""
     same = [other for other in attentions if other.config is attention.config]
     is_any = any(other.rotates for other in same)
     is_other = is_any and not any(other.rotates for other in same if other.layer_type == attention.layer_type)
