@@ -384,6 +384,8 @@ CASES = {
     "full hours, 400,000 x 8": partial(timestamps, t=HOURS),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
+    "add_to, 32 x 512 x 768": partial(adding, shape=(32, 512, 768)),
+    "add_to, 8 x 4,096 x 512": partial(adding, shape=(8, 4096, 512)),
     "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
     "rotation, float32, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32),
     "rotation, float32, 4,096 x 32 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32,
