@@ -16,11 +16,11 @@ enum {
 /* The rows of a group, in memory of the caller: see GROUP_BYTES in kernel.h. */
 typedef struct {
     limit_t limits[GROUP_TILES];
-    ALIGNED double upper[GROUP_TILES * FACTOR]; /* the product of all digits but the lowest one */
+    ALIGNED double upper[GROUP_TILES * FACTOR]; /* the product of all digits but the lowest ones */
     uint32_t first[1 + (1 << BUCKET_BITS)];
     ptrdiff_t count;
     uint64_t known; /* the upper digits of this product */
-    int levels;
+    int levels, is_sorted;
     digit_row_t row[]; /* and as many uint32_t: the rows in their order */
 } digit_group_t;
 
@@ -32,7 +32,8 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
     uint64_t all = 0;
     for (ptrdiff_t i = 0; i < group->count; i++) all |= group->row[i].n;
     const int bits = bits_of_integer(all), shift = bits > BUCKET_BITS ? bits - BUCKET_BITS : 0;
-    const int is_sorted = tiles * TILE >= SORTED_COLUMNS && bits <= bits_of_integer((uint64_t)group->count) + 6;
+    const int is_sorted = group->is_sorted =
+        tiles * TILE >= SORTED_COLUMNS && bits <= bits_of_integer((uint64_t)group->count) + 6;
     if (is_sorted) memset(first, 0, sizeof group->first);
     for (ptrdiff_t i = 0; is_sorted && i < group->count; i++) first[1 + (group->row[i].n >> shift)]++;
     for (int i = 0; is_sorted && i < 1 << BUCKET_BITS; i++) first[i + 1] += first[i];
@@ -41,21 +42,22 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
     return order;
 }
 
-/* Sets the factors of a row in the tiles from `first` on: the entry of the lowest digit, and that of the highest one or, if there
- * are more than two digits, the product of all upper ones. */
+/* Sets the factors of a row in the tiles from `first` on: the entries of the lowest digits, of one if rows are sorted and of two
+ * if not, and the product of the entries of all other digits. */
 static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *group, uint64_t n, ptrdiff_t first, product_t *p) {
     const double *const *const level = job->digits->level + lowest_level(spec, job);
     const double *entry[LEVELS]; /* from the highest level on */
-    const int last = group->levels - 1;
-    for (int k = 0; k <= last; k++)
-        entry[k] = level[last - k] + ((ptrdiff_t)(n >> 6 * (last - k) & (RADIX - 1)) * angle_tiles(spec) + first) * p->stride;
-    p->factor = entry[0];
-    p->other = last > 0 ? entry[last] : NULL;
-    if (last < 2) return;
-    if (n / RADIX != group->known)
-        multiply_factors(entry, last, p->tiles, angles_of_product(p), job->dtype == FLOAT64, group->upper);
-    group->known = n / RADIX;
-    p->factor = group->upper;
+    const int levels = group->levels, lower = min_int(levels - 1, group->is_sorted ? 1 : 2), upper = levels - lower;
+    for (int k = 0; k < levels; k++)
+        entry[k] = level[levels - 1 - k] +
+                   ((ptrdiff_t)(n >> 6 * (levels - 1 - k) & (RADIX - 1)) * angle_tiles(spec) + first) * p->stride;
+    p->factor[0] = entry[0];
+    for (int k = 0; k < 2; k++) p->factor[k + 1] = k < lower ? entry[upper + k] : NULL;
+    if (upper == 1) return;
+    if (n >> 6 * lower != group->known)
+        multiply_factors(entry, upper, p->tiles, angles_of_product(p), job->dtype == FLOAT64, group->upper);
+    group->known = n >> 6 * lower;
+    p->factor[0] = group->upper;
 }
 
 /* Writes columns that are in `from`; if `half_bytes` is not 0, also those in the second half of the row. */

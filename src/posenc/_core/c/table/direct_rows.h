@@ -30,7 +30,7 @@ static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
     const vu64 addend = test_addend(smallest, smallest, job->dtype);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < TILE / 2; i += LANES) u64_store(d->limit.addend[k] + i, addend, 0);
-    d->product = (product_t){.factor = d->factor, .tiles = 1, .order = spec->order, .limits = &d->limit};
+    d->product = (product_t){.factor = {d->factor}, .tiles = 1, .order = spec->order, .limits = &d->limit};
 }
 
 /* Evaluates the values of a tile, with their error bounds, which are 0 for a value of 0 that is exact, because

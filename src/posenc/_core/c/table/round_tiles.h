@@ -31,11 +31,11 @@ static void set_addends(limit_t *limit, int count, dtype_t dtype) {
     }
 }
 
-/* Adjacent tiles of a row: the product of one or two factors (`other` may be NULL), whose next tiles are `stride` numbers
+/* Adjacent tiles of a row: the product of some factors (those after the first may be NULL), whose next tiles are `stride` numbers
  * later, and, if `radians` is not NULL, of the cosines and sines of rest * radians.
  * Pairs are interleaved or, if `half_bytes` is not 0, their second columns are stored `half_bytes` bytes after the first ones. */
 typedef struct {
-    const double *factor, *other, *radians;
+    const double *factor[3], *radians;
     ptrdiff_t stride, half_bytes;
     double rest;
     int tiles, streamed;
@@ -50,6 +50,11 @@ INLINE void complex_product(vf64 c, vf64 s, vf64 cosine, vf64 sine, vf64 *c_prod
     *s_product = f64_muladd(s, cosine, f64_mul(c, sine));
 }
 
+INLINE void multiply_by(const double *factor, int angles, int vectors, vf64 *c, vf64 *s) {
+    for (int v = 0; v < vectors; v++, factor += LANES)
+        complex_product(c[v], s[v], f64_load(factor), f64_load(factor + angles), &c[v], &s[v]);
+}
+
 /* Multiplies (c, s) by the cosine and sine of an angle of at most 2**-5; the truncation errors are below
  * 2**-55 and, for the sine, 2**-58 t. */
 INLINE void multiply_by_rest(vf64 t, vf64 *c, vf64 *s) {
@@ -62,16 +67,13 @@ INLINE void multiply_by_rest(vf64 t, vf64 *c, vf64 *s) {
 
 /* Computes cos and sin of vectors of angles, from angle `at` of a tile on. */
 INLINE void multiply(const product_t *p, int tile, int at, int angles, int vectors, vf64 *c, vf64 *s) {
-    const double *const factor = p->factor + tile * p->stride + at;
+    const ptrdiff_t from = tile * p->stride + at;
     for (int v = 0; v < vectors; v++) {
-        c[v] = f64_load(factor + v * LANES);
-        s[v] = f64_load(factor + v * LANES + angles);
+        c[v] = f64_load(p->factor[0] + from + v * LANES);
+        s[v] = f64_load(p->factor[0] + from + v * LANES + angles);
     }
-    if (p->other) {
-        const double *const other = p->other + tile * p->stride + at;
-        for (int v = 0; v < vectors; v++)
-            complex_product(c[v], s[v], f64_load(other + v * LANES), f64_load(other + v * LANES + angles), &c[v], &s[v]);
-    }
+    if (p->factor[1]) multiply_by(p->factor[1] + from, angles, vectors, c, s);
+    if (p->factor[2]) multiply_by(p->factor[2] + from, angles, vectors, c, s);
     if (p->radians) {
         const double *const radians = p->radians + tile * angles + at;
         for (int v = 0; v < vectors; v++)
@@ -144,8 +146,8 @@ INLINE void load_dd(const double *factor, int angles, vdd *c, vdd *s) {
 /* The cosines and sines of a product for one vector. */
 INLINE void product_dd(const product_t *p, int tile, int at, int angles, vdd *c, vdd *s) {
     const ptrdiff_t from = tile * p->stride + at;
-    load_dd(p->factor + from, angles, c, s);
-    if (p->other) multiply_dd(p->other + from, angles, c, s);
+    load_dd(p->factor[0] + from, angles, c, s);
+    for (int k = 1; k < 3 && p->factor[k]; k++) multiply_dd(p->factor[k] + from, angles, c, s);
 }
 
 /* Does the same for float64. */
@@ -199,7 +201,7 @@ static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, ro
 
 enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
 
-/* Computes the product of at least two factors in some tiles. */
+/* Computes the product of some factors in some tiles. */
 NOINLINE void multiply_factors(const double *const *factor, int factors, int tiles, int angles, int is_float64, double *to) {
     const ptrdiff_t stride = is_float64 ? 4 * angles : 2 * angles;
     for (ptrdiff_t tile = 0; tile < tiles; tile++)
@@ -212,9 +214,7 @@ NOINLINE void multiply_factors(const double *const *factor, int factors, int til
                 dd_store(to + i + angles, to + i + 3 * angles, s);
             } else {
                 vf64 c = f64_load(factor[0] + i), s = f64_load(factor[0] + i + angles);
-                complex_product(c, s, f64_load(factor[1] + i), f64_load(factor[1] + i + angles), &c, &s);
-                for (int k = 2; k < factors; k++)
-                    complex_product(c, s, f64_load(factor[k] + i), f64_load(factor[k] + i + angles), &c, &s);
+                for (int k = 1; k < factors; k++) multiply_by(factor[k] + i, angles, 1, &c, &s);
                 f64_store(to + i, c);
                 f64_store(to + i + angles, s);
             }
