@@ -157,14 +157,14 @@ def test_times_of_every_kind(isa, dtype):
     (5, ["1D"], "positions is 5, expected"), (range(10**12), ["1D"], "positions is range"),
     (np.arange(3), ["1D"], "positions is of dtype int64"), ([0.5], ["1D"], "positions is of dtype float64"),
     (TIMES, [86400], "positions has dtype datetime64"),
-    (TIMES, [], "only encode.* with periods= of durations"),
+    (TIMES, [], "; encode.* with periods= of durations"),
     (np.array([1], "m8"), ["1D"], "expected one of the units"),
     (np.array([1], "m8[M]"), ["1D"], "dtype timedelta64.*expected one of"),
     (np.ma.array(TIMES), ["1D"], "mask"), (np.array([2**62], "M8[Y]"), ["1D"], "beyond the range of"),
     ([dt.time(3)], ["1D"], "positions is of dtype object"),
     ([dt.datetime(2026, 1, 1, 6)], ["1D"],
-     r'expected .* as from numpy\.asarray\(positions, "datetime64\[us\]"\)'),
-    (["2026-01-01"], ["1D"], r'expected .* as from numpy\.asarray\(positions, "datetime64\[us\]"\)'),
+     'expected datetime64 or timedelta64, because periods are durations'),
+    (["2026-01-01"], ["1D"], 'expected datetime64 or timedelta64, because periods are durations'),
     (5, "1D", r"periods has shape \(\), expected one dimension, as in \[24"),
     (5, [None], r"periods\[0\] is None of type NoneType, expected a real number"),
     ([2**64], [24], "positions has dtype object and contains 18446744073709551616 of type int"),
@@ -184,14 +184,14 @@ def test_streams_and_files_take_numbers(tmp_path):
     assert posenc.open(tmp_path / "pe.safetensors").encoding == encoding
     for call in (Encoding(periods=["1D"]).stream,
                  lambda p: posenc.save(tmp_path / "a.npy", p, Encoding(periods=["1D"]))):
-        with pytest.raises(TypeError, match=r"periods are durations, but the positions of .* are numbers"):
+        with pytest.raises(TypeError, match=r"periods are durations, expected numbers, as the positions of .* are numbers"):
             call(range(5))
     with pytest.raises(TypeError, match="positions is None, expected datetime64"):
         posenc.add_to(np.zeros((5, 2)), periods=["1D"])
     assert [path.name for path in tmp_path.iterdir()] == ["pe.safetensors"]
     assert_same_bits(posenc.points([[3], [4]], 4, periods=[24, 7]), posenc.encode([3, 4], periods=[24, 7]))
-    for coordinates, message in ((TIMES[:, None], r'asarray\(coordinates\).astype\("int64"\); only'),
-                                 ([[1], [2]], "but the positions of a table with several axes are numbers")):
+    for coordinates, message in ((TIMES[:, None], r'asarray\(coordinates\).astype\("int64"\); encode'),
+                                 ([[1], [2]], "as the positions of a table with several axes are numbers")):
         with pytest.raises(TypeError, match=message):
             posenc.points(coordinates, 2, periods=["1D"])
 

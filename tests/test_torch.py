@@ -123,9 +123,9 @@ def test_positions_without_a_value_or_with_a_tangent(call):
         with pytest.raises(ValueError, match="positions is on the meta device, expected values for a result"):
             function(META)
     p = torch.arange(3.0)
-    with pytest.raises(RuntimeError, match="has a tangent, but encodings"):
+    with pytest.raises(RuntimeError, match="has a tangent, expected a constant"):
         torch.func.jvp(call, (p,), (torch.ones(3),))
-    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="has a tangent, but encodings"):
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="has a tangent, expected a constant"):
         call(forward_ad.make_dual(p, torch.ones(3)))
 
 
@@ -143,7 +143,7 @@ LEARNED = {
 
 @pytest.mark.parametrize("call", LEARNED.values(), ids=LEARNED)
 def test_trainable_arguments_are_rejected(call):
-    message = r"or has a tangent, expected a constant such as \w+\.detach\(\); PositionalEncoding\(learned_scale=\)"
+    message = r"or has a tangent, expected a constant such as \w+\.detach\(\)"
     with pytest.raises(RuntimeError, match=message):
         call(nn.Parameter(torch.tensor(0.5)))
     # a module constructed here may be trained later
@@ -338,7 +338,7 @@ def test_periods():
         x = torch.zeros(5, 4, requires_grad=requires_grad) * 1
         assert torch.equal(posenc.torch.add_to(x, times, periods=["1D", "7D"]), expected)
     for call in (PositionalEncoding, PositionalTable, partial(ChunkDataset, 5)):
-        with pytest.raises(TypeError, match=r"periods are durations, but the positions of .* are numbers"):
+        with pytest.raises(TypeError, match=r"periods are durations, expected numbers, as the positions of .* are numbers"):
             call(4, periods=["1D", "7D"])
 
 
@@ -545,7 +545,7 @@ def test_nested_tensors(dtype):
     (lambda x: PositionalEncoding(6)(x.transpose(1, 2)), "without gaps"),
     (lambda x: PositionalEncoding(6)(torch.nested.narrow(torch.ones(2, 5, 6), 1, torch.tensor([0, 1]),
                                                          torch.tensor([2, 3]), layout=torch.jagged)),
-     r"x\.contiguous\(\) removes gaps"),
+     r"without gaps, as in x\.contiguous\(\)"),
     (posenc.torch.add_to, r"x is nested .*, expected a dense tensor such as x\.values\(\)"),
     (lambda x: posenc.torch.RotaryEmbedding(posenc.Rotary(6))(torch.ones(1), x.long()), "position_ids is nested"),
     (PositionalEncoding(7), r"expected \(\.\.\., n, 7\)"),

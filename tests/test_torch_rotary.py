@@ -320,11 +320,8 @@ def test_tables_grow_on_another_device(monkeypatch):
 
 
 CHECKPOINTS = {
-    "inv_freq": lambda cos, sin, f: f.float(), "original_inv_freq": lambda cos, sin, f: f.bfloat16(),
-    "freqs": lambda cos, sin, f: f, "freqs_cis": lambda cos, sin, f: torch.complex(cos, sin),
-    "freqs_cos": lambda cos, sin, f: cos, "freqs_sin": lambda cos, sin, f: sin.half(),
-    "cos_cached": lambda cos, sin, f: torch.cat((cos, cos), -1)[None, None],
-    "sin_cached": lambda cos, sin, f: sin[:, None],
+    "inv_freq": lambda f: f.float(), "original_inv_freq": lambda f: f.bfloat16(),
+    "freqs": lambda f: f,
 }
 
 
@@ -333,8 +330,7 @@ def test_checkpoints_of_other_modules(name):
     """Usual buffers are compared, not loaded; another base is refused."""
     for base, module in ((base, RotaryEmbedding(Rotary(12, base=500.0))) for base in (500.0, 700.0)):
         frequencies = base ** (-torch.arange(6, dtype=torch.float64) / 6)
-        angles = torch.arange(2000)[:, None] * frequencies
-        state = {f"layer.{name}": CHECKPOINTS[name](angles.cos().float(), angles.sin().float(), frequencies)}
+        state = {f"layer.{name}": CHECKPOINTS[name](frequencies)}
         model = torch.nn.ModuleDict({"layer": module})
         if base == 500:
             model.load_state_dict(state, strict=True)

@@ -34,8 +34,7 @@ def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
     """Raise a TypeError for a keyword that is not accepted."""
     for name in names:
         if name not in valid_names:
-            expected = f"a parameter, or one of {', '.join(valid_names)}"
-            raise TypeError(f"unexpected keyword argument {name!r}, expected {expected}")
+            raise TypeError(f"unexpected keyword argument {name!r}, expected one of {', '.join(valid_names)}")
 
 
 def both_given(first: str, second: str) -> ValueError:
@@ -249,12 +248,11 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         items = array.flat if kind == "O" else ()
         objects = [p for p in items if not isinstance(p, (int, float)) or abs(p) >= BEYOND]
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
-        expected = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
-        raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {expected}")
+        raise TypeError(f"{name} has dtype {array.dtype}{example}, expected integers or reals of at most 64 bits")
     # columns of different dtypes become float64
     for column, converted in columns(positions, array) or [(original, array)]:
         dtype = {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:], "")
-        check_not_rounded(name, converted, dtype, '.astype("float64")')
+        _check_not_rounded(name, converted, dtype)
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
         if kind != "i" or offset:
             finite = array[np.isfinite(array)] if kind == "f" else array
@@ -272,8 +270,7 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
     array = as_array(name, [] if is_range else value, times=True)
     if array.dtype.kind not in "mM":
         found = shown(value) if is_range else f"of dtype {array.dtype}"
-        expected = f'datetime64 or timedelta64, as from numpy.asarray({name}, "datetime64[us]")'
-        raise TypeError(f"{name} is {found}, expected {expected}, because periods are durations, not numbers")
+        raise TypeError(f"{name} is {found}, expected datetime64 or timedelta64, because periods are durations")
     if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] in "YM":
         months, array = array, array.astype("datetime64[D]")
         if (array.astype(months.dtype) != months)[~np.isnat(months)].any():
@@ -283,7 +280,7 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:
+def _check_not_rounded(name: str, array: NDArray[Any], dtype: str) -> None:
     """Raise a ValueError if positions of a 16-bit dtype are so large that they may be rounded integers."""
     if dtype not in ("float16", "bfloat16"):
         return
@@ -292,8 +289,8 @@ def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: st
         beyond = array[np.isfinite(array) & (abs(array) >= most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
-        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most}, because "
-                         f"larger integers may have been rounded; {name}{conversion} states that they are exact")
+        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most} or another dtype, "
+                         f"because larger integers may have been rounded; in float64, they are taken as exact")
 
 
 def check_domain(positions: Iterable[Any], offset: float = 0.0, name: str = "positions") -> None:
@@ -316,7 +313,7 @@ def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def axes_error(positions: Any, axes: int) -> ValueError:
-    value = f"of shape {positions.shape}" if isinstance(positions, np.ndarray) else shown(positions)
+    value = f"of shape {tuple(positions.shape)}" if hasattr(positions, "shape") else shown(positions)
     return ValueError(f"positions is {value}, expected shape ({axes}, ...), with an element for each axis")
 
 

@@ -238,7 +238,7 @@ def lay_out(
     if any(isinstance(size, Encoding) for size in sizes):
         given = {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}
         if names := [name for name, value in given.items() if value is not None]:
-            raise TypeError(f"an Encoding and {names[0]} are both given, expected only one of them")
+            raise checks.both_given("an Encoding", names[0])
         encodings = _encodings(d_model, ndim)
         nesting, inner_layout = axis_columns.nesting_of(group, encodings[0].layout)
         encodings = [encoding.replace(layout=inner_layout) for encoding in encodings]
@@ -346,8 +346,7 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
         raise TypeError(f"coordinates is {coordinates!r}, expected one of {COORDINATES} or (low, high)")
     if not isinstance(extent, int):
         if number or np.any(coordinates != "index"):
-            raise ValueError(f"start is {number} and coordinates is {coordinates!r}, expected 0 and 'index', because "
-                             "shape has the coordinates of an axis")
+            raise ValueError(f"start is {number} and coordinates is {coordinates!r}, expected 0 and 'index' with {name}")
         return checks.positions_of(extent, offset, name)
     name = f"{name} with start and coordinates"
     if coordinates == "index" and number == int(number):

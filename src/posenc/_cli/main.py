@@ -69,10 +69,7 @@ def info(args: argparse.Namespace) -> None:
       posenc info --json
     """
     runtime = posenc.show_runtime()
-    sets = runtime["instruction_sets"].items()
-    names = ", ".join(name if usable else f"{name} (not supported here)" for name, usable in sets)
-    openmp = runtime["openmp"] or "none: every call uses one thread"
-    lines = runtime | {"instruction_sets": names, "openmp": openmp}
+    lines = runtime | {"openmp": runtime["openmp"] or "none: every call uses one thread"}
     report(args, runtime, "\n".join(f"{name.replace('_', ' '):18}{value}" for name, value in lines.items()))
 
 

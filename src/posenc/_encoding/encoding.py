@@ -270,8 +270,7 @@ def without_durations(encoding: Encoding, user: str) -> Encoding:
     Raise a TypeError if it takes datetimes, because `user` has only numbers as positions.
     """
     if encoding._has_durations:
-        raise TypeError(f"periods are durations, but the positions of {user} are numbers; "
-                        "give periods in their unit")
+        raise TypeError(f"periods are durations, expected numbers, as the positions of {user} are numbers")
     return encoding
 
 

@@ -26,28 +26,13 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     """
     if isinstance(d_model, Encoding):
         for name in convention:
-            raise TypeError(f"an Encoding and {name} are both given, expected only one of them; "
-                            f"use replace({name}=...)")
+            raise checks.both_given("an Encoding", f"{name} (see Encoding.replace)")
         return d_model
 
     is_cached = d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED
     if is_cached and all(map(_is_cacheable, convention.values())):
         return _cached(d_model, **convention)
     return Encoding(d_model, **convention)
-
-
-def width_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Any:
-    """Return the number of columns of x, or `encoding`, unless it is None.
-
-    Check that x has as many columns.
-    """
-
-    if encoding is None:
-        return x.shape[-1]
-    check_encoding(encoding)
-    if vars(encoding)["d_model"] != x.shape[-1]:        # faster than the attribute
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    return encoding
 
 
 def _is_cacheable(value: Any) -> bool:
@@ -181,7 +166,9 @@ def add_to(
         raise checks.wrong_type("x", x, "a numpy.ndarray")
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    specification = cached_encoding(width_for(x, encoding, convention), convention)
+    if encoding is not None:
+        check_encoding(encoding)
+    specification = cached_encoding(x.shape[-1] if encoding is None else encoding, convention)
     return specification.add_to(x, positions, x_scale=x_scale, threads=threads)
 
 

@@ -40,8 +40,7 @@ def name_of(path: Any) -> str:
         raise checks.wrong_type("path", path, "a path such as 'pe.npy'")
     name = os.fsdecode(path)
     if not name or "\0" in name or "://" in name:
-        raise ValueError(f"path is {name!r}, expected a name without a null character, and no URL, "
-                         "which posenc.dask.table(...).to_zarr can write to")
+        raise ValueError(f"path is {name!r}, expected a local file (posenc.dask.table(...).to_zarr writes to URLs)")
     return name
 
 

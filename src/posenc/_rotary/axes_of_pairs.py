@@ -20,8 +20,7 @@ def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     axes = checks.integers(name, value)
     count = len(set(axes))
     if set(axes) != set(range(count)) or count > kernel.MAX_AXES:
-        expected = f"integers from 0 without gaps, below {kernel.MAX_AXES}"
-        raise ValueError(f"{name} is {checks.shown(axes)}, expected {expected}")
+        raise ValueError(f"{name} is {checks.shown(axes)}, expected integers from 0 to {kernel.MAX_AXES - 1} without gaps")
     return axes
 
 

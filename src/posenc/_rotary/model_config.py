@@ -114,16 +114,14 @@ class Keys:
             raise _has(f"model_type {self.name!r}, {self.properties['refused']}")
         if "layout" not in self.properties and layout is None:
             reason = self.properties.get("unmeasured", "whose layout posenc does not know")
-            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', as "
-                       "the code of the model pairs columns, and axes= if the configuration has mrope_section")
+            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved'")
 
     def check_all_used(self) -> None:
         """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""
         for key in self._rotary_keys():
             if key not in self.used:
                 value = checks.shown(look_up(self.config, key))
-                raise _has(f"{key} {value}, which posenc does not read for model_type {self.name!r}; "
-                           "call Rotary with base=")
+                raise _has(f"{key} {value}, which posenc does not read for {self.name!r}; call Rotary with base=")
 
     def _rotary_keys(self) -> list[str]:
         """Return the keys about rotations that may have an effect."""
@@ -238,8 +236,7 @@ def _set_axes(keywords: dict[str, Any], keys: Keys) -> None:
     scaling, order = keywords["scaling"], keys.properties.get("axes")
     if order is None:
         if "mrope_section" in scaling:
-            raise _has(f"mrope_section, but the order of the axes of model_type {keys.name!r} is unknown; "
-                       "pass axes=, with the axis of each pair")
+            raise _has(f"mrope_section, but posenc does not know the axes of model_type {keys.name!r}; pass axes=")
         return
     scaling.setdefault("mrope_section", keys.properties["sections"])
     if order == "alternating":

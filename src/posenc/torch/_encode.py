@@ -21,8 +21,8 @@ from posenc._arguments.arrays import Positions
 from posenc._arguments.specification import Convention
 from posenc._axes.grid import Shape, Width
 from posenc._core import kernel
-from posenc._encoding.encoding import Encoding
-from posenc._encoding.functions import cached_encoding, width_for
+from posenc._encoding.encoding import Encoding, check_encoding
+from posenc._encoding.functions import cached_encoding
 from posenc._rotary.rotary import Rotary, table_at
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
@@ -137,10 +137,12 @@ def add_to(
     >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
     True
     """
-    tensors.check_x(x, elsewhere="PositionalEncoding")
+    if encoding is not None:
+        check_encoding(encoding)
+    tensors.check_x(x, None if encoding is None else encoding.d_model, elsewhere="PositionalEncoding")
     if out is not None:
         tensors.check_out(out, x.dtype, x.device, x.shape)
-    specification = encoding_of(width_for(x, encoding, convention), convention)
+    specification = encoding_of(x.shape[-1] if encoding is None else encoding, convention)
     # torch.compile cannot trace `real`; the kernels check an int or a float
     compiling = torch.compiler.is_compiling()
     is_number = compiling and type(x_scale) in (int, float)
@@ -380,8 +382,7 @@ def encodings_at(
         return out
     # it would record lengths as constants
     if isinstance(encoding, Encoding) and not torch.compiler.is_compiling() and tensors.is_tracing():
-        raise RuntimeError("TorchScript (torch.jit.trace, torch.onnx.export(dynamo=False)) cannot contain "
-                           "encodings of any length; pass max_len= to PositionalEncoding or use torch.export")
+        raise RuntimeError("TorchScript cannot encode any length; use torch.export, or PositionalEncoding with max_len=")
     rows = tensors.tensor_of_positions(positions, device)
     values = torch.ops.posenc.encode(rows, tensors.text_of(encoding), dtype, device)
     if out is None:

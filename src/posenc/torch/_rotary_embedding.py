@@ -2,7 +2,6 @@
 
 from typing import Any, SupportsIndex
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -235,14 +234,6 @@ class RotaryEmbedding(TableModule):
     def _table(self, dtype: torch.dtype, device: torch.device, key: Any = None, stop: int = 0) -> Any:
         warn_of_length(self._rotations[key], stop - 1)
         return super()._table(dtype, device, key, stop and 1 << (stop - 1).bit_length())
-
-    def _stored(self, name: str, key: Any, n: int, width: int) -> Tensor:
-        tables = self._specifications[key].tables(n, dtype="float64")
-        cos, sin = (torch.from_numpy(np.ascontiguousarray(table)) for table in tables)
-        if name == "freqs_cis":
-            return torch.stack((cos, sin), -1)
-        table = sin if "sin" in name else cos
-        return table if width == table.shape[1] else self._twice(table)
 
     def extra_repr(self) -> str:
         arguments = self._rotations | {"max_len": self._length, "dtype": self.dtype}

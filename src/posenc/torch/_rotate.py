@@ -130,10 +130,10 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
     if at is not None:
         positions = torch.from_numpy(at._positions)
     tensor = tensors.tensor_of_positions(x.shape[-2] if positions is None else positions, x.device)
-    axes, shape = axes_of(rotary), tuple(tensor.shape)
-    if axes is not None and shape[:1] != (axes,):
-        raise ValueError(f"positions has shape {shape}, expected ({axes}, ...), one element for each axis")
-    checks.check_broadcast(shape, tuple(x.shape[:-1]), axes is not None)
+    axes = axes_of(rotary)
+    if axes is not None and tensor.shape[:1] != (axes,):
+        raise checks.axes_error(tensor, axes)
+    checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]), axes is not None)
     result = rotate_by_operator(x, tensor, bool(inverse), tensors.text_of(rotary))
     return x.copy_(result) if in_place else result
 

@@ -16,10 +16,10 @@ from posenc.torch._encode import encodings_on_cpu, width_of
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
-# buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and tables
+# buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and tables of
+# encodings
 FREQUENCIES = ("inv_freq", "original_inv_freq", "freqs")
-STORED = (*FREQUENCIES, "pe", "pos_encoding", "pos_table", "freqs_cis", "freqs_cos", "freqs_sin",
-          "cos_cached", "sin_cached")
+STORED = (*FREQUENCIES, "pe", "pos_encoding", "pos_table")
 
 
 class Tables(dict[Any, Tensor]):
@@ -108,27 +108,17 @@ class TableModule(nn.Module):
                         "its shape is (n, 1, d_model)), or delete the key")
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
-    def _stored(self, name: str, key: Any, n: int, width: int) -> Tensor:
-        """Return the first n rows of a table that other modules store under a name, in float64, if possible
-        with `width`.
-        """
-        return encodings_on_cpu(n, self._specifications[key], torch.float64)
-
     def _agrees(self, name: str, stored: Tensor, key: Any) -> bool:
         """Return whether a stored tensor has the values of this module up to float32 rounding."""
-        if not (stored.is_floating_point() or stored.is_complex()):
-            return False
-        stored = torch.atleast_1d(torch.view_as_real(stored) if stored.is_complex() else stored)
-        is_table, frequencies = name not in FREQUENCIES, torch.from_numpy(self._specifications[key].frequencies.copy())
-        exact = self._stored(name, key, COMPARED_ROWS, stored.shape[-1]) if is_table else frequencies[None]
-        row = exact.shape[1:]
-        lengths = [length for length in stored.shape[: -len(row)] if length != 1]
-        if stored.shape[-len(row) :] != row or len(lengths) > is_table:
-            return False
-        if stored.is_meta:
-            return True
-        values = stored.detach().cpu().reshape(-1, *row)[:COMPARED_ROWS].double()
-        errors = (values - exact[: len(values)]).abs().flatten(1)
+        specification, is_table = self._specifications[key], name not in FREQUENCIES
+        frequencies = torch.from_numpy(specification.frequencies.copy())
+        exact = encodings_on_cpu(COMPARED_ROWS, specification, torch.float64) if is_table else frequencies[None]
+        *lengths, width = torch.atleast_1d(stored).shape
+        has_shape = width == exact.shape[1] and sum(length != 1 for length in lengths) <= is_table
+        if not (has_shape and stored.is_floating_point()) or stored.is_meta:
+            return has_shape and stored.is_meta
+        values = stored.detach().cpu().reshape(-1, width)[:COMPARED_ROWS].double()
+        errors = (values - exact[: len(values)]).abs()
         # a float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row
         # number
         epsilon, rows = torch.finfo(stored.dtype).eps, torch.arange(1, len(values) + 1)[:, None]

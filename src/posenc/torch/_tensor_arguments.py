@@ -30,8 +30,7 @@ def constant(name: str, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or is_dual(value):
-        raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as "
-                           f"{name}.detach(); PositionalEncoding(learned_scale=) has a trainable factor")
+        raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as {name}.detach()")
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device, expected a tensor with values")
     return value.tolist()
@@ -60,14 +59,8 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
 
 
 def values_of(value: Any) -> Any:
-    """Return a tensor's values as an array, on which bfloat16 is float64.
-
-    Return any other value unchanged.
-    """
-    if not isinstance(value, Tensor):
-        return value
-    value = value.detach().cpu()
-    return (value.double() if value.dtype == torch.bfloat16 else value).numpy()
+    """Return a tensor's values as an array, and any other value unchanged."""
+    return array_of(value.detach().cpu()) if isinstance(value, Tensor) else value
 
 
 def tensor_of(array: NDArray[Any], dtype: torch.dtype | None = None) -> Tensor:
@@ -144,9 +137,7 @@ def array_of_positions(positions: Any, device: torch.device, name: str = "positi
     if not isinstance(positions, Tensor):
         return positions
     check_positions(positions, device, name)
-    array = values_of(positions)
-    checks.check_not_rounded(name, array, DTYPES.get(positions.dtype, ""), ".double()")
-    return array
+    return values_of(positions)
 
 
 def tensor_of_positions(positions: Any, device: torch.device, name: str = "positions") -> Tensor:
@@ -181,8 +172,7 @@ def jagged_rows(x: Any) -> Any:
     """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows.
     """
     if x._ragged_idx != 1 or x.lengths() is not None:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps between "
-                         "sequences; x.contiguous() removes gaps")
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps, as in x.contiguous()")
     return x.values()
 
 
@@ -209,8 +199,7 @@ def check_dense(name: str, tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is of type {type(tensor).__name__}, expected a torch.Tensor")
     if tensor.is_nested or tensor.layout is not torch.strided:
-        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected a dense tensor such as "
-                        f"{name}.values() or {name}.to_dense()")
+        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected a dense tensor such as {name}.values()")
 
 
 def check_x(
@@ -244,8 +233,7 @@ def check_positions(positions: Tensor, device: torch.device, name: str = "positi
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"{name} is on the meta device, expected values for a result on {device}")
     if positions.requires_grad and torch.is_grad_enabled() or is_dual(positions):
-        raise RuntimeError(f"{name} requires grad or has a tangent, but encodings are not differentiable; "
-                           f"pass {name}.detach()")
+        raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as {name}.detach()")
 
 
 @torch.compiler.assume_constant_result
