@@ -28,7 +28,7 @@ sys.dont_write_bytecode = False
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 HERE = [name for name, runs in kernel.instruction_sets().items() if runs]
-PACKAGES = "ml_dtypes gmpy2 mpmath hypothesis pandas polars pyarrow dask matplotlib safetensors tqdm zarr threadpoolctl"
+PACKAGES = "ml_dtypes gmpy2 mpmath hypothesis pandas polars pyarrow dask matplotlib safetensors zarr threadpoolctl"
 MISSING = [name for name in PACKAGES.split() if not importlib.util.find_spec(name)]
 
 # the tables that tests of files write

@@ -253,44 +253,6 @@ def test_tables_are_not_written_to_a_terminal():
     assert done.returncode == 1 and "stdout is closed" in done.stderr
 
 
-# ---- progress ----------------------------------------------------------------------------------------------
-
-
-def on_a_terminal(*command):
-    """Run a command with a terminal as stderr; return its exit code, stdout and stderr."""
-    import pty
-    import termios
-
-    master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (24, 100))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave) as process:
-        os.close(slave)
-        shown = b""
-        while True:
-            try:
-                part = os.read(master, 4096)
-            except OSError:             # Linux reports the end of a terminal's output as an error
-                break
-            if not part:
-                break
-            shown += part
-        out = process.stdout.read()
-    os.close(master)
-    return process.returncode, out.decode(), shown.decode()
-
-
-@POSIX
-def test_progress_is_shown_only_on_a_terminal(tmp_path):
-    path = tmp_path / "pe.npy"
-    for arguments in (["generate", "4000", "512", "-o", path], ["verify", path]):
-        command = [sys.executable, "-m", "posenc", *arguments, "--json"]
-        code, out, shown = on_a_terminal(*command)
-        assert code == 0 and json.loads(out)["shape"] == [4000, 512]
-        assert "100%" in shown and "8.19M" in shown
-    done = run("generate", 4000, 512, "-o", path, "--force")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 # ---- verify ------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -56,17 +56,8 @@ def shown(value: Any) -> str:
     return f"{type(value).__name__}(...)"
 
 
-def not_installed(feature: str, package: str | None) -> ModuleNotFoundError:
+def not_installed(feature: str, package: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"{feature} needs {package}; to install it: pip install {package}", name=package)
-
-
-@contextmanager
-def importing_for(feature: str) -> Iterator[None]:
-    """Name the feature and the package in the error for a package that is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise not_installed(feature, error.name) from error
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:

@@ -45,20 +45,19 @@ def generate(args: argparse.Namespace) -> None:
     """
     positions, encoding = options.selected_table(args, args.n, args.d_model)
     specification = table.checked_specification(positions, encoding, args.dtype)
-    bar, begin = options.progress_bar(specification.nbytes), time.perf_counter()
+    begin = time.perf_counter()
     if args.output == PIPE:
         if args.json or args.key:
             raise ValueError(f"-o {PIPE} is given with --json or --key, expected neither of them")
         if sys.stdout is None or sys.stdout.isatty():
             raise ValueError("stdout is closed or a terminal, expected a pipe or a file")
-        with atomic.naming("stdout"), bar as progress:
+        with atomic.naming("stdout"):
             sys.stdout.buffer.write(table.npy_header(specification))
-            sys.stdout.buffer.writelines(table.rows_to_write(specification, args.threads, progress.update))
+            sys.stdout.buffer.writelines(table.rows_to_write(specification, args.threads))
             sys.stdout.buffer.flush()
         return
-    with bar as progress:
-        size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force,
-                           key=args.key, threads=args.threads, progress=progress.update)
+    size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key,
+                       threads=args.threads)
     seconds, is_native = time.perf_counter() - begin, table.suffix_of(args.output) == ".safetensors"
     document = options.document_of(
         args.output, positions, encoding, dtype=args.dtype, bytes=size, seconds=seconds, threads=args.threads,
@@ -91,9 +90,7 @@ def verify(args: argparse.Namespace) -> None:
         rows, d_model = source.shape
         positions, encoding = options.selected_table(args, rows, d_model, source.specification)
         count = rows if args.samples is None else min(rows, args.samples)
-        with options.progress_bar(count * d_model * table.itemsize(source.dtype)) as progress:
-            choice = args.samples, args.threads, progress.update
-            mismatch = first_mismatch(source, encoding, positions, *choice)
+        mismatch = first_mismatch(source, encoding, positions, args.samples, args.threads)
     document = options.document_of(
         args.file, positions, encoding, dtype=source.dtype, equal=mismatch is None, mismatch=mismatch,
         rows_compared=count if mismatch is None else None, threads=args.threads,

@@ -1,6 +1,6 @@
 """The command line: ``posenc``, or ``python -m posenc``.
 
-Data and results are written to stdout, progress and errors to stderr.  The exit code is 0 for success, 1 for
+Data and results are written to stdout, errors to stderr.  The exit code is 0 for success, 1 for
 an error, 2 if argparse refuses the command line, and 128 plus the signal's number after a signal: 130 for
 Ctrl-C, 141 if the reader of stdout closes the pipe.
 """

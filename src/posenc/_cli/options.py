@@ -1,15 +1,13 @@
 """Options, values and output that the commands share."""
 
 import argparse
-import importlib.util
 import inspect
 import json
 import re
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import posenc
@@ -122,15 +120,3 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     # stdout may not be able to represent a file name
     print(line.encode(encoding, "backslashreplace").decode(encoding))
-
-
-def progress_bar(size: int) -> Any:
-    """Return a bar whose method `update` counts bytes.
-
-    It is shown if stderr is a terminal and tqdm is installed.
-    """
-    if importlib.util.find_spec("tqdm") is None:
-        return nullcontext(SimpleNamespace(update=lambda size=1: None))
-    from tqdm import tqdm
-
-    return tqdm(total=size, unit="B", unit_scale=True, disable=not sys.stderr.isatty())

@@ -7,7 +7,6 @@ because on a full disk, storing to a mapping ends the process with SIGBUS, where
 
 import errno
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
@@ -42,13 +41,6 @@ def check_file(path: str, overwrite: bool) -> None:
             raise PermissionError(errno.EACCES, "The file is read-only", path)
 
 
-def check_space(path: str, size: int) -> None:
-    total, _, free = shutil.disk_usage(os.path.dirname(path))
-    if size > free and total:        # some network file systems report a total of 0
-        text = f"{os.strerror(errno.ENOSPC)}: {quantity(size)} needed, {quantity(free)} free"
-        raise OSError(errno.ENOSPC, text, path)
-
-
 def quantity(size: float) -> str:
     """Format a number of bytes with three digits and a decimal unit."""
     units = ["EB", "PB", "TB", "GB", "MB", "kB", "bytes"]
@@ -67,14 +59,16 @@ def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) 
     with naming(path):
         target = os.path.realpath(path)         # raises if the current folder was deleted
         check_file(target, overwrite)
-        check_space(target, size)
         parent, name = os.path.split(target)
         # file systems limit a name to 255 bytes, and each of the 50 characters may take 4 bytes
         with TemporaryDirectory(".tmp", f".{name[:50]}.", parent, ignore_cleanup_errors=True) as folder:
             new_path = os.path.join(folder, "new")
             with open(new_path, "xb") as file:
-                with suppress(AttributeError, OSError):         # not on macOS and Windows; it speeds up writing
+                try:                    # speeds up writing; not on macOS and Windows
                     os.posix_fallocate(file.fileno(), 0, size)
+                except (AttributeError, OSError) as error:
+                    if getattr(error, "errno", None) == errno.ENOSPC:
+                        raise
                 for block in blocks:
                     file.write(block)
                     clear_cache(file.fileno())

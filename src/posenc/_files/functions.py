@@ -309,7 +309,7 @@ def verify(
 
 def first_mismatch(
     source: Table, encoding: Encoding, positions: range, samples: int | None, threads: int | None,
-    progress: Callable[[int], object],
+    progress: Callable[[int], object] = table.no_progress,
 ) -> dict[str, Any] | None:
     """Compare every row of the table, or `samples` rows.
 

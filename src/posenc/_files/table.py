@@ -163,15 +163,19 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
 # ---- writing -----------------------------------------------------------------------------------------------
 
 
+def no_progress(size: int) -> None:
+    """Ignore the number of bytes."""
+
+
 def callback(progress: Any) -> Callable[[int], object]:
     """Return the function that receives the number of bytes."""
     if progress is not None and not callable(progress):
         raise checks.wrong_type("progress", progress, "a function")
-    return progress or (lambda size: None)
+    return progress or no_progress
 
 
 def rows_to_write(
-    specification: TableSpecification, threads: int | None, progress: Callable[[int], object], rows: int = 0
+    specification: TableSpecification, threads: int | None, progress: Callable[[int], object] = no_progress, rows: int = 0,
 ) -> Iterator[Any]:
     """Yield arrays of rows in the byte order of files, each of which overwrites the previous one.
 
@@ -318,8 +322,8 @@ def safetensors_header(specification: TableSpecification, key: str | None) -> by
 
 def read_safetensors(file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
     """Return an entry for each tensor of a file, the specification, and the offset of the data."""
-    with checks.importing_for("reading .safetensors"):
-        from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError, safe_open
+
     try:
         safe_open(file.name, "np")      # raises an error unless the header and the size of the file are valid
         size = int.from_bytes(file.read(8), "little")

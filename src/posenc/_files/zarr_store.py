@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._files import atomic, table
 from posenc._files.table import TableSpecification, specification_in
-
-with checks.importing_for("a .zarr file"):
-    import zarr
 
 # A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's
 # memory.
@@ -53,7 +51,7 @@ def write(
     with atomic.naming(path):
         target = os.path.realpath(path)
         check_folder(target, overwrite)
-        atomic.check_space(target, size)
+        os.stat(os.path.dirname(target))        # zarr would create the folder
         array = zarr.create_array(
             target, shape=specification.shape, dtype=arrays.DTYPES[dtype].stored, chunks=(chunk, columns),
             shards=None if shard is None else (shard, columns), dimension_names=("position", "column"),
