@@ -128,4 +128,4 @@ def test_unknown_and_missing_optional_parts_are_reported(name, package, statemen
             print(error)
         """
     text = python_output(code)
-    assert f"import of {package} halted" in text or f"No module named '{package}." in text
+    assert text.startswith(f"posenc.{name} needs {package}") and f"pip install {package}" in text

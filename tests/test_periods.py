@@ -167,7 +167,7 @@ def test_times_of_every_kind(isa, dtype):
     (["2026-01-01"], ["1D"], 'expected datetime64 or timedelta64, because periods are durations'),
     (5, "1D", r"periods has shape \(\), expected one dimension, as in \[24"),
     (5, [None], r"periods\[0\] is None of type NoneType, expected a real number"),
-    ([2**64], [24], "positions has dtype object and contains 18446744073709551616 of type int"),
+    ([2**64], [24], "positions has 18446744073709551616, expected "),
 ])
 def test_ambiguous_positions_are_refused(positions, periods, message):
     out = np.full((3, 2), 7, np.float32)

@@ -251,6 +251,7 @@ PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_
     ({"model_type": "zamba2", "attention_head_dim": 160, "kv_channels": 80, "use_mem_rope": True}, {},
      Rotary(160)),
     ({"model_type": "gptj", "head_dim": 128, "rotary_dim": None}, {}, Rotary(128, layout="interleaved")),
+    ({"model_type": "gptj", "n_embd": 1024, "n_head": 8}, {}, Rotary(128, rotary_dim=64, layout="interleaved")),
     (LLAMA | {"model_type": "phi", "rotary_emb_fraction": 0.25, "rotary_emb_interleaved": True}, {},
      Rotary(128, base=500000.0, rotary_dim=32, layout="interleaved")),
     (LLAMA | {"rope_parameters": {}, "rope_scaling": LLAMA3}, {}, Rotary(128, scaling=LLAMA3)),

@@ -319,7 +319,9 @@ def measured(name):
                     row["switch"] = [key, value, getattr(default, key)]
                 if "layers" not in row:
                     read = {key for key, value in STATED.items() if is_read(name, options, kind, key, value)}
-                    if read & {*SHARES, *WIDTHS}:
+                    if widths := [width for key in WIDTHS if (width := getattr(default, key, None))]:
+                        row = {key: value for key, value in row.items() if key != "share"} | {"rotary_dim": widths[0]}
+                    elif read & {*SHARES, *WIDTHS}:
                         row.setdefault("share", 1)
                     if "rope_theta" not in read and (keys := read & {*KEYS_OF_BASES}):
                         row["base_key"] = keys.pop()

@@ -9,16 +9,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, SupportsIndex, Unpack
 
-import dask.array as da
 import numpy as np
-from dask.base import compute, tokenize
 from numpy.typing import NDArray
 
 import posenc
+from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, Positions
 from posenc._arguments.specification import Convention, changes_of
 from posenc._encoding.encoding import Encoding, checked_positions
 from posenc._encoding.functions import cached_encoding
+
+with checks.importing_for("posenc.dask"):
+    import dask.array as da
+    from dask.base import compute, tokenize
 
 __all__ = ["table"]
 

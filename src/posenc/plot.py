@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 import numpy as np
-from matplotlib import axes, cm, figure, layout_engine, ticker
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc._encoding.encoding import Encoding, check_encoding, without_durations
+
+with checks.importing_for("posenc.plot"):
+    from matplotlib import axes, cm, figure, layout_engine, ticker
 
 __all__ = ["heatmap", "similarity", "waves"]
 

@@ -110,7 +110,7 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     except Exception as error:  # noqa: BLE001  ragged lists, tensors that require grad, polars' Int128
         kind = ValueError if isinstance(error, ValueError) else TypeError
         hints = {"inhomogeneous": "for sequences of several lengths, see posenc.positions_from_lengths",
-                 "BFloat16": f"pass {name}.float()"}
+                 "BFloat16": "posenc.torch accepts it"}
         hint = "".join(f"; {text}" for word, text in hints.items() if word in str(error))
 
         raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}{hint}") from None

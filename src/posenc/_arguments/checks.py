@@ -9,7 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -56,8 +56,17 @@ def shown(value: Any) -> str:
     return f"{type(value).__name__}(...)"
 
 
-def not_installed(feature: str, package: str) -> ModuleNotFoundError:
+def not_installed(feature: str, package: str | None) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"{feature} needs {package}; to install it: pip install {package}", name=package)
+
+
+@contextmanager
+def importing_for(feature: str) -> Iterator[None]:
+    """Name the feature and the package in the error for a package that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise not_installed(feature, error.name) from error
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:
@@ -236,8 +245,10 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
     array = widened(original)
     kind = array.dtype.kind
     if kind not in "iuf" or array.dtype.itemsize > 8:
-        items = array.flat if kind == "O" else ()
-        objects = [p for p in items if not isinstance(p, (int, float)) or abs(p) >= BEYOND]
+        items = list(array.flat) if kind == "O" else []
+        objects = [p for p in items if not isinstance(p, (int, float))]
+        if not objects:
+            check_domain(items, name=name)
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
         raise TypeError(f"{name} has dtype {array.dtype}{example}, expected integers or reals of at most 64 bits")
     # columns of different dtypes become float64
@@ -280,8 +291,8 @@ def _check_not_rounded(name: str, array: NDArray[Any], dtype: str) -> None:
         beyond = array[np.isfinite(array) & (abs(array) >= most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
-        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most} or another dtype, "
-                         f"because larger integers may have been rounded; in float64, they are taken as exact")
+        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most}, because larger "
+                         f'integers may have been rounded; numpy.asarray({name}, "float64") states that they are exact')
 
 
 def check_domain(positions: Iterable[Any], offset: float = 0.0, name: str = "positions") -> None:
@@ -325,6 +336,9 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
     # torch.compile gives a wrong answer to `p in (1, rows)` if only one of them is symbolic
     last = expected[max(0, n - len(sizes)) :]
     fits = len(sizes) <= n and all(p == 1 or p == rows for p, rows in zip(sizes, last, strict=True))
-    if is_single or not fits or 1 < len(sizes) < n:
+    if is_single:
+        consecutive = f"; range(p, p + {expected[-1]}) has consecutive positions"
+        raise ValueError(f"positions has shape {shape}, expected {expected[-1:]}{consecutive}")
+    if not fits or 1 < len(sizes) < n:
         fitting = f"{n} dimensions that fit {expected}{' after the first dimension' if has_axes else ''}"
         raise ValueError(f"positions has shape {shape}, expected {expected[-1:]} or {fitting}")

@@ -322,8 +322,8 @@ def safetensors_header(specification: TableSpecification, key: str | None) -> by
 
 def read_safetensors(file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
     """Return an entry for each tensor of a file, the specification, and the offset of the data."""
-    from safetensors import SafetensorError, safe_open
-
+    with checks.importing_for("reading .safetensors"):
+        from safetensors import SafetensorError, safe_open
     try:
         safe_open(file.name, "np")      # raises an error unless the header and the size of the file are valid
         size = int.from_bytes(file.read(8), "little")

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._files import atomic, table
 from posenc._files.table import TableSpecification, specification_in
+
+with checks.importing_for("a .zarr file"):
+    import zarr
 
 # A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's
 # memory.

@@ -114,7 +114,8 @@ class Keys:
             raise _has(f"model_type {self.name!r}, {self.properties['refused']}")
         if "layout" not in self.properties and layout is None:
             reason = self.properties.get("unmeasured", "whose layout posenc does not know")
-            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved'")
+            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', and axes= "
+                       "if the configuration has mrope_section")
 
     def check_all_used(self) -> None:
         """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""
@@ -167,14 +168,14 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
         scaling.pop("partial_rotary_factor", None)
     elif "partial_rotary_factor" not in scaling:
         if isinstance(keys.config, Mapping) and keys.config.keys().isdisjoint((*SHARES, *WIDTHS)):
-            share = properties.get("share")
+            share, width = properties.get("share"), properties.get("rotary_dim")
         if share is not None:
             scaling["partial_rotary_factor"], width = share, None
         keywords["rotary_dim"] = width
 
     _set_lengths(scaling, keys, length)
     value = scaling.get("partial_rotary_factor", keywords.get("rotary_dim"))
-    is_whole = is_measured and "share" not in properties and type_of_scaling(scaling) != "proportional"
+    is_whole = is_measured and not {"share", "rotary_dim"} & properties.keys() and type_of_scaling(scaling) != "proportional"
     if is_whole and value not in (None, 1, head_dim):
         key = next((key for key in (*SHARES, *WIDTHS) if keys.get(key) is not None), "partial_rotary_factor")
         raise _has(f"{key} {value}, but models of type {keys.name!r} rotate all {head_dim} columns")

@@ -5,6 +5,11 @@
 True
 """
 
+from posenc._arguments import checks
+
+with checks.importing_for("posenc.torch"):
+    import torch as _torch  # noqa: F401
+
 from posenc.torch._encode import add_to, encode, grid, points, positions_from_lengths, positions_from_mask
 from posenc.torch._positional_encoding import ChunkDataset, PositionalEncoding, PositionalTable
 from posenc.torch._rotary_embedding import RotaryEmbedding
