@@ -135,9 +135,7 @@ class PositionalTable(TableModule):
             positions = tensors.tensor_of_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
-            # outside graphs, the CPU computes encodings of every position
-            is_computed = device.type == "cpu" and not tensors.is_recording()
-            rows = None if is_computed else self._rows_at(positions, dtype, device)
+            rows = self._rows_at(positions, dtype, device)
             return encodings_at(positions, self.encoding, dtype, device) if rows is None else rows
         compiling, table = torch.compiler.is_compiling(), None
         is_tracing = not compiling and tensors.is_tracing()

@@ -27,10 +27,9 @@ class RotaryEmbedding(TableModule):
         module uses the frequencies for short sequences, and issues a UserWarning for positions that occur
         only in longer sequences.
     max_len : int, optional
-        Keep tables of the positions below `max_len` on the device of x, and index them in each call.  By
-        default, each call computes its values on the CPU, at any position.  If x is on another device, a
-        table there grows to the largest power of two that a call needed, up to 64 MiB; values at later
-        positions are computed on the CPU.  Code compiled for such a device needs `max_len`.
+        The number of positions in tables for compiled code, and for devices other than the CPU, where code
+        compiled for them needs it.  By default, a table on another device grows to the largest power of two
+        that a call needed, up to 64 MiB; values at later positions are computed on the CPU.
     dtype : torch.dtype, optional
         The dtype of the result, even after the model is converted.  The default is that of x.
 
@@ -56,13 +55,13 @@ class RotaryEmbedding(TableModule):
 
     Notes
     -----
-    With `max_len`, the first call for each layer type, dtype and device of x computes a table of
-    ``max_len * rotary_dim`` values.  The tables are not buffers: other code cannot convert, overwrite or load
-    them.  `load_state_dict` compares buffers of other modules with the usual names, such as ``inv_freq`` or
-    ``cos_cached``.  ``to`` removes the tables.  If the positions are on the device of x, later calls neither
-    copy between devices nor synchronize.  Code compiled by ``torch.compile`` or ``torch.export`` contains the
-    table.  Positions below 0 or from `max_len` on give NaN, because a check would have to wait for the
-    device.  If the positions are on the CPU, a call outside compiled code raises a ValueError instead.
+    On the CPU, each call computes its values, at any position.  On another device, with `max_len`, the first
+    call for each layer type and dtype computes a table of ``max_len * rotary_dim`` values, which later calls
+    index.  The tables are not buffers: other code cannot convert, overwrite or load them.  `load_state_dict`
+    compares frequencies with the usual names, such as ``inv_freq``.  ``to`` removes the tables.  If the
+    positions are on the device of x, later calls neither copy between devices nor synchronize.  Code compiled
+    by ``torch.compile`` or ``torch.export`` contains the table.  Positions outside a table give NaN, because
+    a check would have to wait for the device.
 
     Examples
     --------
@@ -140,8 +139,8 @@ class RotaryEmbedding(TableModule):
             A tensor with the dtype and device of the result; its values are not used.  If its shape is
             (batch, n, width), the width must be the ``hidden_size`` of the configuration.
         position_ids : Tensor or array_like, shape (batch, n)
-            The positions; if `max_len` is given, integers below it.  With several axes, the shape is (axes,
-            batch, n), or (batch, n) for equal positions on all axes.
+            The positions.  With several axes, the shape is (axes, batch, n), or (batch, n) for equal
+            positions on all axes.
         layer_type : str, optional
             As for `rotary`.
 
@@ -190,9 +189,8 @@ class RotaryEmbedding(TableModule):
         elif axes is not None and positions.shape[:1] != (axes,):
             expected = f"(batch, n) or ({axes}, batch, n)"
             raise ValueError(f"positions has shape {tuple(positions.shape)}, expected {expected}")
-        if self._length is not None:
-            self._check_positions(positions, self._length)
-        elif not (x.device.type in ("cpu", "meta") or positions.is_floating_point()) and tensors.is_recording():
+        is_computed = x.device.type in ("cpu", "meta") or positions.is_floating_point()
+        if self._length is None and not is_computed and tensors.is_recording():
             raise RuntimeError(f"max_len is None, expected a length for the table of a graph on {x.device}")
         rows = self._rows_at(positions, dtype, x.device, layer_type)
         if rows is None:
@@ -201,16 +199,6 @@ class RotaryEmbedding(TableModule):
             return rows
         axis_of_column = kept_table(self, torch.int64, x.device, layer_type)
         return rows.gather(0, axis_of_column.expand(1, *rows.shape[1:]))[0]
-
-    def _check_positions(self, positions: Tensor, max_len: int) -> None:
-        if positions.is_floating_point():
-            raise TypeError(f"positions has dtype {positions.dtype}, expected integers with max_len")
-        # a check on another device would wait for the device
-        if positions.is_cpu and positions.numel() and tensors.is_eager():
-            lowest, highest = positions.long().aminmax()      # torch cannot compare uint16, uint32 and uint64
-            if int(lowest) < 0 or int(highest) >= max_len:
-                position = next(p for p in positions.flatten().tolist() if not 0 <= p < max_len)
-                raise ValueError(f"positions has {position}, expected 0 <= position < max_len, {max_len}")
 
     def _in_form(self, cos: Tensor, sin: Tensor) -> Any:
         """Return the tables that the model takes."""

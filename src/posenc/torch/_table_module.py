@@ -74,15 +74,15 @@ class TableModule(nn.Module):
     def _rows_at(self, positions: Tensor, dtype: torch.dtype, device: torch.device, key: Any = None) -> Tensor | None:
         """Return the rows of a table at integer positions; a position outside the table gives a row of NaN.
 
-        Return None if positions are not integers, or if `_length` is None and the table, which grows on
-        devices other than the CPU, cannot have a row of each position.
+        Return None if positions are not integers, on the CPU outside graphs, where values are computed, or if
+        `_length` is None and the table, which grows on other devices, cannot have a row of each position.
         """
-        if positions.is_floating_point():
+        if positions.is_floating_point() or device.type == "cpu" and not tensors.is_recording():
             return None
         index, table = positions.long(), None           # torch cannot compare uint16, uint32 and uint64
         if self._length is not None:
             table = kept_table(self, dtype, device, key)
-        elif device.type not in ("cpu", "meta") and not tensors.is_recording() and index.numel():
+        elif device.type != "meta" and not tensors.is_recording() and index.numel():
             lowest, highest = (int(position) for position in index.aminmax())
             table = self._table(dtype, device, key, highest + 1) if lowest >= self._first else None
         if table is None:
