@@ -95,11 +95,12 @@ WRONG = {               # wrong values of each argument, some by the kind of the
         TypeError: [
             3.0, "3", b"3", True, np.bool_(True), np.float64(3), 1j, {}, np.array([True, False]),
             np.array(["a"]), np.array([b"a"]), np.array([1j]), np.array([object()]), np.array([1, 2], object),
-            np.array(3, object), [0.5, 10**400], np.array(["2020-01-01"], "M8[ns]"), np.array([1], "m8[s]"),
-            np.array([(1, 2)], "i4,i4"), [1, 2**70], [10**5000], np.ma.array([1, 2], mask=[True, False]),
+            np.array(3, object), np.array(["2020-01-01"], "M8[ns]"), np.array([1], "m8[s]"),
+            np.array([(1, 2)], "i4,i4"), np.ma.array([1, 2], mask=[True, False]),
             np.zeros(2, ml_dtypes.float8_e4m3fn), np.array([1.0], np.longdouble),
         ],
         ValueError: [
+            [0.5, 10**400], [1, 2**70], [10**5000],
             -1, np.int8(-1), 2**64, 2**70, np.array([None, 1]), [2**63], np.array([5, 2**63], np.uint64),
             [2**53 + 1, 0.5], [[0.5, np.inf], [-1, np.int64(2**62 + 1)]],
             [np.uint64(2**62 + 1), np.int64(-1)], [np.array(2**53 + 1), np.array(0.5)],
