@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -28,13 +28,6 @@ LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYON
 LONGEST_SHOWN = 100                     # characters
 
 # ---- numbers and names -------------------------------------------------------------------------------------
-
-
-def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
-    """Raise a TypeError for a keyword that is not accepted."""
-    for name in names:
-        if name not in valid_names:
-            raise TypeError(f"unexpected keyword argument {name!r}, expected one of {', '.join(valid_names)}")
 
 
 def both_given(first: str, second: str) -> ValueError:
@@ -214,13 +207,11 @@ def is_index(positions: object) -> bool:
     return hasattr(positions, "__index__") and not is_array
 
 
-def range_of(
-    positions: object, offset: float = 0.0, name: str = "positions", expected: str = "an integer or a range"
-) -> range:
+def range_of(positions: object, offset: float = 0.0, name: str = "positions") -> range:
     """Return positions as a range; check that they are in the domain, with and without `offset`."""
     if not isinstance(positions, range):
         if not is_index(positions):
-            raise wrong_type(name, positions, expected)
+            raise wrong_type(name, positions, "an integer or a range")
         positions = range(integer(name, positions, 0))
     if positions:
         check_domain((positions[0], positions[-1]), offset, name)

@@ -14,7 +14,7 @@ from posenc._arguments.specification import Layout, Odd
 from posenc._axes import axis_columns
 from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
-from posenc._encoding.encoding import KEYWORDS, Encoding, without_durations
+from posenc._encoding.encoding import Encoding, without_durations
 from posenc._encoding.functions import cached_encoding
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -225,7 +225,6 @@ def lay_out(
 
     Return d_model, the position_offset of each axis, and all columns.
     """
-    checks.keywords(convention, KEYWORDS)
     for name, value, kind in (("group", group, Group), ("odd", odd, Odd), ("layout", layout, Layout),
                               ("include_input", include_input, IncludeInput)):
         if value is not None or name in ("group", "odd"):

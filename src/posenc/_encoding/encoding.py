@@ -232,7 +232,7 @@ class Encoding(Specification):
         if positions is None:                                       # up to the end of the domain
             positions = range(checks.BEYOND - max(0, math.floor(offset)))
         else:
-            positions = checks.range_of(positions, offset, expected="an integer, a range or None")
+            positions = checks.range_of(positions, offset)
         if chunk_rows is not None:
             chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
         rows = chunk_rows or rows_of_chunk(d_model, element.itemsize)

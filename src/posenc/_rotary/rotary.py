@@ -286,7 +286,6 @@ class Rotary(Specification):
         >>> rotary.axes == (0,) * 16 + (1,) * 16
         True
         """
-        checks.keywords(changes, cls._keywords)
         size = checked_width("head_dim", head_dim)
         own = {key: changes.pop(key) for key in ("base", "frequency_scale") if key in changes}
         own = {key: cls._keywords[key].checked(value) for key, value in own.items()}

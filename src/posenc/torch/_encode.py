@@ -393,8 +393,7 @@ def encodings_at(
 
 def _computed(positions: Any, encoding: Encoding | Rotary, dtype: torch.dtype, device: torch.device) -> Tensor:
     rows = tensors.array_of_positions(positions, device)
-    if isinstance(encoding, Rotary):
-        warn_of_length(encoding, rows)
+    warn_of_length(encoding, rows)
     return encodings_on_cpu(rows, encoding, dtype).to(device)
 
 
@@ -409,9 +408,9 @@ def width_of(encoding: Encoding | Rotary) -> int:
     return encoding.d_model if isinstance(encoding, Encoding) else encoding.rotary_dim
 
 
-def warn_of_length(rotary: Rotary, positions: Any) -> None:
+def warn_of_length(specification: Encoding | Rotary, positions: Any) -> None:
     """Warn if a position needs the length of the sequences."""
-    limit = positions_without_length(rotary.scaling)
+    limit = positions_without_length(specification.scaling) if isinstance(specification, Rotary) else None
     if limit is not None and np.max(positions, initial=-1) >= limit:
         warnings.warn(          # by default, Python shows each text only once
             f"positions has values of {limit} or more, but the frequencies are for at most {limit} positions, "

@@ -219,10 +219,6 @@ class RotaryEmbedding(TableModule):
             return torch.tensor((self._rotations[key].axes or ()) * 2, device=device)
         return super()._new_table(dtype, device, key, length)
 
-    def _table(self, dtype: torch.dtype, device: torch.device, key: Any = None, stop: int = 0) -> Any:
-        warn_of_length(self._rotations[key], stop - 1)
-        return super()._table(dtype, device, key, stop and 1 << (stop - 1).bit_length())
-
     def extra_repr(self) -> str:
         arguments = self._rotations | {"max_len": self._length, "dtype": self.dtype}
         return ", ".join(str(value) if name is None else f"{name}={value}"

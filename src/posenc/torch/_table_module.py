@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._encode import encodings_on_cpu, width_of
+from posenc.torch._encode import encodings_on_cpu, warn_of_length, width_of
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
@@ -63,7 +63,8 @@ class TableModule(nn.Module):
             longest = TABLE_BYTES // max(1, width_of(self._specifications[key]) * dtype.itemsize)
             if stop > longest:
                 return None
-            table, length = None, max(stop, min(2 * length, longest))
+            warn_of_length(self._specifications[key], stop - 1)
+            table, length = None, min(1 << (stop - 1).bit_length(), longest)
         if table is None:           # other threads see either the old or the new table
             # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
             with ThreadPoolExecutor(1) as pool:
