@@ -495,7 +495,7 @@ def test_threads_share_at():
 # test_mistakes.py tries every argument.
 MISTAKES = """
 Rotary(7)  head_dim is 7, expected an even number
-Rotary(64, scaling=YARN | {"beta": 1})  scaling has the key 'beta'
+Rotary(64, scaling=YARN | {"beta": 1})  scaling has 'beta'
 Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})  scaling has rope_type
 Rotary(64, base=0.5, scaling=YARN)  base is 0.5
 Rotary(64, base=3.0, scaling=LLAMA3)  base and scaling['rope_theta']

@@ -542,11 +542,11 @@ def test_nested_tensors(dtype):
 
 @pytest.mark.parametrize("call, message", [
     (lambda x: PositionalEncoding(6)(x, positions=torch.arange(11)), "positions is given with a nested x"),
-    (lambda x: PositionalEncoding(6)(x.transpose(1, 2)), "without gaps"),
+    (lambda x: PositionalEncoding(6)(x.transpose(1, 2)), "no gaps"),
     (lambda x: PositionalEncoding(6)(torch.nested.narrow(torch.ones(2, 5, 6), 1, torch.tensor([0, 1]),
                                                          torch.tensor([2, 3]), layout=torch.jagged)),
-     r"without gaps, as in x\.contiguous\(\)"),
-    (posenc.torch.add_to, r"x is nested .*, expected a dense tensor such as x\.values\(\)"),
+     r"no gaps, as x\.contiguous\(\)"),
+    (posenc.torch.add_to, r"x is nested .*, expected dense, such as x\.values\(\)"),
     (lambda x: posenc.torch.RotaryEmbedding(posenc.Rotary(6))(torch.ones(1), x.long()), "position_ids is nested"),
     (PositionalEncoding(7), r"expected \(\.\.\., n, 7\)"),
     (lambda x: PositionalEncoding(6)(torch.ones(2, 3, 6), positions=nested().long()),

@@ -172,8 +172,8 @@ def waves(
     ax.set_xlabel(label)
     ax.set_ylabel("value")
     ax.margins(x=0)
-    legend_columns = 1 + (len(columns) - 1) // ENTRIES
-    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, title="dimension", ncols=legend_columns)
+    legend = {"bbox_to_anchor": (1, 0.5), "frameon": False, "ncols": 1 + (len(columns) - 1) // ENTRIES}
+    ax.legend(loc="center left", title="dimension", **legend)
     return ax
 
 

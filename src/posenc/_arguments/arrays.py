@@ -115,8 +115,8 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
 
         raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}{hint}") from None
     if array.dtype.kind in "mM" and not times:
-        raise TypeError(f'{name} has dtype {array.dtype}, expected numbers such as numpy.asarray({name}).astype("int64"); '
-                        "encode, add_to, posenc.torch and posenc.dask take times, with periods= of durations")
+        raise TypeError(f"{name} has dtype {array.dtype}, expected numbers such as numpy.asarray({name})"
+                        '.astype("int64"); encode, add_to, torch and dask take times with periods= of durations')
     if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())

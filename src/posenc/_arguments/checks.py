@@ -241,7 +241,7 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         if not objects:
             check_domain(items, name=name)
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
-        raise TypeError(f"{name} has dtype {array.dtype}{example}, expected integers or reals of at most 64 bits")
+        raise TypeError(f"{name} has dtype {array.dtype}{example}, expected integers or reals up to 64 bits")
     # columns of different dtypes become float64
     for column, converted in columns(positions, array) or [(original, array)]:
         dtype = {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:], "")
@@ -263,7 +263,7 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
     array = as_array(name, [] if is_range else value, times=True)
     if array.dtype.kind not in "mM":
         found = shown(value) if is_range else f"of dtype {array.dtype}"
-        raise TypeError(f"{name} is {found}, expected datetime64 or timedelta64, because periods are durations")
+        raise TypeError(f"{name} is {found}, expected datetime64 or timedelta64, as periods are durations")
     if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] in "YM":
         months, array = array, array.astype("datetime64[D]")
         if (array.astype(months.dtype) != months)[~np.isnat(months)].any():
@@ -282,8 +282,8 @@ def _check_not_rounded(name: str, array: NDArray[Any], dtype: str) -> None:
         beyond = array[np.isfinite(array) & (abs(array) >= most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
-        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most}, because larger "
-                         f'integers may have been rounded; numpy.asarray({name}, "float64") states that they are exact')
+        raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most}, as larger integers "
+                         f'may be rounded; numpy.asarray({name}, "float64") states that they are exact')
 
 
 def check_domain(positions: Iterable[Any], offset: float = 0.0, name: str = "positions") -> None:

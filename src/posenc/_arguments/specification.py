@@ -93,7 +93,7 @@ class Specification:
     _size: ClassVar[str]                            # the first field, such as d_model
     _keywords: ClassVar[Fields]                     # the other fields
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None: ...       # dataclass defines it in subclasses
+    def __init__(self, *arguments: Any, **keywords: Any) -> None: ...       # of dataclass
 
     def __init_subclass__(cls) -> None:
         if fields := {name: field for name, field in vars(cls).items() if isinstance(field, Keyword)}:

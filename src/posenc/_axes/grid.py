@@ -345,7 +345,7 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
         raise TypeError(f"coordinates is {coordinates!r}, expected one of {COORDINATES} or (low, high)")
     if not isinstance(extent, int):
         if number or np.any(coordinates != "index"):
-            raise ValueError(f"start is {number} and coordinates is {coordinates!r}, expected 0 and 'index' with {name}")
+            raise ValueError(f"start and coordinates are {number}, {coordinates!r}, expected 0, 'index' with {name}")
         return checks.positions_of(extent, offset, name)
     name = f"{name} with start and coordinates"
     if coordinates == "index" and number == int(number):

@@ -40,7 +40,7 @@ def name_of(path: Any) -> str:
         raise checks.wrong_type("path", path, "a path such as 'pe.npy'")
     name = os.fsdecode(path)
     if not name or "\0" in name or "://" in name:
-        raise ValueError(f"path is {name!r}, expected a local file (posenc.dask.table(...).to_zarr writes to URLs)")
+        raise ValueError(f"path is {name!r}, expected a local file; posenc.dask.table(...).to_zarr takes URLs")
     return name
 
 
@@ -175,7 +175,8 @@ def callback(progress: Any) -> Callable[[int], object]:
 
 
 def rows_to_write(
-    specification: TableSpecification, threads: int | None, progress: Callable[[int], object] = no_progress, rows: int = 0,
+    specification: TableSpecification, threads: int | None, progress: Callable[[int], object] = no_progress,
+    rows: int = 0,
 ) -> Iterator[Any]:
     """Yield arrays of rows in the byte order of files, each of which overwrites the previous one.
 

@@ -114,15 +114,15 @@ class Keys:
             raise _has(f"model_type {self.name!r}, {self.properties['refused']}")
         if "layout" not in self.properties and layout is None:
             reason = self.properties.get("unmeasured", "whose layout posenc does not know")
-            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', and axes= "
-                       "if the configuration has mrope_section")
+            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', and "
+                       "axes= if the configuration has mrope_section")
 
     def check_all_used(self) -> None:
         """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""
         for key in self._rotary_keys():
             if key not in self.used:
                 value = checks.shown(look_up(self.config, key))
-                raise _has(f"{key} {value}, which posenc does not read for {self.name!r}; call Rotary with base=")
+                raise _has(f"{key} {value}, which posenc does not read for {self.name!r}; call Rotary itself")
 
     def _rotary_keys(self) -> list[str]:
         """Return the keys about rotations that may have an effect."""
@@ -175,8 +175,8 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
 
     _set_lengths(scaling, keys, length)
     value = scaling.get("partial_rotary_factor", keywords.get("rotary_dim"))
-    is_whole = is_measured and not {"share", "rotary_dim"} & properties.keys() and type_of_scaling(scaling) != "proportional"
-    if is_whole and value not in (None, 1, head_dim):
+    is_whole = is_measured and properties.keys().isdisjoint(("share", "rotary_dim"))
+    if is_whole and type_of_scaling(scaling) != "proportional" and value not in (None, 1, head_dim):
         key = next((key for key in (*SHARES, *WIDTHS) if keys.get(key) is not None), "partial_rotary_factor")
         raise _has(f"{key} {value}, but models of type {keys.name!r} rotate all {head_dim} columns")
     if axes is not None:
@@ -234,7 +234,7 @@ def _set_axes(keywords: dict[str, Any], keys: Keys) -> None:
     scaling, order = keywords["scaling"], keys.properties.get("axes")
     if order is None:
         if "mrope_section" in scaling:
-            raise _has(f"mrope_section, but posenc does not know the axes of model_type {keys.name!r}; pass axes=")
+            raise _has(f"mrope_section, but posenc does not know the axes of {keys.name!r}; pass axes=")
         return
     scaling.setdefault("mrope_section", keys.properties["sections"])
     if order == "alternating":
@@ -318,7 +318,7 @@ def _of_layer(config: Any, layer_type: str | None) -> Any:
     if not isinstance(config, Mapping):
         is_heterogeneous = getattr(config, "is_heterogeneous", False)
         if is_heterogeneous and layer_type is None:
-            raise ValueError("layer_type is None, expected a name from config.layer_types, as the layers differ")
+            raise ValueError("layer_type is None, expected a name from config.layer_types: the layers differ")
         return config.per_layer_config[layer_type] if is_heterogeneous else config
     if config.get("per_layer_config"):
         raise _has("per_layer_config; pass an object of the class of the configuration")

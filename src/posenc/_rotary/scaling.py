@@ -258,7 +258,7 @@ def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
         if value is None or key in ("rope_type", "type", *IGNORED.get(rope_type, ())):
             continue
         if key not in valid_keys:
-            raise ValueError(f"{name} has the key {key!r}, expected one of {', '.join(valid_keys)} for {rope_type}")
+            raise ValueError(f"{name} has {key!r}, expected keys of {rope_type}: {', '.join(valid_keys)}")
         check: Callable[[str, Any], Any] = CHECKS.get(key, checks.positive)
         values[key] = check(f"{name}[{key!r}]", value)
     for key, default in keys.items():

@@ -28,8 +28,8 @@ class RotaryEmbedding(TableModule):
         only in longer sequences.
     max_len : int, optional
         The number of positions in tables for compiled code, and for devices other than the CPU, where code
-        compiled for them needs it.  By default, a table on another device grows to the largest power of two
-        that a call needed, up to 64 MiB; values at later positions are computed on the CPU.
+        compiled for them needs it.  By default, a table on another device grows with the positions, up to
+        64 MiB; values at later positions are computed on the CPU.
     dtype : torch.dtype, optional
         The dtype of the result, even after the model is converted.  The default is that of x.
 

@@ -64,7 +64,7 @@ class TableModule(nn.Module):
             if stop > longest:
                 return None
             warn_of_length(self._specifications[key], stop - 1)
-            table, length = None, min(1 << (stop - 1).bit_length(), longest)
+            table, length = None, max(stop, min(2 * length, longest))
         if table is None:           # other threads see either the old or the new table
             # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
             with ThreadPoolExecutor(1) as pool:
@@ -104,16 +104,17 @@ class TableModule(nn.Module):
                 stored = torch.as_tensor(state_dict.pop(path))
                 if not self._agrees(name, stored, key):
                     arguments[-1].append(                                       # the list of error messages
-                        f"{path} of shape {tuple(stored.shape)} and dtype {stored.dtype} does not match {specification} "
-                        "up to float32 rounding; use the convention of the stored tensor (batch_first=False if "
-                        "its shape is (n, 1, d_model)), or delete the key")
+                        f"{path} of shape {tuple(stored.shape)} and dtype {stored.dtype} does not match "
+                        f"{specification} up to float32 rounding; use the convention of the stored tensor "
+                        "(batch_first=False if its shape is (n, 1, d_model)), or delete the key")
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _agrees(self, name: str, stored: Tensor, key: Any) -> bool:
         """Return whether a stored tensor has the values of this module up to float32 rounding."""
         specification, is_table = self._specifications[key], name not in FREQUENCIES
         frequencies = torch.from_numpy(specification.frequencies.copy())
-        exact = encodings_on_cpu(COMPARED_ROWS, specification, torch.float64) if is_table else frequencies[None]
+        table = encodings_on_cpu(COMPARED_ROWS if is_table else 0, specification, torch.float64)
+        exact = table if is_table else frequencies[None]
         *lengths, width = torch.atleast_1d(stored).shape
         has_shape = width == exact.shape[1] and sum(length != 1 for length in lengths) <= is_table
         if not (has_shape and stored.is_floating_point()) or stored.is_meta:

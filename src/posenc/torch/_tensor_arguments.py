@@ -30,10 +30,14 @@ def constant(name: str, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or is_dual(value):
-        raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as {name}.detach()")
+        raise tracked_error(name)
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device, expected a tensor with values")
     return value.tolist()
+
+
+def tracked_error(name: str) -> RuntimeError:
+    return RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as {name}.detach()")
 
 
 def integer(name: str, value: Any, lowest: int) -> int:
@@ -172,7 +176,7 @@ def jagged_rows(x: Any) -> Any:
     """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows.
     """
     if x._ragged_idx != 1 or x.lengths() is not None:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, n, ...) without gaps, as in x.contiguous()")
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, n, ...), no gaps, as x.contiguous()")
     return x.values()
 
 
@@ -199,7 +203,7 @@ def check_dense(name: str, tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is of type {type(tensor).__name__}, expected a torch.Tensor")
     if tensor.is_nested or tensor.layout is not torch.strided:
-        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected a dense tensor such as {name}.values()")
+        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected dense, such as {name}.values()")
 
 
 def check_x(
@@ -233,7 +237,7 @@ def check_positions(positions: Tensor, device: torch.device, name: str = "positi
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"{name} is on the meta device, expected values for a result on {device}")
     if positions.requires_grad and torch.is_grad_enabled() or is_dual(positions):
-        raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as {name}.detach()")
+        raise tracked_error(name)
 
 
 @torch.compiler.assume_constant_result
