@@ -439,18 +439,15 @@ class Rotary(Specification):
 
     @functools.cached_property
     def _columns(self) -> list[AxisColumns]:
-        return columns_of_axes(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
+        factor = self.scale * self.attention_scaling
+        return columns_of_axes(self._frequencies.turns, self.rotary_dim // 2, factor, self.axes)
 
     @functools.cached_property
     def _rotation(self) -> kernel.Rotation:
         return kernel_rotation(
             self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
-            scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
+            scale=self.scale * self.attention_scaling, interleaved=self.layout == "interleaved", axes=self.axes,
         )
-
-    def _factor(self) -> float:
-        """Return the factor by which cos and sin are multiplied."""
-        return self.scale * self.attention_scaling
 
 
 def table_at(

@@ -12,8 +12,7 @@ with checks.importing_for("posenc.torch"):
 
 from posenc.torch._encode import add_to, encode, grid, points, positions_from_lengths, positions_from_mask
 from posenc.torch._positional_encoding import ChunkDataset, PositionalEncoding, PositionalTable
-from posenc.torch._rotary_embedding import RotaryEmbedding
-from posenc.torch._rotate import rotate, rotate_
+from posenc.torch._rotary import RotaryEmbedding, rotate, rotate_
 
 __all__ = [
     "ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "add_to", "encode", "grid", "points",
