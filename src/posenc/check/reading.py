@@ -20,7 +20,6 @@ from posenc.check.mistakes import ALIKE, FAULTS, fault, numbers
 FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and evenly spaced ones
 REACH = 2**17               # positions of a function are below this number
 REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))  # positions, as far as the table goes
-SMALL = 1e-9                # smaller elements of a rotation matrix are rounding errors of zeros
 BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
 
 

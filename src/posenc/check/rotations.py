@@ -85,9 +85,7 @@ def identify_rotary(
     ('base is 10000, the configuration has 500000',)
     """
     expected, source = expectation(expect)
-    size = None if head_dim is None else checks.integer("head_dim", head_dim, 2)
-    if size is not None and size % 2:
-        raise ValueError(f"head_dim is {size}, expected an even number")
+    size = None if head_dim is None else Rotary(checks.integer("head_dim", head_dim, 2)).head_dim
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; omit head_dim")
     result, _ = matched(rotation, expected, source, positions, size, any_order)
@@ -202,8 +200,6 @@ def matched(
 ) -> tuple[RotaryMatch, list[Reading]]:
     """Return the match of a rotation, and its readings; tables may be rounded to the dtype `computes_in`."""
     checks.boolean("any_order", any_order)
-    if isinstance(rotation, type):
-        raise TypeError(f"rotation is the class {rotation.__name__}, expected arrays or a function")
     # the host program may have set NumPy to raise floating-point errors
     with np.errstate(all="ignore"):
         if callable(rotation):

@@ -32,7 +32,7 @@ Module = nn.Module
 PRODUCTS = {torch.matmul, torch.bmm, torch.baddbmm, torch.einsum,
             Tensor.matmul, Tensor.bmm, Tensor.__matmul__, Tensor.baddbmm}
 SOFTMAX = {torch.softmax, functional.softmax, Tensor.softmax}
-SAME = 0.02             # distance of equal vectors that were computed in 16 bits, as a share of their length
+SAME = 0.02             # relative difference of factors that are equal up to roundings to 16 bits
 SMALL = 1e-4            # difference of the cosine from 1 for vectors of one direction
 
 
