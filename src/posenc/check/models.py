@@ -197,10 +197,9 @@ class Attention(Rotation):
         rotary = self.rotary
         if not self.rotates:
             return f"{VARIES}; {CHECK}" if taken.varies else UNROTATED
-        if self.rows == 1:
-            return f"an attention has a single query; {CHECK}"
-        if self.keys != self.rows and not callable(self.model.inputs):      # such a function may use a cache
-            return f"an attention has {self.keys} keys for {self.rows} queries; {CHECK}"
+        # a function of inputs may use a cache
+        if self.rows == 1 or self.keys != self.rows and not callable(self.model.inputs):
+            return f"the numbers of queries and keys in an attention are {self.rows} and {self.keys}; {CHECK}"
         if rotary.head_dim > self.width:
             return f"queries have {self.width} columns, {SOURCE} head_dim {rotary.head_dim}; {CHECK}"
         if min(columns) >= self.width - rotary.head_dim:

@@ -121,11 +121,11 @@ class Source(NamedTuple):
         return self.function is function and self.lengths == lengths and close(
             tensor.select(self.axis, 0).reshape(-1), self.row)
 
-    def put(self, vectors: Tensor, tensor: Tensor) -> None:
+    def put(self, vectors: Array, tensor: Tensor) -> None:
         """Put vectors into the columns of a tensor, in place."""
         table = tensor.movedim(self.axis, 0)
         values = table.reshape(len(table), -1).clone()
-        values[:, self.columns] = vectors[:, None].to(values)
+        values[:, self.columns] = torch.from_numpy(vectors[:, None].copy()).to(values)
         table.copy_(values.reshape(table.shape))
 
 
@@ -210,17 +210,6 @@ class Run(TorchFunctionMode):
         self.varies = False
         self.product: tuple[Tensor, Tensor] | None = None
         self.pending = list(self.sources.get(len(self.taken), ()))
-
-    def __enter__(self) -> Any:
-        self.hooks = (hooks.register_module_forward_pre_hook(lambda module, _: self.modules.append(module)),
-                      hooks.register_module_forward_hook(lambda *_: self.modules.__delitem__(-1)))
-        return super().__enter__()  # type: ignore[no-untyped-call]
-
-    def __exit__(self, *error: Any) -> Any:
-        for hook in self.hooks:
-            hook.remove()
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        return error[0] is Done
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -347,10 +336,10 @@ class Model:
         last: int | None = None, **more: Any
     ) -> tuple[list[Taken], Any]:
         """Call the model; return the queries and keys of each attention, and the result."""
-        tensors = {number: [(source, torch.from_numpy(x.copy())) for source, x in items]
-                   for number, items in sources.items()}
         args, kwargs = self.arguments(rows, positions if self.takes_positions else None)
-        result = None
-        with Run(self, rows, tensors, last) as run:
+        run, result = Run(self, rows, sources, last), None
+        before = hooks.register_module_forward_pre_hook(lambda module, _: run.modules.append(module))
+        after = hooks.register_module_forward_hook(lambda *_: run.modules.__delitem__(-1))
+        with contextlib.suppress(Done), before, after, run:
             result = self.module(*args, **{**kwargs, **self.more, **more})
         return run.taken, result
