@@ -21,7 +21,7 @@ from posenc._cli import options
 from posenc._files.functions import opened_table
 from posenc._files.table import explaining, read_safetensors
 from posenc.check.conventions import NO_MATCH
-from posenc.check.report import compared, is_rotary, unchecked_row
+from posenc.check.report import NAMES, compared, unchecked_row
 
 
 def add_identify_options(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +190,7 @@ def groups(names: Collection[str]) -> Iterator[list[str]]:
     """Yield the name of each rotary table, or both names if cosines and sines are separate tensors."""
     for name in names:
         module, dot, buffer = name.rpartition(".")
-        if not is_rotary(buffer) or buffer.startswith("original_"):
+        if not NAMES.fullmatch(buffer) or buffer.startswith("original_"):
             continue
         sines, cosines = (module + dot + buffer.replace(*words) for words in (("cos", "sin"), ("sin", "cos")))
         if "cos" in buffer and "sin" not in buffer and sines in names:

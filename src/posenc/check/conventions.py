@@ -349,12 +349,11 @@ def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
                 yield sorted(encodings, key=lambda each: (cost_of(each), each.periods is None, each.base))
 
 
-def _periods(frequencies: Reals, count: int) -> Iterator[dict[str, Any]]:
-    """Yield the usual periods that are near those of the frequencies, if all `count` frequencies have one."""
-    turns = PERIODS * frequencies[:, None] / math.tau
-    nearest = np.abs(turns - 1).argmin(axis=1)
-    if len(turns) == count and np.abs(turns[np.arange(count), nearest] - 1).max() < 1e-3:
-        yield {"periods": PERIODS[nearest].tolist()}
+def _periods(frequencies: Reals, count: int) -> list[dict[str, Any]]:
+    """Return the usual periods that are near those of the frequencies, if all `count` frequencies have one."""
+    distances = np.abs(PERIODS * frequencies[:, None] / math.tau - 1)
+    are_usual = len(frequencies) == count and distances.min(axis=1).max() < 1e-3
+    return [{"periods": PERIODS[distances.argmin(axis=1)].tolist()}] if are_usual else []
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

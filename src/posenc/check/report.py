@@ -18,6 +18,7 @@ from posenc.check.rotations import SOURCE, matched
 PAGE = 'on the page "Check your rotary embedding"'
 REMEDIES = {"wrong": f'see "What to do about a fault" {PAGE}',
             "float32 angles": f'for long sequences: see "float32 angles" {PAGE}'}
+# names that projects give to the tables or frequencies of a rotation
 NAMES = re.compile(r"(\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache"
                    r"|(cos|sin)(_cached|_cache|_table|_emb)?|freqs_(cos|sin)")
 
@@ -86,11 +87,6 @@ def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
 def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
     """Return the row with the best agreement."""
     return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
-
-
-def is_rotary(name: str) -> bool:
-    """Return whether a tensor has a name that projects give to the tables or frequencies of a rotation."""
-    return NAMES.fullmatch(name) is not None
 
 
 def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
