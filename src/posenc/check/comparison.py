@@ -19,13 +19,13 @@ import numpy as np
 from posenc import Rotary
 from posenc._arguments.arrays import DTYPES
 from posenc.check import match, mistakes
-from posenc.check.match import KNOWN, Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, size_of
+from posenc.check.match import Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, size_of
 from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, not_rotated, number, pairs
 from posenc.check.reading import Reading, chunks, spread
 
 FEW = 0.1                   # share of the rows that may differ from the others
-OFFSETS = np.array(sorted(range(-32, 33), key=abs))      # of positions, the usual ones first
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
+OFFSETS = np.array(sorted(range(32, -33, -1), key=abs))  # of positions, the usual ones first
 
 Verdict: TypeAlias = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
 
@@ -235,8 +235,8 @@ class Comparison(NamedTuple):
             is_reversed = np.sum(np.sign(phases.frequency)) * sign < 0
             angles = (at + OFFSETS[:, None]) * phases.frequency
             errors = np.abs(phases.amplitude * np.exp(1j * angles) - values[row])
-            total = errors[:, np.abs(at) * phases.error < KNOWN].sum(axis=1)
-            total = np.maximum(total, phases.amplitude.sum() * 2.0**-precision)
+            total = errors[:, np.abs(at) * phases.error < match.KNOWN].sum(axis=1)
+            total = np.maximum(total, phases.amplitude.sum() * 2.0**-precision)     # roundings
             views.append((is_reversed, total.min(), name, turn, int(OFFSETS[total.argmin()]), phases))
         *_, name, turn, offset, phases = min(views, key=lambda view: view[:2])
         faults: tuple[str, ...] = (fault(name),) if name else ()
@@ -270,8 +270,8 @@ class Comparison(NamedTuple):
         if verdict == "float32 angles":
             position, error = max(errors.items())
             remark += f": the estimated error is {error:.1g} at position {position:,}"
-        largest = difference(self.values, exact(rotary, self.positions)).max()
-        return RotaryMatch(rotary.replace(layout=layout), float(largest), remark, faults, errors, verdict)
+        largest = float(difference(self.values, reference).max())
+        return RotaryMatch(rotary.replace(layout=layout), largest, remark, faults, errors, verdict)
 
     def _end(self, trial: Trial, is_whole: bool) -> tuple[str, int]:
         """Compare all rows with the rotation found in the sample, or in some of its rows unless `is_whole`.

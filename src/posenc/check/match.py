@@ -177,7 +177,7 @@ def positions_near(position: int) -> Array:
 
 # common frequency scales, most without a short decimal form
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
-# error of the logarithm of a frequency: a larger one would bend the line of frequencies
+# error of an angle, or of the logarithm of a frequency: a larger one would bend the line of frequencies
 KNOWN = 0.05
 # of two frequencies in a fit: beyond it, one does not turn, or the fit went wrong
 WIDEST_RATIO = math.log(1e20)
