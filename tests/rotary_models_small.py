@@ -402,6 +402,7 @@ WRONG = [
     case("attention_scaling 1.139 is applied twice", YARN, frequencies=of(YARN), rotate=yarn(FACTOR**2)),
     case("cosines and sines are multiplied by 2, expected 1", rotate=lambda x, a: 2 * halves(x, a)),
     case("keys: cosines and sines are multiplied by 1.01", rotate_keys=lambda x, a: 1.01 * halves(x, a)),
+    case("keys: cosines and sines are multiplied by 1.005", dtype=bf16, rotate_keys=lambda x, a: 1.005 * halves(x, a)),
     case("columns 16 to 31 are multiplied by a factor but not rotated", HALF, rotate=lambda x, a:
          torch.cat([halves(x[..., :16], a), 0 * x[..., 16:]], -1), frequencies=frequencies(d=16)),
     case("the result is not a rotation of x", rotate=lambda x, a: halves(x, a) + torch.cat([0 * x[..., :16],

@@ -205,9 +205,10 @@ class Comparison(NamedTuple):
         faults, turn, shift, phases = self._orientation(dtype)
         is_turning, loose = np.abs(phases.frequency) > phases.error + 2.0**-50, phases.loose()
         rotary = blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
-        amplitude = float(np.median(phases.amplitude[phases.amplitude > 0]))
+        size, precision = float(np.abs(self.values).mean()), 2.0 ** -match.PRECISION[dtype]
+        error = max(match.SIGMAS / math.sqrt(self.values.size) * precision, 2.0**-50)
         expected = 1.0 if target is None else size_of(target)
-        scales = dict.fromkeys([expected, 1.0, match.short(amplitude, 2.0 ** (1 - match.PRECISION[dtype]))])
+        scales = dict.fromkeys([expected, 1.0, match.short(size, 2 * precision), match.short(size, error)])
         # rotations take long to create, so they are created only if those of the groups before have failed
         all_loose = itertools.chain(named(loose, target), fitted(loose, blank))
         for group, kinds in ((named(phases, target), plain), (fitted(phases, blank), plain),
