@@ -529,8 +529,7 @@ from_config(LLAMA | {"model_type": "pixtral"})  positions have several axes
 from_config(LLAMA | {"model_type": "falcon", "alibi": True})  config has alibi True
 from_config(LLAMA | {"hidden_size": 65, "num_attention_heads": 4})  config has hidden_size 65
 from_config({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4})  axes has length 32, expected 64
-from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  config has layer_rope_theta [0, 500000.0
-from_config(LLAMA | {"rope_scaling_layers": [0, 2]})  config has rope_scaling_layers [0, 2], which posenc does not
+from_config(LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]})  config has layer_rope_theta with 10000.0
 from_config(LLAMA | {"rope_ratio": 50})  config has rope_ratio 50
 from_config({"model_type": "gpt_neox", "head_dim": 15, "rotary_ndims": 3})  rotary_dim is 3, expected an even number
 from_config(LLAMA | {"use_dynamic_ntk": True}, length=9)  config has use_dynamic_ntk True

@@ -2,6 +2,7 @@
 transformers' own code.
 """
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -43,11 +44,14 @@ def compare(tool, config, theirs):
             rotary = ours.rotary(layer_type)
             axes = max(rotary.axes or (0,)) + 1
             positions = tool.POSITIONS if axes == 1 else np.random.default_rng(0).integers(1, 50, (axes, 1, 5))
-            tables = tool.Tables(kind(part), positions, layer_type)
+            build, name = kind, layer_type
+            if layer_type in ("scaled", "unscaled"):                # Molmo2
+                build, name = functools.partial(kind, scaled=layer_type == "scaled"), None
+            tables = tool.Tables(build(part), positions, name)
             values = ours(torch.zeros(1), torch.from_numpy(positions), layer_type)
             for a, b in zip(values if isinstance(values, tuple) else (values,), tables.given, strict=True):
                 torch.testing.assert_close(a, b, atol=1e-4, rtol=0)
-            assert tool.layout_of(part, classes, tool.tables_of(kind, part, layer_type)[1]) == rotary.layout
+            assert tool.layout_of(part, classes, tool.tables_of(build, part, name)[1]) == rotary.layout
             count += 1
     return count
 

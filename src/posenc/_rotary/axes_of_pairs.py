@@ -20,7 +20,7 @@ def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     axes = checks.integers(name, value)
     count = len(set(axes))
     if set(axes) != set(range(count)) or count > kernel.MAX_AXES:
-        raise ValueError(f"{name} is {checks.shown(axes)}, expected 0, 1 ... {kernel.MAX_AXES - 1} without gaps")
+        raise ValueError(f"{name} is {checks.shown(axes)}, expected 0 to {kernel.MAX_AXES - 1}, no gaps")
     return axes
 
 

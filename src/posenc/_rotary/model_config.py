@@ -162,6 +162,8 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
         raise _lacks("rope_theta")
     base = checks.real("rope_theta", base)
     keys.used.update(key for key in BASES if look_up(keys.config, key) == base)
+    if other_bases := set(keys.get("layer_rope_theta") or ()) - {0, base}:
+        raise _has(f"layer_rope_theta with {min(other_bases)}, expected one base; make several Rotary")
 
     share, width = keys.get(*SHARES), keys.get(*WIDTHS)
     if keys.get("qk_rope_head_dim") is not None:              # qk_rope_head_dim counts only rotated columns
@@ -270,17 +272,21 @@ def _parameters_by_type(keys: Keys) -> dict[str | None, Values]:
     if _is_nested(parameters):
         keys.used.update(*LAYER_BASES.values())
         return {name: dict(value) for name, value in parameters.items() if value is not None}
-    if "layers" not in keys.properties:
-        return {None: parameters}
-    by_type = _older_parameters(keys, parameters)
+    unscaled = {key: parameters[key] for key in parameters.keys() & {"rope_theta", "partial_rotary_factor"}}
+    by_type: dict[str | None, Values] = {None: parameters}
+    if "layers" in keys.properties:        # an older configuration of a type that distinguishes layer types
+        by_type = _older_parameters(keys, parameters, unscaled)
+    elif (layers := keys.get("rope_scaling_layers")) is not None:           # Molmo2
+        count = checks.integer("num_hidden_layers", keys.get("num_hidden_layers"), 1)
+        are_scaled = {i in layers for i in range(count)}
+        by_type = {"scaled" if each else "unscaled": parameters if each else unscaled for each in are_scaled}
     first, *others = by_type.values()
     return by_type if any(each != first for each in others) else {None: first}
 
 
-def _older_parameters(keys: Keys, parameters: Values) -> dict[str | None, Values]:
+def _older_parameters(keys: Keys, parameters: Values, unscaled: Values) -> dict[str | None, Values]:
     """Return the parameters of the layer types, as transformers reads them from older keys."""
     layers = keys.properties["layers"]
-    unscaled = {key: parameters[key] for key in parameters.keys() & {"rope_theta", "partial_rotary_factor"}}
     takes_scaling = any(layer["takes_scaling"] for layer in layers.values())
     if len(layers) == 1 or parameters != unscaled and not takes_scaling:
         raise _lacks("rope_parameters with a dict for each type of layers")

@@ -80,7 +80,7 @@ class RotaryAt:
         axes = () if self.rotary.axes is None else (slice(None),)
         positions = self._positions[axes + keys]
         if positions.size and not np.may_share_memory(positions, self._positions):
-            raise IndexError(f"index {checks.shown(key)} would copy factors, expected integers, slices, ... or None")
+            raise IndexError(f"index {checks.shown(key)} would copy factors, expected integers, slices, ..., None")
         if min(positions.strides, default=0) < 0:
             return self.rotary.at(positions, inverse=self.inverse)      # type: ignore[no-any-return]
         return rotary_at(self.rotary, self._factors, positions)

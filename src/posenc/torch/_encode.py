@@ -382,7 +382,7 @@ def encodings_at(
         return out
     # it would record lengths as constants
     if isinstance(encoding, Encoding) and not torch.compiler.is_compiling() and tensors.is_tracing():
-        raise RuntimeError("TorchScript cannot encode any length; use torch.export, or pass max_len= to the module")
+        raise RuntimeError("TorchScript cannot encode any length; use torch.export, or max_len= of the module")
     rows = tensors.tensor_of_positions(positions, device)
     values = torch.ops.posenc.encode(rows, tensors.text_of(encoding), dtype, device)
     if out is None:

@@ -223,7 +223,7 @@ class _Rotate(torch.autograd.Function):
         return rotate_by_operator(tangent, context.saved_tensors[0], context.inverse, context.rotary)
 
 
-# ---- module ----------------------------------------------------------------------------------------------------
+# ---- module ------------------------------------------------------------------------------------------------
 
 
 class RotaryEmbedding(TableModule):

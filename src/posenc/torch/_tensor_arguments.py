@@ -176,7 +176,7 @@ def jagged_rows(x: Any) -> Any:
     """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows.
     """
     if x._ragged_idx != 1 or x.lengths() is not None:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, n, ...), no gaps, as x.contiguous()")
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, n, ...), no gaps: x.contiguous()")
     return x.values()
 
 
@@ -203,7 +203,7 @@ def check_dense(name: str, tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is of type {type(tensor).__name__}, expected a torch.Tensor")
     if tensor.is_nested or tensor.layout is not torch.strided:
-        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected dense, such as {name}.values()")
+        raise TypeError(f"{name} is nested or has layout {tensor.layout}, expected dense, as {name}.values()")
 
 
 def check_x(
