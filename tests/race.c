@@ -51,7 +51,7 @@ static void run_block(share_t *share, ptrdiff_t block, int member) {
     tally_t *tally = &share->tallies[member];
     char *panel = share->panels + (size_t)member * share->job.panel;
     if (share->rotation) share->kernel->rotate(share->rotation, first, count, block % share->heads, 1, panel, tally);
-    else share->kernel->rows(share->spec, &share->job, first, count, panel, tally);
+    else share->kernel->write_rows(share->spec, &share->job, first, count, panel, tally);
 }
 
 static ptrdiff_t blocks_of(const share_t *share) { return (share->rows + BLOCK_ROWS - 1) / BLOCK_ROWS * share->heads; }
