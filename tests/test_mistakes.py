@@ -233,11 +233,11 @@ def test_every_function_is_tried():
     "encode(12, 64, theta=5)", "grid((3, 4), 64, theta=20)", "Encoding(64).replace(theta=5)", "Rotary(8, theta=5)",
     "preset('vaswani', 64, theta=5)", "add_to(x, theta=0)", "Rotary.preset('pixtral', 64, theta=5)",
 ])
-def test_an_unknown_keyword_is_refused(call):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'theta'"):
+def test_an_unknown_keyword_is_refused_with_the_valid_ones(call):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'theta'; .* takes .*base, "):
         eval(f"posenc.{call}", scope_of(""))
 
 
 def test_add_to_takes_no_d_model():
-    with pytest.raises(TypeError, match="argument 'd_model'"):
+    with pytest.raises(TypeError, match=r"argument 'd_model'; .* takes base, "):
         posenc.add_to(np.ones((2, 8)), d_model=8)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -205,6 +205,14 @@ def is_index(positions: object) -> bool:
         return isinstance(positions, np.integer)
     is_array = hasattr(positions, "__array__") or hasattr(positions, "__dlpack__")
     return hasattr(positions, "__index__") and not is_array
+
+
+def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
+    """Raise a TypeError for a keyword that is not accepted."""
+    for name in names:
+        if name not in valid_names:
+            valid = f"besides its own parameters, the call takes {', '.join(valid_names)}"
+            raise TypeError(f"unexpected keyword argument {name!r}; {valid}")
 
 
 def range_of(positions: object, offset: float = 0.0, name: str = "positions") -> range:

@@ -93,13 +93,15 @@ class Specification:
     _size: ClassVar[str]                            # the first field, such as d_model
     _keywords: ClassVar[Fields]                     # the other fields
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None: ...       # of dataclass
-
     def __init_subclass__(cls) -> None:
         if fields := {name: field for name, field in vars(cls).items() if isinstance(field, Keyword)}:
             cls._parameters = fields
             cls._size, *names = fields
             cls._keywords = {name: fields[name] for name in names}
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        checks.keywords(keywords, cls._keywords if arguments else cls._parameters)
+        return super().__new__(cls)
 
     @property
     def _values(self) -> dict[str, Any]:
@@ -163,6 +165,7 @@ class Specification:
         >>> posenc.Rotary(64, base=500.0).replace(layout="interleaved")
         Rotary(64, base=500.0, layout='interleaved')
         """
+        checks.keywords(changes, self._parameters)
         size = changes.pop(self._size, size_of(self))
         return type(self)(size, **changed(changes_of(self), changes, self._keywords))
 
@@ -253,7 +256,7 @@ def changes_of(specification: Specification) -> dict[str, Any]:
 
 def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """Return `keywords` updated with `changes`, without the keywords that the changes exclude."""
-    excluded = {name for change in changes if change in fields for name in fields[change].excludes}
+    excluded = {name for change in changes for name in fields[change].excludes}
     return {name: value for name, value in keywords.items() if name not in excluded} | dict(changes)
 
 

@@ -222,6 +222,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     if name not in PRESETS:
         raise ValueError(f"name is {checks.shown(name)}, expected one of posenc.presets()")
     preset, d_model = PRESETS[name], checks.integer("d_model", d_model, 0)
+    checks.keywords(changes, (*preset.parameters, *KEYWORDS))
     parameters = {
         key: (checks.boolean if isinstance(default, bool) else checks.real)(key, changes.pop(key))
         for key, default in preset.parameters.items() if key in changes
@@ -229,7 +230,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     try:
         with kernel.default_environment():
             convention, default = preset.convention(d_model, **parameters), preset.convention(d_model)
-            for key, change in itertools.product(parameters, KEYWORDS.keys() & changes):
+            for key, change in itertools.product(parameters, changes):
                 # NaN changes every keyword that depends on the parameter
                 other = preset.convention(d_model, **{key: math.nan})
                 names = other.keys() & {change, *KEYWORDS[change].excludes}
