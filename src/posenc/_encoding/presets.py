@@ -1,5 +1,6 @@
 """The conventions of known model families, by name."""
 
+import difflib
 import inspect
 import itertools
 import math
@@ -220,7 +221,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     Encoding(320, odd='zero', shift=0.0, layout='halves', order='cos')
     """
     if name not in PRESETS:
-        raise ValueError(f"name is {checks.shown(name)}, expected one of posenc.presets()")
+        near = "".join(f", such as {each!r}" for each in difflib.get_close_matches(str(name), PRESETS, 1))
+        raise ValueError(f"name is {checks.shown(name)}, expected one of posenc.presets(){near}")
     preset, d_model = PRESETS[name], checks.integer("d_model", d_model, 0)
     checks.keywords(changes, (*preset.parameters, *KEYWORDS))
     parameters = {

@@ -286,7 +286,7 @@ class RotaryEmbedding(TableModule):
     """
 
     def __init__(
-        self, config: Any, length: int | None = None, *, max_len: SupportsIndex | None = None,
+        self, config: Any, *, length: int | None = None, max_len: SupportsIndex | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         form, hidden_size = "twice", None
