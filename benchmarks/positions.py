@@ -78,6 +78,16 @@ def by_period(times, out):
     return call
 
 
+def compiled_by_period(times, out):
+    rates, quarters = torch.from_numpy(1 / DAYS).repeat_interleave(2), torch.tensor([0.0, 0.25] * len(DAYS))
+
+    def fill(times, rates, quarters, out):
+        turns = times.double()[:, None] * rates
+        out.copy_((((turns - turns.floor()).float() + quarters) * (2 * np.pi)).sin())
+
+    return compiled(fill, torch.from_numpy(times), rates, quarters, torch.from_numpy(out))
+
+
 def recipe_of_axes(points, out):
     width = out.shape[1] // 2
     fills = [recipe(each, out[:, i * width : (i + 1) * width]) for i, each in enumerate(points.T)]
@@ -98,7 +108,9 @@ def encoding_cases():
            {"`np.take`": partial(taken, 131_072), "`torch.index_select`": partial(selected, 131_072)})
     times = RANDOM.integers(17 * 10**17, 19 * 10**17, 400_000)
     periods = {"d_model": 8, "periods": tuple(DAYS)}
-    yield "400,000 timestamps, x 8", times, periods, {"`t / period` less its floor, float32": by_period}
+    yield ("400,000 timestamps, x 8", times, periods,
+           {"`t / period` less its floor, float32": by_period,
+            "`t / period` less its floor, `torch.compile`": compiled_by_period})
     places = np.column_stack([RANDOM.uniform(-90, 90, 100_000), RANDOM.uniform(-180, 180, 100_000)])
     yield ("100,000 latitudes and longitudes, x 64", places, {"d_model": 64},
            {"float32 recipe": recipe_of_axes} | in_torch)

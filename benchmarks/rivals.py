@@ -163,27 +163,29 @@ def timesteps(threads, pool, *, n, d_model):
         **once(threads, {"exact, NumPy float64": in_numpy,
                          "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
         "fast, torch.embedding from a table": partial(torch.embedding, torch.from_numpy(rows), steps),
+        "fast, torch.index_select from a table": partial(torch.index_select, torch.from_numpy(rows), 0, steps),
     }
 
 
 def scattered(threads, pool, *, n, d_model, limit):
     """Encode integers at random below `limit`, into a buffer."""
-    p, out = np.random.default_rng(0).integers(0, limit, n), np.ones((n, d_model), np.float32)
-    steps, rows = torch.from_numpy(p), posenc.encode(limit, d_model)
-    parts = np.array_split(p, threads), np.array_split(out, threads)
+    positions, out = np.random.default_rng(0).integers(0, limit, n), np.ones((n, d_model), np.float32)
+    steps, rows = torch.from_numpy(positions), posenc.encode(limit, d_model)
+    parts = np.array_split(positions, threads), np.array_split(out, threads)
 
     def take(positions, out):
         np.take(rows, positions, axis=0, out=out, mode="clip")
 
-    def digits(p, q, c, s, steps, out):
-        high, low = steps >> 9, steps & 511
-        out.copy_(p[high] * c[low] + q[high] * s[low])
+    def digits(anchors, offsets, steps, out):
+        a, b = anchors[steps >> 9], offsets[steps & 511]
+        out.copy_(a[:, 0] * b[:, 0] + a[:, 1] * b[:, 1])
 
-    double = list(factors(512 * np.arange(limit // 512), np.arange(512), *interleaved(d_model)))
+    p, q, c, s = factors(512 * np.arange(limit // 512), np.arange(512), *interleaved(d_model))
+    double = [torch.stack([p, q], 1), torch.stack([c, s], 1)]
     fill, fill_float = (compiled(digits, *tables, steps, torch.from_numpy(out))
                         for tables in (double, [table.float() for table in double]))
     return nothing, {
-        "posenc": partial(posenc.Encoding(d_model).encode, p, out=out),
+        "posenc": partial(posenc.Encoding(d_model).encode, positions, out=out),
         "pasted, torch": partial(torch_recipe, steps, d_model),
         "exact, torch.compile float64": lambda: (fill(), out)[1],
         "fast, torch.compile float32": lambda: (fill_float(), out)[1],
@@ -265,7 +267,7 @@ def padded(threads, pool, *, shape):
 
 def addition(library, n, d_model):
     """Return a function that adds a table of n rows to a batch, in blocks that keep a part of it cached."""
-    table = posenc.encode(n, d_model).reshape(-1, math.gcd(n, BLOCK) * d_model)
+    table = posenc.encode(n, d_model).reshape(-1, rows_of_blocks(n, BLOCK) * d_model)
     table = table if library is np else library.from_numpy(table)
 
     def add(x):

@@ -291,7 +291,7 @@ def _check_not_rounded(name: str, array: NDArray[Any], dtype: str) -> None:
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
         raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most}, as larger integers "
-                         f'may be rounded; numpy.asarray({name}, "float64") states that they are exact')
+                         "may be rounded; make them int64 or, if they are exact, float64")
 
 
 def check_domain(positions: Iterable[Any], offset: float = 0.0, name: str = "positions") -> None:

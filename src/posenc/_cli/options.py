@@ -26,7 +26,7 @@ def integer(text: str, lowest: int = -(2**63)) -> int:
         number = Decimal(text)
         if lowest <= number < 2**63 and number == number.to_integral_value():  # int(1e999999) would take long
             return int(number)
-    raise argparse.ArgumentTypeError(f"{text!r}, expected an integer from {lowest} to 2**63 - 1")
+    raise argparse.ArgumentTypeError(f"{text!r}, expected an integer from {lowest} to {2**63 - 1}")
 
 
 count, positive = partial(integer, lowest=0), partial(integer, lowest=1)
