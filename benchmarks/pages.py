@@ -129,6 +129,7 @@ SPEED = {
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
     "add_to, 64 x 197 x 768": "add to a batch, 64 x 197 x 768",
     "rotation, float32, 32 x 4,096 x 128": "rotate 32 heads of 4,096 x 128",
+    "rotation, interleaved, 32 x 4,096 x 128": "rotate 32 heads of 4,096 x 128, interleaved",
     "rotation, float32, batch of 64, 1 position": "rotate 64 x 32 heads at one position each",
 }
 

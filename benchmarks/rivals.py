@@ -374,6 +374,28 @@ def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
     return lambda: x.copy_(start), cases
 
 
+def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
+    """Rotate positions of heads whose pairs are adjacent columns, as complex numbers."""
+    start = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x, rotary = start.clone(), posenc.Rotary(shape[-1], base=base, layout="interleaved")
+    pairs = torch.view_as_complex(x.view(*shape[:-1], -1, 2))
+    cos, sin = map(torch.from_numpy, rotary.tables(shape[-2], dtype="float64"))
+    single = torch.complex(cos, sin).to(torch.complex64)
+
+    def turned(pairs, cos, sin):
+        a, b = pairs[..., 0], pairs[..., 1]
+        pairs.copy_(torch.stack([a * cos - b * sin, b * cos + a * sin], -1))
+
+    double, heads = compiled(turned), torch.view_as_real(pairs).flatten(0, 1)
+
+    return lambda: x.copy_(start), {
+        "posenc": partial(rotary.at(shape[-2]).rotate, x.numpy()),
+        "pasted, Llama": lambda: torch.view_as_real(pairs * single).flatten(3),
+        "exact, torch.compile float64": lambda: ([double(head, cos, sin) for head in heads], x)[1],
+        "fast, torch complex64": lambda: (pairs.mul_(single), x)[1],
+    }
+
+
 CASES = {
     "512 x 512, reused": partial(table, n=512, d_model=512, new=False),
     "5,000 x 512, new": partial(table, n=5000, d_model=512, new=True),
@@ -392,6 +414,7 @@ CASES = {
     "rotation, float32, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32),
     "rotation, float32, 4,096 x 32 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32,
                                                    by_position=True),
+    "rotation, interleaved, 32 x 4,096 x 128": partial(interleaved_rotation, shape=(1, 32, 4096, 128)),
     "rotation, bfloat16, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.bfloat16),
     "rotation, float32, batch of 64, 1 position": partial(rotation, shape=(64, 32, 1, 128),
                                                           dtype=torch.float32),
