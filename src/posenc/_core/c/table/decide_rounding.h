@@ -8,8 +8,7 @@
  * A single value that the tests leave undecided is evaluated in double-double.  If this leaves the rounding
  * undecided, too, the caller evaluates the value with Python's integers (exact.py) after its parallel region.
  * Bounds (docs/numerics.md, section 3): the error of a value is below DD_ERROR |value| + DIRECT_DD_FLOOR
- * |scale|.  For angles below 2**(-32 skip) turns, the first `skip` limbs of the phase are left out, and the
- * second term is multiplied by this power.
+ * |scale|.
  */
 #ifndef POSENC_DECIDE_ROUNDING_H
 #define POSENC_DECIDE_ROUNDING_H
