@@ -50,6 +50,7 @@ INLINE void complex_product(vf64 c, vf64 s, vf64 cosine, vf64 sine, vf64 *c_prod
     *s_product = f64_muladd(s, cosine, f64_mul(c, sine));
 }
 
+/* Multiplies vectors of (c, s) by a factor. */
 INLINE void multiply_by(const double *factor, int angles, int vectors, vf64 *c, vf64 *s) {
     for (int v = 0; v < vectors; v++, factor += LANES)
         complex_product(c[v], s[v], f64_load(factor), f64_load(factor + angles), &c[v], &s[v]);
@@ -132,7 +133,7 @@ INLINE int round_tile(const product_t *p, int tile, char *out, pairing_t pairing
     return !mask16_is_all(passed);
 }
 
-/* The same in double-double, for one vector. */
+/* Multiplies (c, s) by a factor in double-double, for one vector. */
 INLINE void multiply_dd(const double *factor, int angles, vdd *c, vdd *s) {
     const vdd cosine = dd_load(factor, factor + 2 * angles), sine = dd_load(factor + angles, factor + 3 * angles), before = *c;
     *c = dd_product_sum(before, cosine, dd_negated(*s), sine);
