@@ -499,6 +499,9 @@ Rotary(64, scaling=YARN | {"beta": 1})  scaling has 'beta'
 Rotary(64, scaling={"rope_type": "linear", "type": "yarn", "factor": 2})  scaling has rope_type
 Rotary(64, base=0.5, scaling=YARN)  base is 0.5
 Rotary(64, base=3.0, scaling=LLAMA3)  base and scaling['rope_theta']
+Rotary(64, base=10000.0, scaling={"rope_theta": 1e6})  base and scaling['rope_theta']
+Rotary.from_dict({"head_dim": 64, "rotary": {"base": 1e4, "scaling": LLAMA3}})  base and scaling['rope_theta']
+Rotary.preset("stable-audio", 64, scaling={"rope_theta": 1e6})  base and scaling['rope_theta']
 Rotary(64, scaling={"mrope_interleaved": True})  mrope_section has length 0
 Rotary(64, scaling={"type": "dynamic", "alpha": 2, "factor": 2})  scaling['alpha'] and scaling['factor']
 Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0})  scaling['low_freq_factor'] is 4

@@ -25,7 +25,7 @@ def run(module, *arguments):
 
 @pytest.mark.parametrize("specification", [posenc.Encoding, posenc.Rotary])
 def test_the_documentation_and_the_choices_agree_with_the_parameters(specification):
-    described = inspect.getdoc(specification).split("Parameters\n")[1].split("\n\n")[0]
+    described = inspect.getdoc(specification).split("Parameters\n")[1].split("\n\nAttributes\n")[0]
     fields = specification._parameters
     assert ", ".join(re.findall(r"^(\w.*) : ", described, re.MULTILINE)).split(", ") == list(fields)
     hints = get_type_hints(specification)

@@ -92,6 +92,7 @@ class Specification:
     _parameters: ClassVar[Fields]
     _size: ClassVar[str]                            # the first field, such as d_model
     _keywords: ClassVar[Fields]                     # the other fields
+    _given: frozenset[str]                          # the keywords of the call, even those with the default value
 
     def __init_subclass__(cls) -> None:
         if fields := {name: field for name, field in vars(cls).items() if isinstance(field, Keyword)}:
@@ -101,7 +102,9 @@ class Specification:
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
         checks.keywords(keywords, cls._keywords if arguments else cls._parameters)
-        return super().__new__(cls)
+        instance = super().__new__(cls)
+        vars(instance)["_given"] = frozenset(keywords)
+        return instance
 
     @property
     def _values(self) -> dict[str, Any]:

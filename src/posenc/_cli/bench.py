@@ -26,22 +26,18 @@ HEADINGS = "call   shape           memory threads     ms   GB/s  share"
 NOTE = "share: speed relative to memset with the same memory and number of threads"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N (see posenc info)")
-
-
 def bench(args: argparse.Namespace) -> None:
     """Compare posenc with memset on this computer.
 
     examples:
       posenc bench
-      posenc bench --threads 1 --json > figures.json
+      POSENC_NUM_THREADS=1 posenc bench --json > figures.json
     """
     runtime = posenc.show_runtime()
-    threads = args.threads or runtime["threads"]
+    threads = runtime["threads"]
     with ThreadPoolExecutor(threads) as pool:
         rows = [measure(pool, shape, memory, threads) for shape, memory in CASES]
-    document = runtime | {"threads": threads, "rows": rows}
+    document = runtime | {"rows": rows}
     options.report(args, document, in_words(document))
 
 

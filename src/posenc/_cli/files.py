@@ -3,16 +3,14 @@
 import argparse
 import io
 import sys
-import time
 
 import posenc
 from posenc._arguments.arrays import DTYPES
 from posenc._cli import options
 from posenc._files import atomic, table
-from posenc._files.functions import first_mismatch, mismatch_error, opened_table
+from posenc._files.functions import opened_table
 
 PIPE = "-"
-PICTURES = (".png", ".svg", ".pdf")
 DPI = 100
 
 
@@ -29,7 +27,6 @@ def add_generate_options(parser: argparse.ArgumentParser) -> None:
     options.add_range(parser)
     add("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")
     add("--force", action="store_true", help="overwrite the file")
-    add("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser)
 
 
@@ -44,27 +41,20 @@ def generate(args: argparse.Namespace) -> None:
       posenc generate 1e4 64 -o - | gzip > pe.npy.gz
     """
     positions, encoding = options.selected_table(args, args.n, args.d_model)
-    specification = table.checked_specification(positions, encoding, args.dtype)
-    begin = time.perf_counter()
     if args.output == PIPE:
         if args.json or args.key:
             raise ValueError(f"-o {PIPE} is given with --json or --key, expected neither of them")
         if sys.stdout is None or sys.stdout.isatty():
             raise ValueError("stdout is closed or a terminal, expected a pipe or a file")
+        specification = table.checked_specification(positions, encoding, args.dtype)
         with atomic.naming("stdout"):
             sys.stdout.buffer.write(table.npy_header(specification))
-            sys.stdout.buffer.writelines(table.rows_to_write(specification, args.threads))
+            sys.stdout.buffer.writelines(table.rows_to_write(specification))
             sys.stdout.buffer.flush()
         return
-    size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key,
-                       threads=args.threads)
-    seconds, is_native = time.perf_counter() - begin, table.suffix_of(args.output) == ".safetensors"
-    document = options.document_of(
-        args.output, positions, encoding, dtype=args.dtype, bytes=size, seconds=seconds, threads=args.threads,
-        stored_dtype=args.dtype if is_native or args.dtype != "bfloat16" else "uint16",
-    )
-    rate = f"{atomic.quantity(size)} in {seconds:.3g} s"
-    options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {args.dtype}, {rate}")
+    size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key)
+    document = options.document_of(args.output, positions, encoding, dtype=args.dtype, bytes=size)
+    options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {args.dtype}, {size:,} bytes")
 
 
 def add_verify_options(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +62,6 @@ def add_verify_options(parser: argparse.ArgumentParser) -> None:
     options.add_table(parser)
     options.add_range(parser, "default 0, or as FILE states", "default 1, or as FILE states")
     parser.add_argument("--samples", type=options.positive, metavar="K", help="compare only K rows")
-    parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser, f"those stored in FILE, else {options.PAPER}")
 
 
@@ -85,27 +74,18 @@ def verify(args: argparse.Namespace) -> None:
       posenc verify whisper.safetensors --key embed_positions.weight
       posenc verify pe.zarr --samples 20 --json
     """
-    begin = time.perf_counter()
     with opened_table(args.file, key=args.key) as source:
         rows, d_model = source.shape
         positions, encoding = options.selected_table(args, rows, d_model, source.specification)
-        count = rows if args.samples is None else min(rows, args.samples)
-        mismatch = first_mismatch(source, encoding, positions, args.samples, args.threads)
-    document = options.document_of(
-        args.file, positions, encoding, dtype=source.dtype, equal=mismatch is None, mismatch=mismatch,
-        rows_compared=count if mismatch is None else None, threads=args.threads,
-        seconds=time.perf_counter() - begin,
-    )
-    if mismatch is None or args.json:
-        options.report(args, document, f"{args.file}: {count} of {rows} rows compared, every bit equal")
-    if mismatch is not None:
-        raise mismatch_error(args.file, mismatch, source.specification, encoding)
+    count = posenc.verify(args.file, positions, encoding, key=args.key, samples=args.samples)
+    document = options.document_of(args.file, positions, encoding, dtype=source.dtype, rows_compared=count)
+    options.report(args, document, f"{args.file}: {count} of {rows} rows compared, every bit equal")
 
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "posenc plot -o FILE [options]"
     add = parser.add_argument
-    add("-o", "--output", required=True, metavar="FILE", help=f"a name with {', '.join(PICTURES)}")
+    add("-o", "--output", required=True, metavar="FILE", help="a name with .png, .svg, .pdf or another suffix of matplotlib")
     add("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
     add("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     add("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
@@ -125,10 +105,6 @@ def plot(args: argparse.Namespace) -> None:
     """
     from posenc import plot as pictures
 
-    if table.suffix_of(args.output) not in PICTURES:
-        raise ValueError(f"--output is {args.output!r}, expected a name with {', '.join(PICTURES)}")
-    if args.dimensions and args.kind != "waves":
-        raise ValueError(f"--dimensions is given with --kind {args.kind}, expected --kind waves")
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     positions, encoding = options.selected_table(args, args.positions, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure
@@ -136,5 +112,5 @@ def plot(args: argparse.Namespace) -> None:
     figure.savefig(data, format=table.suffix_of(args.output)[1:], dpi=DPI)
     size = atomic.write(args.output, [data.getbuffer()], len(data.getbuffer()), args.force)
     document = options.document_of(args.output, positions, encoding, kind=args.kind, bytes=size)
-    shape = f"{args.positions} x {args.d_model}"
-    options.report(args, document, f"{args.output}: {args.kind} of {shape}, {atomic.quantity(size)}")
+    text = f"{args.kind} of {args.positions} x {args.d_model}, {size:,} bytes"
+    options.report(args, document, f"{args.output}: {text}")

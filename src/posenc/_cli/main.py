@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     for run, add_options in (
         (files.generate, files.add_generate_options), (files.verify, files.add_verify_options),
         (check.identify, check.add_identify_options), (check.check, check.add_check_options),
-        (presets, None), (info, None), (bench.bench, bench.add_options), (files.plot, files.add_plot_options),
+        (presets, None), (info, None), (bench.bench, None), (files.plot, files.add_plot_options),
     ):
         purpose, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
         command = commands.add_parser(

@@ -36,21 +36,16 @@ def integers(text: str) -> list[int]:
     return [integer(number) for number in text.split(",")]
 
 
-def reals(text: str) -> list[float]:
-    return [float(number) for number in text.split(",")]
-
-
-def periods(text: str) -> list[int | float | str]:
-    """Parse numbers such as 24 or 365.25, and durations such as 90m."""
-    return [int(x) if x.isdecimal() else float(x) if x[-1:].isdecimal() else x for x in text.split(",")]
+def numbers(text: str) -> list[int | float]:
+    return [int(x) if x.isdecimal() else float(x) for x in text.split(",")]
 
 
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"The defaults are {defaults}.")
     group.add_argument("--preset", metavar="NAME", help="a name from posenc presets, for options not given")
-    kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (reals, "A,B,C"),
-                  checks.periods: (periods, "A,B,C")}
+    kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (numbers, "A,B,C"),
+                  checks.periods: (numbers, "A,B,C")}
     documentation = inspect.cleandoc(posenc.Encoding.__doc__ or "")         # None in optimized mode
     for name, keyword in KEYWORDS.items():
         entry = re.search(rf"(?m)^(?:.*, )?{name}(?:, .*)? : .*\n((?:    .*\n)+)", documentation)

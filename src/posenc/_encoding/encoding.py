@@ -96,10 +96,11 @@ class Encoding(Specification):
         with ``exponents="column"``).  Excludes base, spacing, shift and frequency_scale.
     periods : array_like or sequence of timedeltas, optional
         The periods, one for each pair of columns, in place of ``frequencies``; frequency i is exactly ``1 /
-        period`` turns. Numbers are in the unit of the positions; an integer is exact.  Durations are
-        ``numpy.timedelta64``, other timedeltas or texts such as ``"90m"``, with one of NumPy's units W, D, h,
-        m, s, ms, us, ns, ps, fs and as.  The positions are then datetimes or durations of any unit: dtype
-        datetime64 or timedelta64, or a column of pandas, polars or Arrow.
+        period`` turns.  Numbers are in the unit of the positions; an integer is exact.
+
+        Durations are ``numpy.timedelta64``, other timedeltas or texts such as ``"90m"``, with one of NumPy's
+        units W, D, h, m, s, ms, us, ns, ps, fs and as.  The positions are then datetimes or durations of any
+        unit: dtype datetime64 or timedelta64, or a column of pandas, polars or Arrow.
     layout : {"interleaved", "halves"}, optional
         ``"interleaved"``: sines and cosines alternate.  ``"halves"``: all sines precede all cosines, or
         follow them.

@@ -41,15 +41,6 @@ def check_file(path: str, overwrite: bool) -> None:
             raise PermissionError(errno.EACCES, "The file is read-only", path)
 
 
-def quantity(size: float) -> str:
-    """Format a number of bytes with three digits and a decimal unit."""
-    units = ["EB", "PB", "TB", "GB", "MB", "kB", "bytes"]
-    while size >= 999.5 and len(units) > 1:
-        size /= 1000
-        units.pop()
-    return f"{size:.3g} {units[-1]}"
-
-
 def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) -> int:
     """Write a file of `size` bytes atomically, flush it to the disk, and return its size.
 

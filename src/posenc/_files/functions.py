@@ -1,7 +1,6 @@
 """The functions save, open and verify, for tables in files of any format."""
 
 import itertools
-import math
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -277,13 +276,13 @@ def verify(
     Examples
     --------
     >>> import posenc
-    >>> size = posenc.save("table.npy", 5000, posenc.Encoding(64))
-    >>> posenc.verify("table.npy")
+    >>> size = posenc.save("half.npy", 5000, posenc.Encoding(64, base=9999), dtype="float16")
+    >>> posenc.verify("half.npy", encoding=posenc.Encoding(64, base=9999))
     5000
-    >>> posenc.verify("table.npy", encoding=posenc.Encoding(64, base=10_001))
+    >>> posenc.verify("half.npy")
     Traceback (most recent call last):
     ...
-    ValueError: table.npy: position 1, column 2: found 0.68156135 (0x3f2e7ace), expected 0.6815596 (0x3f2e7ab1)
+    ValueError: half.npy: position 1, column 10: found 0.235 (0x3385), expected 0.2349 (0x3384) with Encoding(64)
     """
     name = table.name_of(path)
     if encoding is not None:
@@ -297,23 +296,19 @@ def verify(
         positions = positions_in_file if positions is None else positions
         if len(positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the rows of {name}")
-        known = encoding or encoding_in_file
-        encoding = known or Encoding(d_model)
+        encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, as in {name}")
-        mismatch = first_mismatch(source, encoding, positions, samples, threads, progress)
-    if mismatch is None:
-        return rows if samples is None else min(rows, samples)
-    raise mismatch_error(name, mismatch, known, encoding)
+        return compare_rows(name, source, positions, encoding, samples, threads, progress)
 
 
-def first_mismatch(
-    source: Table, encoding: Encoding, positions: range, samples: int | None, threads: int | None,
-    progress: Callable[[int], object] = table.no_progress,
-) -> dict[str, Any] | None:
-    """Compare every row of the table, or `samples` rows.
+def compare_rows(
+    path: str, source: Table, positions: range, encoding: Encoding, samples: int | None, threads: int | None,
+    progress: Callable[[int], object],
+) -> int:
+    """Compare every row of the table, or `samples` rows, and return their number.
 
-    Return None, or the place of the first value that differs, and both values with their bits.
+    Raise a ValueError for the first value that differs.
     """
     checks.range_of(positions, without_durations(encoding, "a file").position_offset)
     rows, block_rows, dtype = len(positions), max(1, source.block_rows), source.dtype
@@ -327,23 +322,9 @@ def first_mismatch(
         bits = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads).view(found.dtype)
         if not np.array_equal(found, bits):
             row, column = np.argwhere(found != bits)[0].tolist()
-            place = {"position": part[row], "row": first + row, "column": column}
-            pair = {"found": found[row, column], "expected": bits[row, column]}
-            return place | {name: number(bits, dtype) for name, bits in pair.items()} | {
-                f"{name}_bits": f"{bits:#x}" for name, bits in pair.items()}
+            values = (f"{values_of(x[row, column], dtype)!s} ({x[row, column]:#x})" for x in (found, bits))
+            text = "found {}, expected {} with {!r}".format(*values, encoding)
+            raise ValueError(f"{path}: position {part[row]}, column {column}: {text}")
         progress(found.nbytes)
         del found                       # before the next block is read
-    return None
-
-
-def number(bits: Any, dtype: str) -> float | str:
-    """Return the value of bits, as a string if it is not finite, because JSON has no such number."""
-    value = values_of(bits, dtype)
-    # str() gives the shortest decimal that is unique in the value's dtype; float(value) has more digits
-    return float(str(value)) if math.isfinite(value) else str(value)
-
-
-def mismatch_error(path: str, mismatch: dict[str, Any], known: Any, encoding: Encoding) -> ValueError:
-    text = "{position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
-    hint = "" if known else f"; the file stores no encoding and was compared with {encoding!r}"
-    return ValueError(f"{path}: position {text.format(**mismatch)}{hint}")
+    return rows if samples is None else min(rows, samples)

@@ -175,8 +175,8 @@ def callback(progress: Any) -> Callable[[int], object]:
 
 
 def rows_to_write(
-    specification: TableSpecification, threads: int | None, progress: Callable[[int], object] = no_progress,
-    rows: int = 0,
+    specification: TableSpecification, threads: int | None = None,
+    progress: Callable[[int], object] = no_progress, rows: int = 0,
 ) -> Iterator[Any]:
     """Yield arrays of rows in the byte order of files, each of which overwrites the previous one.
 

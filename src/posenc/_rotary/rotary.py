@@ -34,7 +34,7 @@ class Rotary(Specification):
         Number of columns of a query or key.
     base : float, optional
         A positive number.  Frequency i is ``frequency_scale * base**(-2 i / rotary_dim)`` radians per
-        position.
+        position.  If ``scaling`` has ``rope_theta``, that is the base, and another base is refused.
     rotary_dim : int, optional
         The number of rotated columns, an even number; the columns after them do not change.  The default is
         head_dim, times ``partial_rotary_factor`` if ``scaling`` has this key and is not of type proportional.
@@ -129,7 +129,7 @@ class Rotary(Specification):
         keywords["scaling"], shared = keywords_in_scaling(keywords["scaling"], head_dim)
         for key, value in shared.items():
             name = IN_SCALING[key]
-            if keywords[name] not in (self._keywords[name].default, value):
+            if name in self._given and keywords[name] not in (None, value):
                 raise checks.both_given(name, f"scaling[{key!r}]")
             keywords[name] = value
         rotary_dim = self.head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
