@@ -64,7 +64,7 @@ def test_tables_of_a_checkpoint(call, model):
     bases = (BASE, 1e4, BASE)
     folder = model(right | {f"layers.{i}.rotary_emb.inv_freq": frequencies(bases[i]) for i in range(3)})
     code, out, _ = call("check", "--model", folder)
-    assert code == 1 and "    fault     base is 10000, the configuration has 500000\n" in out
+    assert code == 1 and "    fault     base is 10000, expected 500000\n" in out
     document = json.loads(call("check", "--model", folder, "--json")[1])
     assert not document["ok"]
     wrong, = (row for row in document["tables"] if row["verdict"] == "wrong")

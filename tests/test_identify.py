@@ -68,15 +68,6 @@ def test_parameters_without_a_preset_are_identified(convention, kind, stop):
     assert {name: value for name, value in changes_of(best.encoding).items() if name != "odd"} == convention
 
 
-@pytest.mark.parametrize("periods, positions", [
-    ([24, 168, 8766, 12], None), ([12, 365.25], range(300)), ([4, 24], None),
-    ([86400 * 10**9, 604800 * 10**9], np.arange(0, 10**15, 7 * 3600 * 10**9)),
-])
-def test_usual_periods_are_identified(periods, positions):
-    for convention in ({}, {"layout": "halves", "order": "cos"}):
-        encoding = posenc.Encoding(2 * len(periods), periods=periods, **convention)
-        assert identify(encoding.encode(300 if positions is None else positions), positions)[0].encoding == encoding
-
 def numpy_table(d_model, scale, rows=1000, dtype="float32"):
     """Return sines and cosines of float64 angles, rounded to a dtype."""
     angles = np.arange(rows)[:, None] * (scale * 10000.0 ** (-np.arange(d_model // 2) / (d_model // 2)))
@@ -318,26 +309,13 @@ def test_all_conventions_that_agree_on_the_rows_are_listed():
     assert any("fairseq" in m.presets for m in matches)
 
 
-def test_differing_rows_are_reported():
+def test_every_row_must_match():
     table = posenc.encode(2000, 64)
-    table[1721, 5] += 0.5
-    best, = identify(table)
-    assert best.difference == pytest.approx(0.5)
-    assert best.reason.endswith("rows with unexplained differences: 1, the first is 1721")
     table[1600:] = 0
-    assert identify(table)[0].reason.endswith("rows of zeros: 400")
-    table[17, 3] = np.nan
-    assert math.isinf(identify(table)[0].difference)
-    table[::3] = RNG(0).normal(size=table[::3].shape)
-    assert identify(table) == []
-
-
-@pytest.mark.parametrize("first, matched", [(4700, True), (4300, False)])
-def test_nine_of_ten_rows_must_match(first, matched):
-    table = posenc.encode(5000, 64)
-    table[first:] = RNG(0).normal(size=table[first:].shape)     # few of these rows are in the sample that is examined first
-    reason = f"rounding; rows with unexplained differences: {5000 - first}, the first is {first}"
-    assert [m.reason for m in identify(table)] == [reason] * matched
+    assert identify(table)[0].reason == "every value correctly rounded; rows of zeros: 400"
+    for wrong in (0.5, np.nan, np.inf):
+        table[1321, 5] = wrong                          # this row is not in the sample that is examined first
+        assert identify(table) == []
 
 
 def test_identify_takes_bounded_memory(tmp_path):
@@ -405,9 +383,6 @@ def test_the_command_writes_json(call):
     assert code == 0 and json.loads(out)["matches"] == [{
         "presets": [], "convention": {"base": 500.0}, "start": 0, "step": 1, "difference": 0.0,
         "reason": "every value correctly rounded"}]
-    table = posenc.encode(100, 64)
-    table[50, 3] = np.inf
-    assert json.loads(call(table, "--json")[1])["matches"][0]["difference"] is None
 
 
 def test_the_command_refuses_unsupported_files(call):

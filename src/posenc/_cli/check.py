@@ -6,7 +6,6 @@ import argparse
 import functools
 import glob
 import json
-import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -54,10 +53,9 @@ def identify(args: argparse.Namespace) -> int:
 def match_document(match: posenc.check.Match) -> dict[str, Any]:
     """Return a match as a dict for JSON."""
     assert isinstance(match.positions, range)       # both the options and a search yield a range
-    difference = match.difference if math.isfinite(match.difference) else None
     start, step = match.positions.start, match.positions.step
     return {"convention": changes_of(match.encoding), "start": start, "step": step,
-            "presets": list(match.presets), "difference": difference, "reason": match.reason}
+            "presets": list(match.presets), "difference": match.difference, "reason": match.reason}
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:

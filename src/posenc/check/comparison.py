@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -20,7 +20,7 @@ from posenc import Rotary
 from posenc._arguments.arrays import DTYPES
 from posenc.check import match, mistakes
 from posenc.check.match import Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, size_of
-from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, not_rotated, number, pairs
+from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, number, pairs
 from posenc.check.reading import Reading, chunks, spread
 
 FEW = 0.1                   # share of the rows that may differ from the others
@@ -76,13 +76,8 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     verdict: Verdict = "wrong"
 
 
-def judged(
-    reading: Reading, expected: Rotary | None, source: str, head_dim: int | None, computes_in: str
-) -> RotaryMatch:
-    """Compare a reading with the expected rotation in each width; return the match with the fewest faults.
-
-    Its reason contains only the remarks.
-    """
+def judged(reading: Reading, expected: Rotary | None) -> RotaryMatch:
+    """Compare a reading with the expected rotation; the reason of the result contains only the remarks."""
     rows = np.arange(len(reading.positions)) if reading.call else spread(len(reading.positions))
     positions, values, faults = reading.positions[rows], reading.read(rows), reading.faults
     finite = np.isfinite(values).all(axis=1)
@@ -93,18 +88,20 @@ def judged(
     positions, values = positions[finite], values[finite]
     if not np.ptp(positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")
-    if not np.median(np.abs(values), axis=0).any():
-        return RotaryMatch(None, math.inf, "", (*faults, fault("zeros")))
-    width = 2 * values.shape[1]
-    size = head_dim or reading.head_dim or width
+    width, target = 2 * values.shape[1], None
+    size = reading.head_dim or width
     if size < width:
         raise ValueError(f"head_dim is {size}, expected at least {width}, the number of rotated columns")
-    blank = Rotary(size, rotary_dim=width)
-    results = []
-    for target, of_width in _targets(expected, width, source):
-        result = Comparison(reading, positions, values, target, blank, source, computes_in).result()
-        results.append(result._replace(faults=(*faults, *filter(None, (of_width, *result.faults)))))
-    result = min(results, key=lambda result: (result.rotary is None, len(result.faults)))
+    if expected is not None:
+        target = expected.replace(axes=None)
+        if width != expected.rotary_dim:
+            changes = {"rotary_dim": width, "head_dim": max(expected.head_dim, width)}
+            other = mistakes.replaced_or_none(target, **changes)
+            target = other or target.replace(**changes, scaling=None, frequencies=None)
+            faults += (fault("width", width, expected.rotary_dim),)
+    comparison = Comparison(reading, positions, values, target, Rotary(size, rotary_dim=width))
+    result = comparison.result()
+    result = result._replace(faults=(*faults, *result.faults))
     if expected is not None and expected.axes and expected.rotary_dim == width and result.rotary:
         result = _on_axes(reading, result, result.rotary.replace(axes=expected.axes))
     return result._replace(reason="; ".join(filter(None, (result.reason, *reading.remarks))),
@@ -113,52 +110,12 @@ def judged(
 
 def _on_axes(reading: Reading, result: RotaryMatch, rotary: Rotary) -> RotaryMatch:
     """Compare the pairs at positions that differ between axes; frequencies alone do not show the axes."""
-    if reading.call is not None and reading.head_dim is not None and not result.faults:
+    if reading.call is not None and reading.layout is not None and not result.faults:     # a function
         mixed = np.arange(16) * np.arange(1, 1 + match.axes_of(rotary))[:, None] % 61
         error = difference(reading.call(mixed), exact(rotary, mixed)).max()
         if error > FAULTS["axes"].threshold * abs(size_of(rotary)):
             result = result._replace(faults=(fault("axes"),))
     return result._replace(rotary=rotary)
-
-
-def _targets(expected: Rotary | None, width: int, source: str) -> Iterator[tuple[Rotary | None, str]]:
-    """Yield the expected rotation with `width` columns on one axis, and the fault of this width.
-
-    The first one has the frequencies of this width, the second one the first pairs of the expected rotation.
-    """
-    if expected is None or expected.rotary_dim == width:
-        yield None if expected is None else expected.replace(axes=None), ""
-        return
-    changes: dict[str, Any] = {"axes": None, "rotary_dim": width, "head_dim": max(expected.head_dim, width)}
-    rotary = mistakes.replaced_or_none(expected, **changes)
-    yield (rotary or expected.replace(**changes, scaling=None, frequencies=None),
-           fault("width", width, source, expected.rotary_dim))
-    if width < expected.rotary_dim:
-        first = expected.frequencies[: width // 2]
-        yield (expected.replace(**changes, frequencies=first, scale=size_of(expected)),
-               not_rotated(range(width // 2, expected.rotary_dim // 2)))
-
-
-class Trial(NamedTuple):
-    """A rotation that may explain values, if these are turned and their positions shifted.
-
-    `faults` are the sentences of all this, `sentence` that of the frequencies, or "" if keywords show it.
-    """
-
-    rotary: Rotary
-    how: Arithmetic
-    faults: tuple[str, ...] = ()
-    sentence: str = ""
-    turn: Callable[[Waves], Waves] = ORIENTATIONS[0][1]
-    shift: int = 0
-
-    def curve(self, positions: Array) -> Curve:
-        return match.rotation_curve(self.rotary, positions + self.shift, self.how)
-
-    def differs(self, positions: Array, values: Waves) -> Mask:
-        """Return a mask of the rows that differ."""
-        differs = self.curve(positions).differs(self.turn(values), self.how)
-        return np.asarray((differs | ~np.isfinite(values)).any(axis=1))
 
 
 class Comparison(NamedTuple):
@@ -168,63 +125,74 @@ class Comparison(NamedTuple):
     positions: Array
     values: Waves
     target: Rotary | None
-    blank: Rotary               # the number of columns, and other keywords by default
-    source: str
-    computes_in: str
+    blank: Rotary                       # the number of columns, and other keywords by default
+    faults: tuple[str, ...] = ()        # of the orientation, if the values and positions have been corrected
 
     def result(self) -> RotaryMatch:
-        """Return the first trial that explains all values, or else nearly all rows or the first rows."""
-        partial = None
-        for trial in self._trials():
-            values = trial.turn(self.values)
-            if trial.curve(self.positions).explains(values, trial.how):
-                return self._described(trial, True)
-            if partial is None and trial.how.angles == "float32" and not trial.how.is_narrow:
-                differs = trial.differs(self.positions, self.values)
-                partial = trial if differs.mean() < FEW or not np.any(differs[:FEWEST]) else None
-        if partial is not None:
-            return self._described(partial, False)
-        if self.target is None:
-            return RotaryMatch(None, math.inf, "", (fault("unknown", ""),))
-        error = difference(self.values, exact(self.target, self.positions)).max(axis=0)
-        wrong = np.flatnonzero(error > FAULTS["unknown"].threshold * abs(size_of(self.target)))
-        where = f"; those of {pairs(wrong)} differ from the expected ones by up to {error.max():.2g}"
-        return RotaryMatch(None, float(error.max()), "", (fault("unknown", where if len(wrong) else ""),))
+        """Return the first rotation that explains all values, or else nearly all rows or the first rows.
 
-    def _trials(self) -> Iterator[Trial]:
-        """Yield what may explain the values: first the expected rotation, which makes the verdict "right".
-
-        All other trials only find the sentences for a wrong rotation: in plain arithmetic, then in 16 bits,
-        then without a formula.  A fitted number may have too few digits, which looks like rounded angles;
-        so each arithmetic is tried with all numbers.
+        The expected rotation is tried first; it makes the verdict "right".  All others only find the sentences
+        for a wrong rotation.
         """
-        dtype = match.narrowest(self.values, self.reading.dtype)
-        plain, target, blank = match.plain(dtype), self.target, self.blank
+        dtype, target = match.narrowest(self.values, self.reading.dtype), self.target
+        plain = match.plain(dtype)
         if target is not None:
-            yield from (Trial(target, how) for how in plain)
-        faults, turn, shift, phases = self._orientation(dtype)
+            for how in plain:
+                if self._curve(target, how).explains(self.values, how):
+                    return self._described(target, how)
+        oriented, phases = self._oriented(dtype)
+        found = oriented._found(dtype, phases)
+        if found.rotary is None and target is not None and self._is_partly(target, plain[-1]):
+            found = self._described(target, plain[-1], is_whole=False)
+        nearest = found.rotary or target
+        if nearest is None:
+            return found
+        errors = difference(self.values, exact(nearest, self.positions)).max(axis=0)
+        wrong = np.flatnonzero(errors > FAULTS["unknown"].threshold * abs(size_of(nearest)))
+        if found.rotary is None and len(wrong):
+            where = f"; those of {pairs(wrong)} differ from the expected ones by up to {errors.max():.2g}"
+            found = found._replace(faults=(fault("unknown", where),))
+        return found._replace(difference=float(errors.max()))
+
+    def _found(self, dtype: str, phases: Phases) -> RotaryMatch:
+        """Return the first of the other rotations that explains the values.
+
+        They are tried in plain arithmetic, then in 16 bits, then without a formula.  A fitted number may have
+        too few digits, which looks like rounded angles; so each arithmetic is tried with all numbers.
+        """
         is_turning, loose = np.abs(phases.frequency) > phases.error + 2.0**-50, phases.loose()
-        rotary = blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
+        rotary = self.blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
         size, precision = float(np.abs(self.values).mean()), 2.0 ** -match.PRECISION[dtype]
         error = max(match.SIGMAS / math.sqrt(self.values.size) * precision, 2.0**-50)
-        expected = 1.0 if target is None else size_of(target)
+        expected = 1.0 if self.target is None else size_of(self.target)
         scales = dict.fromkeys([expected, 1.0, match.short(size, 2 * precision), match.short(size, error)])
         # rotations take long to create, so they are created only if those of the groups before have failed
-        all_loose = itertools.chain(named(loose, target), fitted(loose, blank))
-        for group, kinds in ((named(phases, target), plain), (fitted(phases, blank), plain),
+        all_loose = itertools.chain(named(loose, self.target), fitted(loose, self.blank))
+        plain, partial = match.plain(dtype), None
+        for group, kinds in ((named(phases, self.target), plain), (fitted(phases, self.blank), plain),
                              (all_loose, match.narrow(dtype)), ([(rotary, "")], plain)):
             for how, (candidate, sentence), scale in itertools.product(kinds, group, scales):
                 factor = scale / size_of(candidate)
                 scaled = candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor)
-                yield Trial(scaled, how, faults, sentence, turn, shift)
+                if self._curve(scaled, how).explains(self.values, how):
+                    return self._described(scaled, how, sentence)
+                if partial is None and how == plain[-1] and self._is_partly(scaled, how):
+                    partial = scaled, how, sentence
+        if partial is not None:
+            return self._described(*partial, is_whole=False)
+        return RotaryMatch(None, math.inf, "", (fault("unknown", ""),))
 
-    def _orientation(self, dtype: str) -> tuple[tuple[str, ...], Callable[[Waves], Waves], int, Phases]:
-        """Return the orientation and the offset of the positions, with their faults, and the phases.
+    def _curve(self, rotary: Rotary, how: Arithmetic) -> Curve:
+        return match.rotation_curve(rotary, self.positions, how)
+
+    def _oriented(self, dtype: str) -> tuple[Comparison, Phases]:
+        """Return the comparison with the right orientation and offset of the positions, and the phases.
 
         With the right ones, most frequencies have the expected sign, and the row nearest to position 0 has
         the angles of its position.
         """
-        smallest = 2.0 ** max(DTYPES[dtype].smallest, DTYPES[self.reading.dtype].smallest)
+        reading = self.reading
+        smallest = 2.0 ** max(DTYPES[dtype].smallest, DTYPES[reading.dtype].smallest)
         guess = None if self.target is None else self.target.frequencies    # pairs may turn by half a turn
         sign, precision = 1 if guess is None or np.sum(guess) >= 0 else -1, match.PRECISION[dtype]
         row = np.argmin(np.abs(self.positions))
@@ -240,63 +208,71 @@ class Comparison(NamedTuple):
             total = np.maximum(total, phases.amplitude.sum() * 2.0**-precision)     # roundings
             views.append((is_reversed, total.min(), name, turn, int(OFFSETS[total.argmin()]), phases))
         *_, name, turn, offset, phases = min(views, key=lambda view: view[:2])
-        faults: tuple[str, ...] = (fault(name),) if name else ()
+        faults = [fault(name)] if name else []
         if offset:
             first = float(np.min(self.positions))
-            faults += (fault("start", number(first + offset), number(first)),)
-        return faults, turn, offset, phases
+            faults.append(fault("start", number(first + offset), number(first)))
+        reading = reading._replace(positions=reading.positions + offset,
+                                   read=lambda rows: turn(self.reading.read(rows)))
+        return Comparison(reading, self.positions + offset, turn(self.values), self.target, self.blank,
+                          tuple(faults)), phases
 
-    def _described(self, trial: Trial, is_whole: bool) -> RotaryMatch:
+    def _described(
+        self, rotary: Rotary, how: Arithmetic, sentence: str = "", is_whole: bool = True
+    ) -> RotaryMatch:
         """Return the result for an explanation of all values, or of some rows, with faults and remarks."""
-        rotary, how, faults, sentence, turn, shift = trial
-        reading, target, layout = self.reading, self.target, self.reading.layout or "halves"
-        end, last = self._end(trial, is_whole)
+        reading, target, faults = self.reading, self.target, [*self.faults]
+        layout: Any = reading.layout or "halves"
+        of_rows, last = self._rows(rotary, how, is_whole)
         errors = {}
         for position in sorted({min(position, last) for position in match.ERRORS_AT}):
             at = match.positions_near(position)
-            values = turn(match.computed(rotary, at + shift, how))
+            values = match.computed(rotary, at, how)
             errors[position] = float(difference(values, exact(target or rotary, at)).max())
         if target is not None:
-            of_frequencies = [sentence] if sentence else mistakes.of_frequencies(rotary, target, self.source)
-            faults = (*of_frequencies, *faults, *mistakes.of_scale(size_of(rotary), target, self.source))
+            faults = [*([sentence] if sentence else mistakes.of_frequencies(rotary, target)), *faults]
+            if not math.isclose(size_of(rotary), size_of(target), rel_tol=FAULTS["scale"].threshold):
+                faults.append(fault("scale", number(size_of(rotary)), number(size_of(target))))
             if reading.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
-                faults = (fault("layout", layout, self.source, target.layout), *faults)
+                faults.insert(0, fault("layout", layout, target.layout))
             else:
                 layout = target.layout
         reference = exact(rotary, self.positions)
-        of_arithmetic = (*mistakes.of_arithmetic(how, reference, reading.dtype, self.computes_in),)
-        faults = (*faults, *of_arithmetic, *([end] if end else ()))
+        of_arithmetic = [*mistakes.of_arithmetic(how, reference, reading.dtype)]
+        faults += of_arithmetic + of_rows
         verdict: Verdict = "float32 angles" if how.angles == "float32" and not faults else "right"
         remark = "" if of_arithmetic else f"{how.angles} angles" if how.angles else "rounding"
         if verdict == "float32 angles":
             position, error = max(errors.items())
             remark += f": the estimated error is {error:.1g} at position {position:,}"
         largest = float(difference(self.values, reference).max())
-        return RotaryMatch(rotary.replace(layout=layout), largest, remark, faults, errors, verdict)
+        return RotaryMatch(rotary.replace(layout=layout), largest, remark, tuple(faults), errors, verdict)
 
-    def _end(self, trial: Trial, is_whole: bool) -> tuple[str, int]:
+    def _rows(self, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[list[str], int]:
         """Compare all rows with the rotation found in the sample, or in some of its rows unless `is_whole`.
 
         Return the fault of the rows that differ, and the last position before them.
         """
-        reading, at, call = self.reading, self.reading.positions, self.reading.call
-        end = match.ERRORS_AT[-1] if call else int(np.abs(at).max())
-        if is_whole and (call or trial.how.is_narrow):
-            return "", end
-        # perhaps only other rows show float32 angles
-        trial = trial._replace(how=trial.how._replace(angles="float32"))
-        parts = [trial.differs(at[k], reading.read(k)) for k in chunks(len(at), self.values.shape[1])]
+        at, last = self.reading.positions, int(np.abs(self.reading.positions).max())
+        if self.reading.call:
+            last = match.ERRORS_AT[-1]
+        if is_whole and (self.reading.call or how.is_narrow):
+            return [], last
+        how = how._replace(angles="float32")            # perhaps only other rows show float32 angles
+        parts = [self._differs(rotary, how, at[k], self.reading.read(k))
+                 for k in chunks(len(at), self.values.shape[1])]
         differing = np.flatnonzero(np.concatenate(parts))
         if not len(differing):
-            return "" if is_whole else fault("some"), end
-        row = int(differing[0])
-        last, first = int(abs(at[max(row - 1, 0)])), int(abs(at[row]))
-        rows = reading.read([row, 0, row - 1])
-        if call and row > 0 and len(differing) == len(at) - row:
-            between = np.arange(last + 1, first + 1)
-            first = int(between[np.argmax(trial.differs(between, call(between)))])
-            rows = call(np.array([first, 0, first - 1]))
-        for other, words in zip(rows[1:], ("repeats", "its last row is repeated"), strict=True):
-            if 0 < row < len(at) - 1 and np.array_equal(rows[0], other):
-                return fault("end", first, words), first - 1
-        return fault("rows", len(differing), len(at), first), last
+            return [] if is_whole else [fault("some")], last
+        row = differing[0]
+        return [fault("rows", len(differing), len(at), int(abs(at[row])))], int(abs(at[max(row - 1, 0)]))
+
+    def _is_partly(self, rotary: Rotary, how: Arithmetic) -> bool:
+        """Return whether nearly all rows agree, or the first rows."""
+        differs = self._differs(rotary, how, self.positions, self.values)
+        return bool(differs.mean() < FEW or not differs[:FEWEST].any())
+
+    def _differs(self, rotary: Rotary, how: Arithmetic, positions: Array, values: Waves) -> Mask:
+        """Return a mask of the rows that differ."""
+        differs = match.rotation_curve(rotary, positions, how).differs(values, how)
+        return np.asarray((differs | ~np.isfinite(values)).any(axis=1))

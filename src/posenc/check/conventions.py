@@ -1,9 +1,8 @@
 """Conventions: which conventions give a table, with their parameters.
 
-The candidates are the presets, then conventions that are fitted to pairs of columns: with usual periods, or
-with geometric frequencies.  Each is placed at the positions where it fits best (`_proposal`), compared with a
-sample of the rows in several kinds of arithmetic (`_explained`), then with all rows (`_compared`).  To add a
-kind of fit, add a function of frequencies that yields keywords of `Encoding` to `_fits`.
+The candidates are the presets, then conventions with geometric frequencies that are fitted to pairs of
+columns.  Each is placed at the positions where it fits best (`_proposal`), compared with a sample of the rows
+in several kinds of arithmetic (`_explanation`), then with all rows (`_compared`).
 """
 
 from __future__ import annotations
@@ -35,14 +34,7 @@ ENOUGH = 12                 # bits: a table must be explained better than by cha
 TIE = 24                    # bits: results this close are all reported; the one with more digits may be true
 PRESET_BITS = 5             # cost of one of about 40 presets
 FIT_BITS, DIGIT_BITS = 8, 3.4       # cost of a fit, and of a decimal digit
-OTHER_ROWS = 0.1            # share of a preset's rows that may differ: padding, special tokens
 SPREAD = 0.1                # of the radii of pairs: pairs of other columns have no constant radius
-DAY = 86_400
-# hour, day, week, month and year in each unit; hours and months as plain numbers
-PERIODS = np.array(sorted({
-    *(n * unit for n in (60, 3600, DAY, 7 * DAY, 30 * DAY, 365 * DAY, 365.25 * DAY, 365.2425 * DAY)
-      for unit in (1, 10**3, 10**6, 10**9)),
-    4, 7, 12, 24, 30, 31, 52, 168, 365, 365.25, 365.2425, 366, 1440, 8760, 8766}))
 
 # ---- identify ----------------------------------------------------------------------------------------------
 
@@ -119,8 +111,7 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
     Notes
     -----
     If no preset gives the table, base, scale and frequency scale are fitted, for each layout, order and
-    spacing.  Periods of a day, a week and the like are recognized in usual units.  A fit needs at least two
-    rows.  At least nine rows in ten of a preset must match; `reason` states the number of the other rows.
+    spacing.  A fit needs at least two rows.  All rows must match, except rows of zeros.
 
     Examples
     --------
@@ -186,7 +177,6 @@ class Proposal(NamedTuple):
     encodings: Sequence[Encoding]
     names: tuple[str, ...]              # of the presets with this encoding
     positions: Any                      # range or array where the encodings are nearest to the table, or None
-    cost: float = math.inf              # bits that describe the first encoding and the positions
 
 
 def _matches(rows: Rows) -> list[Match]:
@@ -213,70 +203,63 @@ def _proposal(rows: Rows, encodings: Sequence[Encoding], names: tuple[str, ...] 
 
 
 def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithmetic]) -> list[Match]:
-    """Return the matches with the lowest costs, in the first arithmetic that explains the sample."""
+    """Return the matches with the lowest costs, in the first arithmetic that explains the table."""
+    is_placed = rows.positions is None
     for how in kinds:
-        explanations = (_explanation(rows, each, how) for each in proposals)
-        found = sorted(filter(None, explanations), key=lambda each: each.cost)
-        first: dict[Any, Proposal] = {}
-        for each in found:
-            if each.cost < found[0].cost + TIE:     # the same table may have several encodings
-                where = each.positions if isinstance(each.positions, range) else None
-                first.setdefault((key_of(each.encodings[0]), where), each)
+        explanations = filter(None, (_explanation(rows, each, how) for each in proposals))
+        found = sorted(explanations, key=lambda pair: pair[0])
+        first: dict[Any, Match] = {}
+        for cost, each in found:
+            if cost < found[0][0] + TIE:        # the same table may have several encodings
+                first.setdefault((key_of(each.encoding), is_placed and each.positions), each)
         # a negative start is equivalent to a position offset
-        chosen = [each for (_, at), each in first.items() if at is None or at.start >= 0] or first.values()
-        if matches := [*filter(None, (_compared(rows, each, how) for each in chosen))]:
-            return matches
+        chosen = [each for each in first.values() if not is_placed or each.positions[0] >= 0]
+        if found:
+            return chosen or [*first.values()]
     return []
 
 
-def _explanation(rows: Rows, proposal: Proposal, how: Arithmetic) -> Proposal | None:
-    """Return the first encoding that explains the sample better than by chance, with its cost, or None."""
-    encodings, names, positions, _ = proposal
+def _explanation(rows: Rows, proposal: Proposal, how: Arithmetic) -> tuple[float, Match] | None:
+    """Return the first encoding that explains the table better than by chance, with its cost, or None."""
+    encodings, names, positions = proposal
     for encoding in encodings if positions is not None else ():
         curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
-        # with fewer digits, fits may explain most rows, but not all
-        if curve.explains(rows.values, how, OTHER_ROWS if names else 0.0):
-            cost = PRESET_BITS if names else cost_of(encoding)
-            if rows.positions is None:
-                cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
-            # among large errors, columns that hardly change are no evidence
-            changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
-            bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
-            # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
-            if bits * len(encoding.frequencies) / encoding.d_model < cost + ENOUGH:
-                return None
-            # among large errors, the smallest show the convention
-            error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.5
-            return proposal._replace(encodings=[encoding], cost=cost + TIE * math.frexp(error)[1])
+        if not curve.explains(rows.values, how):
+            continue
+        cost = PRESET_BITS if names else cost_of(encoding)
+        if rows.positions is None:
+            cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
+        # among large errors, columns that hardly change are no evidence
+        changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
+        bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
+        # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
+        reason = _compared(rows, encoding, positions, how)
+        if reason is None or bits * len(encoding.frequencies) / encoding.d_model < cost + ENOUGH:
+            return None
+        # among large errors, the smallest show the convention
+        error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.5
+        return cost + TIE * math.frexp(error)[1], Match(encoding, positions, names, *reason)
     return None
 
 
-def _compared(rows: Rows, found: Proposal, how: Arithmetic) -> Match | None:
-    """Compare a convention with all rows; return the match, or None if too many rows differ."""
-    (encoding,), names, positions, _ = found
-    parts = []
+def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -> tuple[float, str] | None:
+    """Compare an encoding with all rows; return the difference and its reason, or None if a row differs."""
+    largest, zeros = 0.0, 0
     for part in chunks(len(rows.table), encoding.d_model):
         values = match.float64_of(rows.table[part], rows.dtype)
         out = np.empty(values.shape, np.uint16 if rows.dtype == "bfloat16" else rows.dtype)
         exact = match.float64_of(encoding.encode(positions[part], dtype=rows.dtype, out=out), rows.dtype)
-        difference = np.nan_to_num(np.abs(values - exact), nan=math.inf, posinf=math.inf).max(axis=1)
         curve = table_curve(encoding, np.asarray(positions[part]), how)
-        differs = curve._replace(error=2 * curve.error).differs(values, how).any(axis=1)
-        parts.append((difference, ~values.any(axis=1) & (difference > 0), differs & (difference > 0)))
-    differences, zero, differs = map(np.concatenate, zip(*parts, strict=True))
-    differences[zero] = 0
-    differing = np.flatnonzero(differs & ~zero)
-    if len(differing) > OTHER_ROWS * (len(rows.table) - zero.sum()):
-        return None
+        differences = np.abs(values - exact)
+        is_zero = ~values.any(axis=1) & differences.any(axis=1)
+        if (curve._replace(error=2 * curve.error).differs(values, how) & (differences != 0))[~is_zero].any():
+            return None
+        largest, zeros = max(largest, differences[~is_zero].max(initial=0)), zeros + is_zero.sum()
     reason = "every value correctly rounded"
-    if differences.any():
+    if largest:
         reason = f"{how.angles} {'arithmetic' if how.is_narrow else 'angles'}" if how.angles else "rounding"
         reason += "" if how.table == rows.dtype else f", stored as {how.table}"
-    if zero.any():
-        reason += f"; rows of zeros: {zero.sum()}"
-    if len(differing):
-        reason += f"; rows with unexplained differences: {len(differing)}, the first is {differing[0]}"
-    return Match(encoding, positions, names, float(differences.max()), reason)
+    return float(largest), reason + (f"; rows of zeros: {zeros}" if zeros else "")
 
 
 # ---- presets -----------------------------------------------------------------------------------------------
@@ -305,10 +288,9 @@ def preset_encodings(d_model: int) -> Sequence[tuple[Encoding, tuple[str, ...]]]
 
 def cost_of(encoding: Encoding) -> float:
     """Return the number of bits that describe an encoding by the digits of its parameters."""
-    changes = changes_of(encoding)
-    values = [v for v in (*changes.values(), *changes.get("periods", ())) if isinstance(v, (int, float))]
-    usual = {*match.TURNS, *_scales(encoding.d_model), *PERIODS}
-    digits = (1 if v in usual else len(f"{v:.15g}".strip("0").replace(".", "")) for v in values)
+    changes, usual = changes_of(encoding), {*match.TURNS, *_scales(encoding.d_model)}
+    digits = (1 if v in usual else len(f"{v:.15g}".strip("0").replace(".", ""))
+              for v in changes.values() if isinstance(v, (int, float)))
     return FIT_BITS + DIGIT_BITS * sum(digits)
 
 
@@ -342,18 +324,10 @@ def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
                 common: dict[str, Any] = {"layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin"}
                 common["scale"] = short(scale, errors * scale_error + least, _scales(d_model), 4000)
                 encodings += [Encoding(d_model, **common, **each) for each in (
-                    *_periods(sign * phases.frequency, second),
                     {"base": bases[0], "frequency_scale": multiple},
                     {"base": bases[1], "frequency_scale": multiple, "spacing": "endpoint"})]
             if encodings:
-                yield sorted(encodings, key=lambda each: (cost_of(each), each.periods is None, each.base))
-
-
-def _periods(frequencies: Reals, count: int) -> list[dict[str, Any]]:
-    """Return the usual periods that are near those of the frequencies, if all `count` frequencies have one."""
-    distances = np.abs(PERIODS * frequencies[:, None] / math.tau - 1)
-    are_usual = len(frequencies) == count and distances.min(axis=1).max() < 1e-3
-    return [{"periods": PERIODS[distances.argmin(axis=1)].tolist()}] if are_usual else []
+                yield sorted(encodings, key=lambda each: (cost_of(each), each.base))
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

@@ -116,15 +116,14 @@ class Curve(NamedTuple):
             (values.real, self.values.real), (values.imag, self.values.imag))]
         return np.asarray(~np.all(is_near, axis=0))
 
-    def explains(self, values: Array, arithmetic: Arithmetic, other_rows: float = 0.0) -> bool:
-        """Return whether all values agree, but for a share of the rows: this is the rule of every verdict."""
+    def explains(self, values: Array, arithmetic: Arithmetic) -> bool:
+        """Return whether all values agree: this is the rule of every verdict."""
         if (self.error >= 1).mean() >= BLURRED:
             return False
         differs = self.differs(values, arithmetic)
         most = max(differs.mean(axis=axis).max() for axis in (0, 1))
-        if arithmetic.is_narrow and differs.mean() < NARROW_SHARE and most < NARROW_MOST:
-            return True
-        return bool(differs.any(axis=1).mean() <= other_rows)
+        is_halfway = arithmetic.is_narrow and differs.mean() < NARROW_SHARE and most < NARROW_MOST
+        return bool(is_halfway or not differs.any())
 
 
 def errors_of_angles(frequencies: Reals, angles: Reals) -> Reals:

@@ -22,11 +22,11 @@ from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import running
 from posenc.check.comparison import RotaryMatch
-from posenc.check.match import Array, Reals, axes_of, float64_of, rounded, size_of
+from posenc.check.match import Array, axes_of, size_of
 from posenc.check.mistakes import FAULTS, fault, not_rotated, number
-from posenc.check.reading import Rotation, array_of
-from posenc.check.report import RotaryReport, RotaryRow, best_of, row_of, unchecked_row
-from posenc.check.rotations import SOURCE, longest, matched
+from posenc.check.reading import Rotation
+from posenc.check.report import RotaryReport, RotaryRow, row_of, unchecked_row
+from posenc.check.rotations import longest, matched
 from posenc.check.running import Model, Module, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
@@ -105,7 +105,7 @@ def check_rotary(
     >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
     >>> report = posenc.check.check_rotary(Attention(), config)
     >>> report.ok, report[0].faults
-    (False, ('base is 10000, the configuration has 500000',))
+    (False, ('base is 10000, expected 500000',))
     """
     if not isinstance(model, Module):
         raise checks.wrong_type("model", model, "a torch.nn.Module")
@@ -172,7 +172,7 @@ class Attention(Rotation):
         self.name, self.layer_type, self.is_stated = taken.name or "model", layer_type, flag is not None
         self.has_cache = calls == 1 and model.cache != ""       # else calls might exchange their keys
         (self.rows, self.width), self.keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
-        self.dtype, self.length = str(self.vectors[0].dtype).removeprefix("torch."), longest(config)
+        self.length = longest(config)
         self.is_free = model.takes_positions and self.keys == self.rows     # a cache may have other rows
         most = self.reach if self.is_free else CONSECUTIVE if self.keys == self.rows else self.keys
         self.reach = min(most, self.length or most)
@@ -182,8 +182,8 @@ class Attention(Rotation):
         self.start = 0                                                  # the first column that may be rotated
         expected, self.reason = ({}, STATED) if flag == 0 else _expected(config)
         known = layer_type if layer_type in expected else ROTATIONS.get(layer_type)
-        self.rotaries = {known: expected[known]} if known in expected else expected
-        self.rotary: Any = next(iter(self.rotaries.values()), None)
+        self.is_known = known in expected or len(expected) < 2
+        self.rotary: Any = expected.get(known, next(iter(expected.values()), None))
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates = len(columns) > 0 or self.rows == 1
         if not self.reason:
@@ -197,11 +197,13 @@ class Attention(Rotation):
         rotary = self.rotary
         if not self.rotates:
             return f"{VARIES}; {CHECK}" if taken.varies else UNROTATED
+        if not self.is_known:
+            return f"the configuration has several rotations, but not the type of this layer; {CHECK}"
         # a function of inputs may use a cache
         if self.rows == 1 or self.keys != self.rows and not callable(self.model.inputs):
             return f"the numbers of queries and keys in an attention are {self.rows} and {self.keys}; {CHECK}"
         if rotary.head_dim > self.width:
-            return f"queries have {self.width} columns, {SOURCE} head_dim {rotary.head_dim}; {CHECK}"
+            return f"queries have {self.width} columns, expected head_dim {rotary.head_dim}; {CHECK}"
         if min(columns) >= self.width - rotary.head_dim:
             self.start = self.width - rotary.head_dim
         has_own_keys = not any(running.close(self.vectors[1], other.vectors[1]) for other in others)
@@ -241,13 +243,11 @@ class Attention(Rotation):
         vectors, _ = self.run(rows, at, last=self.number)
         results = []
         for index in self.sources:
-            columns = vectors[index][0, : len(rows), self.start : self.start + x.shape[1]]
-            y = running.array_of_tensor("x", columns)[chosen]
+            y = vectors[index][0, : len(rows), self.start : self.start + x.shape[1]].cpu()
             if self.divisors:
-                y = float64_of(*array_of("x", y))
-                factors = self.divisors[index] or _factors(y, x)[:, None]
-                y = rounded(y / np.where(factors > 0, factors, 1) * UNIT, self.dtype).astype(np.float32)
-            results.append(y)
+                factors: Any = self.divisors[index] or running.factors(y, rows).clamp(min=1e-9)
+                y = (y.double() / factors * UNIT).to(y.dtype)
+            results.append(running.array_of_tensor("x", y)[chosen])
         return results
 
     def grows(self, length: int) -> bool:
@@ -285,12 +285,6 @@ class Attention(Rotation):
         wrong = [BOTH[index] for index in self.sources if not all(
             running.contains(vectors[index], whole[index][:, start:stop]) for start, stop, vectors in parts)]
         return [fault("cache", " and ".join(wrong))] if wrong else [], ", also with a cache"
-
-
-def _factors(y: Array, x: Array) -> Reals:
-    """Return the lengths of the rows of y as multiples of those of x."""
-    lengths = np.linalg.norm(x, axis=-1)
-    return np.asarray(np.linalg.norm(y, axis=-1) / np.where(lengths > 0, lengths, 1))
 
 
 def _attentions(model: Model, config: Any) -> list[Attention]:
@@ -342,25 +336,17 @@ def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
 
 
 def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> RotaryRow:
-    """Compare an attention with the expected rotation, or with each if its type of layer is unknown."""
+    """Compare an attention with the expected rotation."""
     name = attention.name + (f" and {others} more" if others else "")
     if attention.reason:
         return _uncompared_row(name, attention, attentions)
     of_cache, label = attention.compare_cache()
-    faults, rows = [*attention.faults_of_heads(), *of_cache], []
-    for rotary in attention.rotaries.values():
-        try:
-            result, remarks = _compared(attention, rotary)
-        except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
-            return unchecked_row(name, rotary, f"a call raises {type(error).__name__}: {error}; {CHECK}")
-        result = result._replace(faults=(*result.faults, *faults))
-        rows.append(row_of(name, result, rotary, "; ".join([f"queries and keys{label}", *remarks])))
-    best = best_of(rows)
-    if len(rows) > 1 and best.verdict != "wrong":
-        types = " or ".join(map(str, attention.rotaries))
-        reason = f"this is a rotation of {types}, but the configuration does not state the type of this layer"
-        return unchecked_row(name, best.expected, f"{reason}; {CHECK}")
-    return best
+    try:
+        result, remarks = _compared(attention)
+    except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
+        return unchecked_row(name, attention.rotary, f"a call raises {type(error).__name__}: {error}; {CHECK}")
+    result = result._replace(faults=(*result.faults, *attention.faults_of_heads(), *of_cache))
+    return row_of(name, result, attention.rotary, "; ".join([f"queries and keys{label}", *remarks]))
 
 
 def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attention]) -> RotaryRow:
@@ -382,10 +368,10 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
     return unchecked_row(name, rotary, reason)
 
 
-def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
+def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
-    size, source, remarks = abs(size_of(rotary)), "expected" if f.config is rotary else SOURCE, []
-    f.divisors, divisors = {}, {}
+    rotary = f.rotary
+    size, remarks = abs(size_of(rotary)), list[str]()
     at = None if f.model.at is None else np.unique(f.model.at, axis=-1)
     if at is not None and at.ndim == 2:                         # given positions on several axes
         x = f.random(at.shape[-1])
@@ -393,10 +379,11 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
         error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, at))
         faults = (fault("given", error),) if error > FAULTS["given"].threshold * size else ()
         return RotaryMatch(rotary, error, "", faults, verdict="right"), []
-    result, _ = matched(f, rotary, source, at, any_order=True, computes_in=f.dtype)
+    result, _ = matched(f, rotary, at)
+    divisors = dict[int, float]()
     for index in f.sources if result.faults else ():
-        y = f.vectors[index][0, :, f.start :].double().cpu().numpy()[:, : rotary.head_dim]
-        factors = _factors(y, f.random(len(y)))
+        y = f.vectors[index][0, :, f.start : f.start + rotary.head_dim].cpu()
+        factors = running.factors(y, f.random(len(y))).numpy()
         factors = factors[np.isfinite(factors)] if np.isfinite(factors).any() else np.ones(1)
         factor, what = float(np.median(factors)), BOTH[index]
         # the softmax scale may be part of the queries, or half of it of queries and keys
@@ -412,7 +399,7 @@ def _compared(f: Attention, rotary: Rotary) -> tuple[RotaryMatch, list[str]]:
         return result, []
     f.divisors = divisors
     target = rotary.replace(scale=rotary.scale * UNIT / size)
-    other, _ = matched(f, target, source, at, any_order=True, computes_in=f.dtype)
+    other, _ = matched(f, target, at)
     if other.faults or other.rotary is None:
         return result, []
     return other._replace(rotary=other.rotary.replace(scale=rotary.scale)), remarks

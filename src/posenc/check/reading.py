@@ -87,7 +87,7 @@ def is_pair(rotation: Any) -> bool:
     return is_sequence and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
 
 
-def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = None) -> Reading:
+def read_arrays(rotation: Any, positions: Any, expected: Rotary | None, head_dim: int | None) -> Reading:
     """Read tables or frequencies."""
     if is_pair(rotation):
         (cos, dtype), (sin, sin_dtype) = array_of("cos", rotation[0]), array_of("sin", rotation[1])
@@ -101,7 +101,8 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
         elif array.ndim == 1 and array.size:
             if positions is not None:
                 raise TypeError("positions is given with frequencies, expected tables or a function; omit it")
-            return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
+            size = 1.0 if expected is None else size_of(expected)
+            return _read_frequencies(float64_of(array, dtype), size, head_dim)
         elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:    # as of torch.view_as_real
             cos, sin = array[..., 0], array[..., 1]
         elif array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
@@ -125,25 +126,22 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
         return np.asarray(float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype))
 
     at = positions_of(len(cos) if positions is None else positions, len(cos))
-    return Reading(dtype, positions=at, read=read, layout=layout)
+    return Reading(dtype, at, read, layout=layout, head_dim=head_dim)
 
 
 def _equal(x: Array, y: Array) -> bool:
     return np.array_equal(x, y, equal_nan=True)
 
 
-def _read_frequencies(w: Array, size: float) -> Reading:
-    """Return the cosines and sines of frequencies, or a fault if their memory was never written."""
-    if invalid := np.count_nonzero(~np.isfinite(w)) if w.any() else len(w):
-        words = fault("uninitialized", invalid, len(w), "not finite" if w.any() else "0")
-        return Reading("float64", faults=(words,))
+def _read_frequencies(w: Array, size: float, head_dim: int | None) -> Reading:
+    """Return the cosines and sines of frequencies, multiplied by the size of the expected ones."""
     # no pair turns by more than 1 at once
     at = spread(REACH) / max(1.0, np.abs(w).max())
 
     def call(positions: Array) -> Waves:
         return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
 
-    return Reading("float64", positions=at, read=lambda rows: call(at[rows]), call=call)
+    return Reading("float64", at, lambda rows: call(at[rows]), call, head_dim=head_dim)
 
 
 def rows_of(name: str, table: Array) -> Array:
@@ -242,27 +240,6 @@ def read_function(
     return [each._replace(remarks=each.remarks + remarks, faults=each.faults + faults) for each in readings]
 
 
-def _fault_of_positions(values: Callable[[Array], Reals], positions: Array) -> str:
-    """Return the fault if the values of a function depend on more than their position, or else "".
-
-    Compare a call at some positions, in no order, with calls in which all positions are the last of these.
-    """
-    some_positions = positions[np.linspace(0, len(positions) - 1, 16).astype(int)][np.arange(16) * 7 % 16]
-    mixed, at_last = values(some_positions), values(np.full_like(some_positions, some_positions[-1]))
-    if np.array_equal(mixed, at_last, equal_nan=True):
-        return "" if _agree(mixed, mixed[:1]) else "row"
-    if _agree(at_last, mixed[-1:]):
-        return "" if _agree(values(some_positions[-1:]), mixed[-1:]) else "single"
-    return "first" if _agree(at_last, values(np.zeros_like(some_positions))) else "others"
-
-
-def _agree(x: Reals, y: Reals) -> bool:
-    """Return whether finite values agree approximately; other values are reported separately."""
-    finite = np.isfinite(x) & np.isfinite(y)
-    size = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
-    return bool((np.abs(x - y) <= ALIKE * size)[finite].all())
-
-
 # ---- rotated vectors ---------------------------------------------------------------------------------------
 
 
@@ -286,26 +263,25 @@ def _read_rotated(
         return call.values(x, positions)[index]
 
     usable = at[np.isfinite(rows).all(axis=1)]
-    if call.is_free and usable.size and (name := _fault_of_positions(values, usable)):
-        return Reading("float32", faults=(fault(name),))
+    if call.is_free and usable.size:
+        some = usable[np.linspace(0, len(usable) - 1, 16).astype(int)][np.arange(16) * 7 % 16]
+        alone = values(some[-1:])
+        difference, size = (np.nanmax(np.abs(x), initial=0.0) for x in (values(some)[-1:] - alone, alone))
+        if difference > FAULTS["alone"].threshold * size:
+            return Reading("float32", faults=(fault("alone"),))
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
     x = (rng.integers(-32, 32, (len(positions), head_dim)) / 8).astype(np.float32)      # exact in every dtype
-    for vectors in (x, np.abs(x) / 8):
-        result, dtype = array_of("the result", call(vectors, positions)[index])
-        y = float64_of(result, dtype)
-        finite = np.isfinite(y).all(axis=1)                     # large angles overflow in float16
-        if not finite.any():
-            return Reading("float32", faults=(fault("nothing"),))
-        # thresholds are those of float32
-        unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y[finite], dtype)])
-        some, x_some, y_some = positions[finite], vectors[finite].astype(np.float64), y[finite]
-        form = _form_of(values, some, x_some, y_some, unit, expected)
-        if form is not None:
-            break
-    else:
+    result, dtype = array_of("the result", call(x, positions)[index])
+    y = float64_of(result, dtype)
+    finite = np.isfinite(y).all(axis=1)                         # large angles overflow in float16
+    if not finite.any():
+        return Reading("float32", faults=(fault("nothing"),))
+    # thresholds are those of float32
+    unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y[finite], dtype)])
+    form = _form_of(values, positions[finite], x[finite].astype(np.float64), y[finite], unit, expected)
+    if form is None:
         return Reading("float32", faults=(fault("pairing"),))
     layout, given, returned, faults = form
-    faults = faults if vectors is x else (fault("x"), *faults)
     order: tuple[str, ...] = ()
     if not np.array_equal(given, returned):
         order = (fault("order", numbers(given[0]), numbers(returned[0])),)

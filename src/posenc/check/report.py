@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from posenc import Rotary
 from posenc.check.comparison import RotaryMatch, Verdict
 from posenc.check.match import ERRORS_AT
 from posenc.check.reading import is_pair
-from posenc.check.rotations import SOURCE, matched
+from posenc.check.rotations import matched
 
 PAGE = 'on the page "Check your rotary embedding"'
 REMEDIES = {"wrong": f'see "What to do about a fault" {PAGE}',
@@ -84,21 +84,16 @@ def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
     return RotaryRow(name, None, expected, "not checked", (reason,))
 
 
-def best_of(rows: Iterable[RotaryRow]) -> RotaryRow:
-    """Return the row with the best agreement."""
-    return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
-
-
 def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
     """Compare tables or frequencies with each expected rotation; return the row with the best agreement."""
     label = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
     rows = []
     for rotary in expected.values():
         try:
-            rows.append(row_of(name, matched(rotation, rotary.replace(axes=None), SOURCE)[0], rotary, label))
+            rows.append(row_of(name, matched(rotation, rotary.replace(axes=None))[0], rotary, label))
         except (TypeError, ValueError) as error:
             rows.append(unchecked_row(name, rotary, str(error)))
-    return best_of(rows)
+    return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
 
 
 class RotaryReport(tuple[RotaryRow, ...]):

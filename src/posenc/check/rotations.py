@@ -20,7 +20,6 @@ from posenc.check.comparison import RotaryMatch, judged
 from posenc.check.match import difference, exact
 from posenc.check.reading import Reading, array_of, is_pair, read_arrays, read_function, spread
 
-SOURCE = "the configuration has"
 OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
 EXPECTED = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
 LAST = 131_071              # default of `up_to` if `expect` names no number of positions
@@ -82,13 +81,13 @@ def identify_rotary(
     >>> inv_freq = posenc.Rotary(64).frequencies
     >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
     >>> posenc.check.identify_rotary(inv_freq, expect=config)[0].faults
-    ('base is 10000, the configuration has 500000',)
+    ('base is 10000, expected 500000',)
     """
-    expected, source = expectation(expect)
+    expected = expectation(expect)
     size = None if head_dim is None else Rotary(checks.integer("head_dim", head_dim, 2)).head_dim
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; omit head_dim")
-    result, _ = matched(rotation, expected, source, positions, size, any_order)
+    result, _ = matched(rotation, expected, positions, size, any_order)
     return [] if expected is None and result.rotary is None else [result]
 
 
@@ -142,22 +141,22 @@ def assert_rotary(
     ...     return posenc.Rotary(64).rotate(x, positions)
     >>> posenc.check.assert_rotary(rotated, {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
     Traceback (most recent call last):
-    AssertionError: base is 10000, the configuration has 500000
+    AssertionError: base is 10000, expected 500000
     """
     __tracebackhide__ = True
     if not callable(f) and not is_pair(f):
         array_of("f", f)                                # raises an error that names f
-    expected, source = expectation(expect)
+    expected = expectation(expect)
     if expected is None:
         raise TypeError(f"expect is None, expected {EXPECTED}")
     largest_error = checks.positive("largest_error", largest_error)
-    lengths = valid_positions(expected), longest(expect) if source == SOURCE else None
+    lengths = valid_positions(expected), None if isinstance(expect, Rotary) else longest(expect)
     last_position = min(filter(None, lengths), default=LAST + 1) - 1
     if up_to is not None:
         last_position = checks.integer("up_to", up_to, 1)
         checks.check_domain((last_position,), name="up_to")
     sampled = np.union1d(spread(min(last_position, 2**62), 64, 64), match.positions_near(last_position))
-    result, readings = matched(f, expected, source, sampled if callable(f) else None, any_order=any_order)
+    result, readings = matched(f, expected, sampled if callable(f) else None, any_order=any_order)
     if result.faults:
         raise AssertionError("; ".join(result.faults))
     at, reference = match.positions_near(last_position), expected.replace(axes=None)
@@ -182,23 +181,23 @@ def valid_positions(expected: Rotary) -> int | None:
     return original and max(original, length)
 
 
-def expectation(expect: Any) -> tuple[Rotary | None, str]:
-    """Return the expected rotation, and the text that precedes an expected value in a message."""
+def expectation(expect: Any) -> Rotary | None:
+    """Return the expected rotation."""
     if expect is None or isinstance(expect, Rotary):
-        return expect, "expected"
+        return expect
     if isinstance(expect, Mapping) and not expect.keys() & OF_CONFIGURATIONS:
-        return Rotary(**expect), "expected"         # raises an error for a keyword that Rotary does not have
+        return Rotary(**expect)                 # raises an error for a keyword that Rotary does not have
     is_object = hasattr(expect, "to_dict") and not hasattr(expect, "d_model") and not isinstance(expect, type)
     if not is_object and not isinstance(expect, Mapping):
         raise checks.wrong_type("expect", expect, EXPECTED)
-    return Rotary.from_config(expect), SOURCE
+    return Rotary.from_config(expect)
 
 
 def matched(
-    rotation: Any, expected: Rotary | None, source: str, positions: Any = None, head_dim: int | None = None,
-    any_order: bool = True, computes_in: str = "",
+    rotation: Any, expected: Rotary | None, positions: Any = None, head_dim: int | None = None,
+    any_order: bool = True,
 ) -> tuple[RotaryMatch, list[Reading]]:
-    """Return the match of a rotation, and its readings; tables may be rounded to the dtype `computes_in`."""
+    """Return the match of a rotation, and its readings."""
     checks.boolean("any_order", any_order)
     # the host program may have set NumPy to raise floating-point errors
     with np.errstate(all="ignore"):
@@ -206,8 +205,8 @@ def matched(
             most = None if expected is None else valid_positions(expected)
             readings = read_function(rotation, positions, expected, head_dim, any_order, most)
         else:
-            readings = [read_arrays(rotation, positions, expected)]
-        result, *keys = (judged(reading, expected, source, head_dim, computes_in) for reading in readings)
+            readings = [read_arrays(rotation, positions, expected, head_dim)]
+        result, *keys = (judged(reading, expected) for reading in readings)
     for other in keys:
         of_keys = tuple(f"keys: {each}" for each in other.faults if each not in result.faults)
         result = result._replace(

@@ -92,6 +92,13 @@ def contains(vectors: Tensor, rows: Tensor) -> bool:
     return close(rows, vectors[:, order])
 
 
+def factors(rotated: Tensor, x: Array) -> Tensor:
+    """Return the lengths of rows as multiples of those before the rotation, as a column."""
+    after, before = (torch.linalg.vector_norm(rows.double(), dim=-1, keepdim=True)
+                     for rows in (rotated, torch.from_numpy(x)))
+    return cast(Tensor, after / before.clamp(min=1e-9))
+
+
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Run a block without gradients, warnings, and changes of PyTorch's random numbers."""
