@@ -142,10 +142,8 @@ def test_columns_of_times(name, dtype):
 
 def test_times_of_every_kind(isa, dtype):
     encoding = Encoding(periods=["1D", "7D"])
-    for times, same in ((np.array(["2026-03", "1900-12", "NaT"], "M8[M]"), "M8[s]"),
-                        (np.array([7, -9], "m8[25s]"), "m8[s]")):
-        assert_same_bits(encoding.encode(times, dtype=dtype),
-                         encoding.encode(times.astype(same), dtype=dtype))
+    times = np.array([7, -9], "m8[25s]")
+    assert_same_bits(encoding.encode(times, dtype=dtype), encoding.encode(times.astype("m8[s]"), dtype=dtype))
     assert encoding.encode(np.datetime64("2026-01-01")).shape == (4,)
     x = encoding.encode(np.zeros((2, 3), "M8[s]"), dtype=dtype)
     expected = x + encoding.encode(TIMES, dtype=dtype)
@@ -160,7 +158,7 @@ def test_times_of_every_kind(isa, dtype):
     (TIMES, [], "; encode.* with periods= of durations"),
     (np.array([1], "m8"), ["1D"], "expected one of the units"),
     (np.array([1], "m8[M]"), ["1D"], "dtype timedelta64.*expected one of"),
-    (np.ma.array(TIMES), ["1D"], "mask"), (np.array([2**62], "M8[Y]"), ["1D"], "beyond the range of"),
+    (np.ma.array(TIMES), ["1D"], "mask"), (np.array(["2026-03"], "M8[M]"), ["1D"], "dtype datetime64.*expected one of"),
     ([dt.time(3)], ["1D"], "positions is of dtype object"),
     ([dt.datetime(2026, 1, 1, 6)], ["1D"],
      'expected datetime64 or timedelta64, as periods are durations'),

@@ -17,7 +17,10 @@ from torch.autograd import forward_ad  # noqa: E402
 from posenc.torch import RotaryEmbedding, rotate, rotate_  # noqa: E402
 from posenc.torch._tensor_arguments import array_of  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")     # from torch itself
+# from torch itself
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script:DeprecationWarning", "ignore:There is a performance drop:UserWarning"     # of vmap
+)
 PLAIN = Rotary(16, rotary_dim=12, base=500.0, scale=0.75)
 AXES = Rotary(16, axes=[0, 0, 1, 1, 2, 2, 0, 1], layout="interleaved")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]

@@ -5,12 +5,10 @@ convention, because `posenc.encode` caches the Encoding of these keywords.  A pi
 rebuilt in every task.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 import posenc
 from posenc._arguments import checks
@@ -94,16 +92,11 @@ def table(
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"chunks is {chunks!r}, expected at least 1 position in each chunk: {error}") from None
     keywords = {"d_model": encoding.d_model, "dtype": meta.dtype, "threads": 1, **changes_of(encoding)}
-    encode = partial(posenc.encode, **keywords)
     name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), sizes)}"
-    empty = np.empty((0,) * (len(shape) + 1), meta.dtype)
-    described = {"name": name, "chunks": (*sizes, (encoding.d_model,)), "meta": empty}
     if isinstance(positions, range):
-        return da.map_blocks(_encode_part, positions, encode, **described)
-    return da.map_blocks(encode, da.asarray(positions).rechunk(sizes), new_axis=len(shape), **described)
-
-
-def _encode_part(positions: range, encode: Callable[[range], NDArray[Any]], block_info: Any) -> NDArray[Any]:
-    """Return the rows of a block, whose location Dask passes, so that the Dask graph has no positions."""
-    first, stop = block_info[None]["array-location"][0]
-    return encode(positions[first:stop])
+        step = positions.step           # Dask computes the positions of a block with the block
+        positions = da.arange(positions.start, positions.stop, step, chunks=sizes, dtype=np.int64)
+    return da.map_blocks(
+        partial(posenc.encode, **keywords), da.asarray(positions).rechunk(sizes), new_axis=len(shape), name=name,
+        chunks=(*sizes, (encoding.d_model,)), meta=np.empty((0,) * (len(shape) + 1), meta.dtype),
+    )

@@ -272,10 +272,6 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
     if array.dtype.kind not in "mM":
         found = shown(value) if is_range else f"of dtype {array.dtype}"
         raise TypeError(f"{name} is {found}, expected datetime64 or timedelta64, as periods are durations")
-    if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] in "YM":
-        months, array = array, array.astype("datetime64[D]")
-        if (array.astype(months.dtype) != months)[~np.isnat(months)].any():
-            raise ValueError(f"{name} has a {months.dtype} beyond the range of datetime64[D]")
     if np.datetime_data(array.dtype)[0] not in UNITS:
         raise ValueError(f"{name} has dtype {array.dtype}, expected one of the units {', '.join(UNITS)}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -2,7 +2,6 @@
 
 import argparse
 import io
-import sys
 
 import posenc
 from posenc._arguments.arrays import DTYPES
@@ -10,7 +9,6 @@ from posenc._cli import options
 from posenc._files import atomic, table
 from posenc._files.functions import opened_table
 
-PIPE = "-"
 DPI = 100
 
 
@@ -20,8 +18,7 @@ def add_generate_options(parser: argparse.ArgumentParser) -> None:
     add("n", type=options.count, metavar="N", help="number of positions, such as 1000000, 1_000_000 or 1e6")
     add("d_model", type=options.count, metavar="D", help="number of columns")
     suffixes = ", ".join(table.SUFFIX_OPTIONS)
-    add("-o", "--output", required=True, metavar="FILE",
-        help=f"the suffix sets the format: {suffixes}; {PIPE} writes .npy to stdout")
+    add("-o", "--output", required=True, metavar="FILE", help=f"the suffix sets the format: {suffixes}")
     add("--dtype", choices=DTYPES, default="float32",
         help="default float32; .npy and .zarr store the bits of bfloat16 as uint16")
     options.add_range(parser)
@@ -38,20 +35,8 @@ def generate(args: argparse.Namespace) -> None:
       posenc generate 1e4 512 -o late.npy --start 1_700_000_000 --dtype float64
       posenc generate 1500 384 -o whisper.safetensors --preset whisper --key embed_positions.weight
       posenc generate 1e5 64 -o pe.zarr
-      posenc generate 1e4 64 -o - | gzip > pe.npy.gz
     """
     positions, encoding = options.selected_table(args, args.n, args.d_model)
-    if args.output == PIPE:
-        if args.json or args.key:
-            raise ValueError(f"-o {PIPE} is given with --json or --key, expected neither of them")
-        if sys.stdout is None or sys.stdout.isatty():
-            raise ValueError("stdout is closed or a terminal, expected a pipe or a file")
-        specification = table.checked_specification(positions, encoding, args.dtype)
-        with atomic.naming("stdout"):
-            sys.stdout.buffer.write(table.npy_header(specification))
-            sys.stdout.buffer.writelines(table.rows_to_write(specification))
-            sys.stdout.buffer.flush()
-        return
     size = posenc.save(args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key)
     document = options.document_of(args.output, positions, encoding, dtype=args.dtype, bytes=size)
     options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {args.dtype}, {size:,} bytes")

@@ -99,8 +99,8 @@ class Encoding(Specification):
         period`` turns.  Numbers are in the unit of the positions; an integer is exact.
 
         Durations are ``numpy.timedelta64``, other timedeltas or texts such as ``"90m"``, with one of NumPy's
-        units W, D, h, m, s, ms, us, ns, ps, fs and as.  The positions are then datetimes or durations of any
-        unit: dtype datetime64 or timedelta64, or a column of pandas, polars or Arrow.
+        units W, D, h, m, s, ms, us, ns, ps, fs and as.  The positions are then datetimes or durations in any
+        of these units: dtype datetime64 or timedelta64, or a column of pandas, polars or Arrow.
     layout : {"interleaved", "halves"}, optional
         ``"interleaved"``: sines and cosines alternate.  ``"halves"``: all sines precede all cosines, or
         follow them.

@@ -1,6 +1,5 @@
 """The conventions of known model families, by name."""
 
-import difflib
 import inspect
 import itertools
 import math
@@ -220,10 +219,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)
     Encoding(320, odd='zero', shift=0.0, layout='halves', order='cos')
     """
-    if name not in PRESETS:
-        near = "".join(f", such as {each!r}" for each in difflib.get_close_matches(str(name), PRESETS, 1))
-        raise ValueError(f"name is {checks.shown(name)}, expected one of posenc.presets(){near}")
-    preset, d_model = PRESETS[name], checks.integer("d_model", d_model, 0)
+    preset, d_model = PRESETS[checks.choice("name", name, tuple(PRESETS))], checks.integer("d_model", d_model, 0)
     checks.keywords(changes, (*preset.parameters, *KEYWORDS))
     parameters = {
         key: (checks.boolean if isinstance(default, bool) else checks.real)(key, changes.pop(key))

@@ -299,32 +299,21 @@ def verify(
         encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, as in {name}")
-        return compare_rows(name, source, positions, encoding, samples, threads, progress)
-
-
-def compare_rows(
-    path: str, source: Table, positions: range, encoding: Encoding, samples: int | None, threads: int | None,
-    progress: Callable[[int], object],
-) -> int:
-    """Compare every row of the table, or `samples` rows, and return their number.
-
-    Raise a ValueError for the first value that differs.
-    """
-    checks.range_of(positions, without_durations(encoding, "a file").position_offset)
-    rows, block_rows, dtype = len(positions), max(1, source.block_rows), source.dtype
-    compared_rows: Iterable[int] = range(0, rows, block_rows)
-    if samples is not None and samples < rows:          # the last row of each of as many parts
-        compared_rows, block_rows = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
-    buffer = table.row_buffer(min(rows, block_rows), encoding.d_model, dtype)
-    for first in compared_rows if buffer.size else ():
-        part = positions[first : first + block_rows]
-        found = source.read(first, len(part))
-        bits = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads).view(found.dtype)
-        if not np.array_equal(found, bits):
-            row, column = np.argwhere(found != bits)[0].tolist()
-            values = (f"{values_of(x[row, column], dtype)!s} ({x[row, column]:#x})" for x in (found, bits))
-            text = "found {}, expected {} with {!r}".format(*values, encoding)
-            raise ValueError(f"{path}: position {part[row]}, column {column}: {text}")
-        progress(found.nbytes)
-        del found                       # before the next block is read
-    return rows if samples is None else min(rows, samples)
+        checks.range_of(positions, without_durations(encoding, "a file").position_offset)
+        block_rows, dtype = max(1, source.block_rows), source.dtype
+        compared_rows: Iterable[int] = range(0, rows, block_rows)
+        if samples is not None and samples < rows:          # the last row of each of as many parts
+            compared_rows, block_rows = ((k + 1) * rows // samples - 1 for k in range(samples)), 1
+        buffer = table.row_buffer(min(rows, block_rows), d_model, dtype)
+        for first in compared_rows if buffer.size else ():
+            part = positions[first : first + block_rows]
+            found = source.read(first, len(part))
+            bits = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads).view(found.dtype)
+            if not np.array_equal(found, bits):
+                row, column = np.argwhere(found != bits)[0].tolist()
+                values = (f"{values_of(x[row, column], dtype)!s} ({x[row, column]:#x})" for x in (found, bits))
+                text = "found {}, expected {} with {!r}".format(*values, encoding)
+                raise ValueError(f"{name}: position {part[row]}, column {column}: {text}")
+            progress(found.nbytes)
+            del found                       # before the next block is read
+        return rows if samples is None else min(rows, samples)

@@ -163,20 +163,15 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
 # ---- writing -----------------------------------------------------------------------------------------------
 
 
-def no_progress(size: int) -> None:
-    """Ignore the number of bytes."""
-
-
 def callback(progress: Any) -> Callable[[int], object]:
     """Return the function that receives the number of bytes."""
     if progress is not None and not callable(progress):
         raise checks.wrong_type("progress", progress, "a function")
-    return progress or no_progress
+    return progress or (lambda size: None)
 
 
 def rows_to_write(
-    specification: TableSpecification, threads: int | None = None,
-    progress: Callable[[int], object] = no_progress, rows: int = 0,
+    specification: TableSpecification, threads: int | None, progress: Callable[[int], object], rows: int = 0
 ) -> Iterator[Any]:
     """Yield arrays of rows in the byte order of files, each of which overwrites the previous one.
 
@@ -241,18 +236,13 @@ def open_table_file(path: str, read_header: Callable[[BinaryIO, int], Table]) ->
 
     The message of every ValueError begins with the path.
     """
-    with naming(path), open(path, "rb", opener=_without_waiting) as file:
-        with explaining(path):
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ValueError("not a regular file")
-            table = read_header(file, status.st_size)
-        yield table
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without blocking on a named pipe, which `open_table_file` then refuses."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    with naming(path):
+        if not stat.S_ISREG(os.stat(path).st_mode):             # to open a named pipe would wait for a writer
+            raise ValueError(f"{path}: not a regular file")
+        with open(path, "rb") as file:
+            with explaining(path):
+                table = read_header(file, os.fstat(file.fileno()).st_size)
+            yield table
 
 
 @contextmanager

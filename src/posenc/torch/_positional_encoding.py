@@ -163,13 +163,6 @@ class PositionalTable(TableModule):
         return ", ".join([str(self.d_model), *changes])
 
 
-class Dropout(nn.Dropout):
-    """Dropout that does not call PyTorch's operator, which takes microseconds, if it has no effect."""
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name in torch)
-        return super().forward(input) if self.training and self.p else input
-
-
 class PositionalEncoding(PositionalTable):
     """A module that adds sinusoidal positional encodings to embeddings: ``dropout(x * x_scale + encodings)``.
 
@@ -250,7 +243,7 @@ class PositionalEncoding(PositionalTable):
             raise ValueError(f"dropout is {dropout}, expected a float from 0 to 1; pass a length as max_len=")
         checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
-        self.dropout = Dropout(probability)
+        self.dropout = nn.Dropout(probability)
         self.batch_first = batch_first
         self.x_scale = None if x_scale is None else tensors.real("x_scale", x_scale)
         self.learned_scale = None if learned_scale is None else tensors.real("learned_scale", learned_scale)
@@ -289,9 +282,7 @@ class PositionalEncoding(PositionalTable):
         Parameters
         ----------
         x : Tensor, shape (batch, n, d_model) or (n, d_model), optional
-            The embeddings.  If `batch_first` is False, the shape is (n, batch, d_model) or (n, d_model).  In
-            a nested tensor of shape (batch, n, d_model) with layout torch.jagged, the positions begin again
-            at each sequence.
+            The embeddings.  If `batch_first` is False, the shape is (n, batch, d_model) or (n, d_model).
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor or array_like, optional
@@ -325,10 +316,6 @@ class PositionalEncoding(PositionalTable):
         """
         if x is None:
             return super().forward(start=start, positions=positions)
-        if tensors.is_jagged(x):
-            positions = tensors.jagged_positions(x, positions, start)
-            rows = self.forward(tensors.jagged_rows(x), 0, positions)
-            return torch.nested.nested_tensor_from_jagged(rows, x.offsets())
         tensors.check_x(x, self.d_model)
         sequence_first = not self.batch_first and x.ndim > 2
         if positions is not None:
@@ -338,11 +325,8 @@ class PositionalEncoding(PositionalTable):
         encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x)
         if sequence_first and encodings.ndim < 3:       # n positions along the first axis
             encodings = encodings.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
-        if self.x_scale is None:
-            is_new = positions is not None and encodings.shape == x.shape and tensors.is_eager()
-            return self.dropout(encodings.add_(x) if is_new else x + encodings)
-        product = x * tensors.rounded_scale(specialized(self.x_scale), x.dtype)
-        return self.dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
+        scaled = x if self.x_scale is None else x * tensors.rounded_scale(specialized(self.x_scale), x.dtype)
+        return self.dropout(scaled + encodings)
 
     def _encodings(self, n: int, start: int, positions: Any, like: Tensor) -> Tensor:
         encodings = super()._encodings(n, start, positions, like)

@@ -19,6 +19,8 @@ from posenc.torch._table_module import TableModule, kept_table
 
 AnyPositions: TypeAlias = Positions | Tensor | RotaryAt | None
 DTYPES = [dtype for dtype in tensors.DTYPES if dtype != torch.float64]
+# the forms of `module_form` with each value twice
+FORMS = {"twice": lambda table: torch.cat((table, table), -1), "in pairs": lambda table: table.repeat_interleave(2, -1)}
 
 
 def rotate(
@@ -192,30 +194,15 @@ def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return rotate_by_operator(grad, positions, not context.inverse, context.rotary), None, None, None
 
 
-def _vmap(info: Any, dims: Any, x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Any:
-    """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that
-    broadcast.
-    """
-    x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
-    # the dimension of position axes remains first
-    dim = int(tensors.specification_of(rotary).axes is not None)
-    positions = positions.unsqueeze(dim) if dims[1] is None else positions.movedim(dims[1], dim)
-    shape = list(positions.shape)
-    shape[dim + 1 : dim + 1] = [1] * (x.ndim - 1 - (positions.ndim - dim))
-    positions = positions.reshape(shape)
-    return rotate_by_operator(x, positions, inverse, rotary), 0
-
-
 _rotate.register_autograd(_backward, setup_context=_save)
-_rotate.register_vmap(_vmap)
 
 
 class _Rotate(torch.autograd.Function):
     """A version of posenc::rotate that torch.func and forward-mode differentiation support."""
 
+    generate_vmap_rule = True
     forward = staticmethod(torch.ops.posenc.rotate)
     setup_context = staticmethod(_save)
-    vmap = staticmethod(_vmap)
     backward = staticmethod(_backward)      # type: ignore[assignment]
 
     @staticmethod
@@ -416,14 +403,9 @@ class RotaryEmbedding(TableModule):
         """Return the tables that the model takes."""
         if self._form == "complex":
             return torch.complex(cos, sin)
-        if self._form == "sin, cos":
-            return sin.contiguous(), cos.contiguous()
-        if self._form == "once":
-            return cos.contiguous(), sin.contiguous()
-        return self._twice(cos), self._twice(sin)
-
-    def _twice(self, table: Tensor) -> Tensor:
-        return table.repeat_interleave(2, -1) if self._form == "in pairs" else torch.cat((table, table), -1)
+        arranged = FORMS.get(self._form, Tensor.contiguous)
+        tables = arranged(cos), arranged(sin)
+        return tables[::-1] if self._form == "sin, cos" else tables
 
     def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
         """Return a table of cosines and sines or, if dtype is int64, the axis of each of its columns."""

@@ -4,7 +4,7 @@ import functools
 import json
 import math
 from collections.abc import Collection
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -166,29 +166,6 @@ def _wrapped(number: int) -> int:
 @torch.compiler.disable
 def _tensor_with_copy(array: NDArray[Any]) -> Tensor:
     return torch.from_numpy(array.copy())
-
-
-def is_jagged(x: Any) -> TypeGuard[Any]:
-    return isinstance(x, Tensor) and x.is_nested and x.layout is torch.jagged
-
-
-def jagged_rows(x: Any) -> Any:
-    """Return the rows of all sequences of a jagged tensor, whose second dimension must be that of the rows.
-    """
-    if x._ragged_idx != 1 or x.lengths() is not None:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, n, ...), no gaps: x.contiguous()")
-    return x.values()
-
-
-def jagged_positions(x: Any, positions: Any, start: int = 0) -> Tensor:
-    """Return the position of each row of a jagged tensor: `start` and the following integers for each
-    sequence.
-    """
-    if positions is not None:
-        raise ValueError("positions is given with a nested x; pass x.values() and the positions of its rows")
-    offsets, rows = x.offsets(), jagged_rows(x).shape[0]
-    first_rows = torch.repeat_interleave(offsets[:-1], offsets.diff(), output_size=rows)
-    return torch.arange(start, start + rows, device=offsets.device) - first_rows
 
 
 # ---- checks ------------------------------------------------------------------------------------------------
