@@ -22,8 +22,8 @@ SAMPLE, SLOW = 2e-3, 2e-2               # seconds; calls shorter than SAMPLE are
 def times_of(calls, rounds=ROUNDS, before=lambda call: None, cold=False):
     """Return the seconds per call, as a list for each call.
 
-    The calls alternate.  A turn runs `before(call)` once, the call once without timing (unless it is slow or
-    should be `cold`), and then the call as often as SAMPLE allows.
+    The calls alternate.  A turn runs `before(call)` once, the call once without timing unless it is slow, and
+    then the call as often as SAMPLE allows.  If calls should be `cold`, it runs only `before` and one call.
     """
     first = [timeit.repeat(call, number=1, repeat=2)[1] for call in calls]      # the first call may compile
     times = [[] for _ in calls]
@@ -32,7 +32,7 @@ def times_of(calls, rounds=ROUNDS, before=lambda call: None, cold=False):
             before(call)
             if not cold and once < SLOW:
                 call()
-            number = max(1, math.ceil(SAMPLE / once))
+            number = 1 if cold else max(1, math.ceil(SAMPLE / once))
             seconds.append(timeit.timeit(call, number=number) / number)
     return times
 

@@ -40,10 +40,12 @@ def release_memory(call):
     ctypes.CDLL(None).malloc_trim(0)
 
 
+NEW = {"before": release_memory, "cold": True, "rounds": 60}       # for "new" memory, where times differ most
+
+
 def measured(name):
     """Return {name of a call: {"error": largest difference from posenc, number of threads: quartiles}}."""
-    cold = {"before": release_memory, "cold": True, "rounds": 60}      # their times differ most
-    options = cold if name.endswith("new") else {"before": pause}
+    options = NEW if name.endswith("new") else {"before": pause}
     case, result = rivals.CASES[name], {}
     for threads in THREADS:
         torch.set_num_threads(threads)
@@ -69,19 +71,20 @@ def measured(name):
 
 
 def one_row():
-    """Encode one row of 512 columns into a new array, or add it to x; then new arrays, encodings, and many
-    conventions.
-    """
+    """Measure new arrays, one row of 512 columns, encodings, and many conventions, with one thread."""
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
     pickled, bases = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)]
     encodings = [posenc.Encoding(512, base=base) for base in bases]
-    return quartiles({
+    arrays = {}
+    for rows in (4096, 8192):
+        arrays[f"`encoding.encode({rows}, threads=1)`"] = partial(plain.encode, rows, threads=1)
+        arrays[f"`numpy.full(({rows}, 512), 1, numpy.float32)`"] = partial(np.full, (rows, 512), 1, np.float32)
+    new = {f"{name}, new memory": call for name, call in arrays.items()}
+    return quartiles(new, **NEW) | quartiles(arrays | {
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
         "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
         "`posenc.torch.PositionalEncoding.forward`": partial(posenc_torch.PositionalEncoding(512).forward, x),
-        "`encoding.encode(4096, threads=1)`": partial(plain.encode, 4096, threads=1),
-        "`numpy.full((4096, 512), 1, numpy.float32)`": lambda: np.full((4096, 512), 1, np.float32),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
         "`pickle.loads` of an encoding with 512 columns": partial(pickle.loads, pickled),
         "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base)
