@@ -159,6 +159,17 @@ def test_an_undecided_value_is_added_once(isa, threads, evaluations):
             assert 0 < len(evaluations) <= len(positions)           # for all batch entries
 
 
+@pytest.mark.parametrize("past", [0, 16])       # of a cache line
+@pytest.mark.parametrize("place", [9, 50])      # below and above the anchor of a group
+def test_undecided_values_in_rows_of_a_page(isa, place, past):
+    memory, first = np.ones(2101 * 4096, np.uint8), UNDECIDED_POSITION - place
+    out = memory[-memory.ctypes.data % 64 + past :][: 2100 * 4096].view(np.float64).reshape(2100, 512)
+    frequencies = np.repeat([0.0, 1.0], [254, 2])
+    posenc.encode(range(first, first + len(out)), 512, out=out, frequencies=frequencies, **UNDECIDED)
+    assert (bits_of(out[place, 0::2]) == np.repeat([0, UNDECIDED_BITS], [254, 2])).all()
+    assert (out[place, 1::2] == 1).all()
+
+
 def test_several_threads_may_call_at_the_same_time():
     encoding = posenc.Encoding(1, **UNDECIDED)
     positions = np.full(2000, UNDECIDED_POSITION)

@@ -33,7 +33,7 @@ def framed(rows, row_bytes, stride, past, element):
 # between two rows
 @pytest.mark.parametrize("d_model, past, gap", [
     (32, 0, 0), (32, None, 0), (48, 16, 0), (100, 0, 0), (100, None, 2), (512, 0, 64), (512, 16, 0),
-    (1100, 0, 0), (1100, 16, 2),
+    (1100, 0, 0), (1100, 16, 2), (2048, 0, 0), (2048, 16, 0),
 ])
 def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
     """Test rows with any alignment to cache lines, with and without elements between them.

@@ -28,6 +28,7 @@ enum {
     BLOCK = FINE * COARSE,       /* rows computed from one direct evaluation */
     STRIP = 32,                  /* most tiles of a panel: see job_t */
     LINE = 64,                   /* bytes of a cache line */
+    PAGE = 1 << 12,              /* bytes after which offsets in a page repeat */
     RADIX = 64,                  /* of the digits of positions */
     WHOLE = 3,                   /* the level of the digit of weight 1: see digits_t */
     LEVELS = WHOLE + 11,
@@ -101,7 +102,7 @@ typedef struct {
     ptrdiff_t first; /* first column of the tables */
     double *fine, *fine_low, *coarse, *coarse_low;
     double *reach; /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
-    double *nonzero; /* (columns): 1, or 0 if all values are 0: a sine with frequency 0 */
+    double *farthest; /* (columns): the same for all rows */
 } offsets_t;
 
 enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 }; /* doubles */

@@ -57,6 +57,16 @@ static void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, 
     }
 }
 
+/* Returns the largest |sin| in a column of some rows of a tile. */
+static double largest_sine(const double *from, int rows) {
+    double largest = 0;
+    for (int r = 0; r < rows; r++) {
+        const double sine = magnitude_of(from[(2 * r + 1) * TILE]);
+        if (sine > largest) largest = sine;
+    }
+    return largest;
+}
+
 static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first_tile, ptrdiff_t last_tile) {
     const environment_t host = environment_enter();
     spec_t shifted = spec_from(spec, offsets->first);
@@ -66,16 +76,14 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
         tabulate_rows(&shifted, offsets->step * (FINE - 1), offsets->step * FINE, offsets->coarse, offsets->coarse_low, tile,
                       COARSE);
         for (ptrdiff_t column = tile * TILE; column < (tile + 1) * TILE; column++) {
-            double reach = 0;
-            const double *sine = offsets_at(offsets->fine, tile, HALF, 0) + TILE + column % TILE;
-            for (int r = 0; r < HALF; r++, sine += 2 * TILE)
-                if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
+            const double reach = largest_sine(offsets_at(offsets->fine, tile, HALF, 0) + column % TILE, HALF);
+            const double farthest = largest_sine(offsets_at(offsets->coarse, tile, COARSE, 0) + column % TILE, COARSE);
             const int has_turns = first_of(f64_of_bits(turns_of(&shifted, column)), 0) != 0;
-            /* anchor_of multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this
+            /* origin_of multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this
              * product also covers the absolute errors of direct evaluation: see docs/numerics.md, section
              * 5 */
             offsets->reach[column] = has_turns ? reach + 0x1p-36 : 0;
-            offsets->nonzero[column] = has_turns || shifted.quarter[column] ? 1 : 0;
+            offsets->farthest[column] = farthest > reach ? farthest : reach;
         }
     }
     environment_leave(host);
@@ -83,19 +91,18 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
 
 /* ---- anchors ------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are advanced.  All anchors use the last two
- * members: M is fixed_magnitude + |Q0 sin_k|; absolute_term is added to the error bound (float64) or to the
- * smallest |value| that may pass the fast test (other dtypes). */
+/* An anchor in a tile. */
 typedef struct {
-    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
-} origin_t;
-
-/* An anchor in a tile, with the error bound of the rows advanced from it and the addends of their fast
- * test. */
-typedef struct {
-    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], error[TILE];
-    ALIGNED uint64_t addend[TILE / 2];
+    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE];
 } anchor_t;
+
+/* The first row of a block in a tile, from which the anchors are advanced, with the error bound of all rows, the
+ * smallest |value| that may pass the fast test, and the addends of this test (not for float64). */
+typedef struct {
+    anchor_t first;
+    ALIGNED double error[TILE], smallest[TILE];
+    ALIGNED uint64_t addend[TILE / 2];
+} origin_t;
 
 NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, origin_t *o) {
     const vf64 absolute_term = job->dtype == FLOAT64 ? f64_mul(f64_abs(f64_set(spec->scale)), f64_set(DIRECT_DD_FLOOR))
@@ -104,6 +111,7 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
     const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
     const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE, is_dd = job->dtype == FLOAT64;
     const uint64_t *const quarter = spec->quarter + tile * TILE;
+    anchor_t *const a = &o->first;
     double factor[4 * TILE];
     direct_factor(spec, position, tile * TILE, is_dd, factor);
     for (int i = 0; i < TILE; i += LANES) {
@@ -113,39 +121,34 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
         for (int low = 0; low <= is_dd; low++) {
             const double *const c = factor + low * 2 * angles, *const s = c + angles;
             const vf64 q = columns_from(s, c, quarter, paired, i);
-            f64_store((low ? o->p_low : o->p) + i, f64_add(columns_from(c, s, quarter, paired, i), f64_set(0)));
-            f64_store((low ? o->q_low : o->q) + i, f64_of_bits(u64_xor(bits_of_f64(q), sign)));
+            f64_store((low ? a->p_low : a->p) + i, f64_add(columns_from(c, s, quarter, paired, i), f64_set(0)));
+            f64_store((low ? a->q_low : a->q) + i, f64_of_bits(u64_xor(bits_of_f64(q), sign)));
         }
-        const vf64 abs_p = f64_abs(f64_load(o->p + i)), abs_q = f64_abs(f64_load(o->q + i));
-        const vf64 reach = f64_load(job->offsets->reach + column);
-        f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p));
-        f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->nonzero + column)));
+        const vf64 abs_p = f64_abs(f64_load(a->p + i)), abs_q = f64_abs(f64_load(a->q + i));
+        const vf64 reach = f64_load(job->offsets->reach + column), farthest = f64_load(job->offsets->farthest + column);
+        const vf64 magnitude = f64_muladd(f64_add(abs_p, abs_q), reach, f64_muladd(abs_q, farthest, abs_p));
+        /* not for columns of zeros: sines with frequency 0 */
+        const vu64 has_values = u64_or(u64_load(quarter + i), u64_xor(zeros_of(reach), u64_set(UINT64_MAX)));
+        const vf64 absolute = f64_of_bits(u64_and(has_values, bits_of_f64(absolute_term)));
+        f64_store(o->smallest + i, f64_muladd(magnitude, f64_set(smallest_share(job->dtype)), absolute));
+        f64_store(o->error + i,
+                  is_dd ? f64_muladd(magnitude, f64_set(DD_ERROR), absolute) : f64_mul(magnitude, f64_set(DOUBLE_ERROR)));
     }
 }
 
 /* Computes the anchor whose angles to the first row of the block have the cosines and sines `high` +
  * `low`. */
-NOINLINE void anchor_of(const job_t *job, const origin_t *o, const double *high, const double *low, anchor_t *a) {
-    ALIGNED double smallest[TILE];
+NOINLINE void anchor_of(const job_t *job, const anchor_t *o, const double *high, const double *low, anchor_t *a) {
     for (int i = 0; i < TILE; i += LANES) {
         const vdd c = dd_load(high + i, low + i), s = dd_load(high + TILE + i, low + TILE + i);
         const vdd p0 = dd_load(o->p + i, o->p_low + i), q0 = dd_load(o->q + i, o->q_low + i);
-        const vf64 absolute_term = f64_load(o->absolute_term + i);
-        const vf64 magnitude = f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(o->fixed_magnitude + i));
         if (job->dtype == FLOAT64) {
             dd_store(a->p + i, a->p_low + i, dd_product_sum(p0, c, q0, s));
             dd_store(a->q + i, a->q_low + i, dd_product_sum(q0, c, dd_negated(p0), s));
-            f64_store(a->error + i, f64_muladd(magnitude, f64_set(DD_ERROR), absolute_term));
         } else {
             f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high)));
             f64_store(a->q + i, f64_sub(f64_mul(q0.high, c.high), f64_mul(p0.high, s.high)));
-            f64_store(smallest + i, f64_muladd(magnitude, f64_set(smallest_share(job->dtype)), absolute_term));
-            f64_store(a->error + i, f64_mul(magnitude, f64_set(DOUBLE_ERROR)));
         }
-    }
-    for (int i = 0; i < TILE && job->dtype != FLOAT64; i += 2 * LANES) {
-        const vu64 addend = test_addend(f64_load(smallest + i), f64_load(smallest + i + LANES), job->dtype);
-        memcpy(a->addend + i / 2, &addend, sizeof addend);
     }
 }
 
@@ -162,13 +165,14 @@ typedef struct {
 } run_block_t;
 
 /* At most FINE rows of a block, from `row` of the job on, in the tile that begins at `column`; row i is
- * written to out + i * row_stride.  `middle` of them, or all if there are fewer, are below the anchor. If
- * `whole` is set, all TILE columns may be stored, including those beyond `width`. */
+ * written to out + i * row_stride, and is row + i * row_step of the job.  `middle` of them, or all if there are
+ * fewer, are below the anchor.  If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
 typedef struct {
     const run_block_t *block;
+    const origin_t *origin;
     output_t output;
     ptrdiff_t row, column;
-    int rows, middle, width, whole;
+    int rows, middle, width, whole, row_step;
     char *out;
     ptrdiff_t row_stride;
     const double *fine, *fine_low;
@@ -213,7 +217,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const dtype_t dtype = g->block->job->dtype;
     const int row = is_above ? row_above(g, r) : row_below(g, r), width = min_int(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
-    const ptrdiff_t at = g->row + row;
+    const ptrdiff_t at = g->row + row * g->row_step;
     tile_t t = {.row = &at, .column = g->column + pass, .rows = 1, .width = width, .output = g->output};
     values_t v = {.high = {0}};
     if (width <= 0) return; /* this pass has only spare columns of a whole group */
@@ -223,7 +227,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
         if (dtype == FLOAT64) advance_dd(a, fine, fine_low, column, &above, &below);
         else advance(f64_load(a->p + column), f64_load(a->q + column), fine + column, &above.high, &below.high);
         dd_store(v.high + i, v.low + i, is_above ? above : below);
-        f64_store(v.error + i, f64_load(a->error + column));
+        f64_store(v.error + i, f64_load(g->origin->error + column));
     }
     t.out = g->out + row * g->row_stride + pass * size_of(dtype);
     write_settled(g->block->spec, g->block->job, &t, &v, g->block->tally);
@@ -270,18 +274,18 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
 }
 
 /* Does the same for float64, in a single pass.  Returns whether a value is undecided. */
-INLINE int advance_pass_dd(const anchor_t *a, const double *fine, const double *fine_low, char *above, char *below,
-                           int with_above, output_t output) {
+INLINE int advance_pass_dd(const anchor_t *a, const double *error, const double *fine, const double *fine_low, char *above,
+                           char *below, int with_above, output_t output) {
     const int per_line = LINE / (int)sizeof(vf64);
     vu64 undecided = u64_set(0);
     for (int line = 0; line < TILE_VECTORS; line += per_line) {
         vu64 bits_above[LINE / sizeof(vu64)], bits_below[LINE / sizeof(vu64)];
         for (int v = 0; v < per_line; v++) {
-            const vf64 error = f64_load(a->error + (line + v) * LANES);
+            const vf64 bound = f64_load(error + (line + v) * LANES);
             vdd x_above, x_below;
             advance_dd(a, fine, fine_low, (line + v) * LANES, &x_above, &x_below);
-            if (with_above) bits_above[v] = bits_of_f64(rounded_dd(x_above, error, &undecided));
-            bits_below[v] = bits_of_f64(rounded_dd(x_below, error, &undecided));
+            if (with_above) bits_above[v] = bits_of_f64(rounded_dd(x_above, bound, &undecided));
+            bits_below[v] = bits_of_f64(rounded_dd(x_below, bound, &undecided));
         }
         if (with_above) write_line(above + line * (int)sizeof(vf64), bits_above, output);
         write_line(below + line * (int)sizeof(vf64), bits_below, output);
@@ -301,17 +305,18 @@ INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r,
     ALIGNED char staged_above[TILE * sizeof(double)], staged_below[TILE * sizeof(double)];
     char *const out = g->out + pass * size_of(dtype);
     char *out_above = out + row_above(g, r) * row_stride, *out_below = out + row_below(g, r) * row_stride;
-    const double *fine = g->fine + r * 2 * TILE + pass, *fine_low = g->fine_low + r * 2 * TILE, *const error = a->error + pass;
+    const double *fine = g->fine + r * 2 * TILE + pass,
+                 *fine_low = g->fine_low + r * 2 * TILE, *const error = g->origin->error + pass;
     registers_t loaded;
     for (int v = 0; v < vectors; v++) {
         loaded.p[v] = f64_load(a->p + pass + v * LANES);
         loaded.q[v] = f64_load(a->q + pass + v * LANES);
-        if (v % 2 == 0) loaded.addend[v / 2] = u64_load(a->addend + (pass + v * LANES) / 2);
+        if (v % 2 == 0) loaded.addend[v / 2] = u64_load(g->origin->addend + (pass + v * LANES) / 2);
     }
     for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         char *const above = whole ? out_above : staged_above, *const below = whole ? out_below : staged_below;
         if (dtype == FLOAT64) {
-            if (UNLIKELY(advance_pass_dd(a, fine, fine_low, above, below, with_above, output))) return r;
+            if (UNLIKELY(advance_pass_dd(a, error, fine, fine_low, above, below, with_above, output))) return r;
         } else if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, FAST, dtype, output))) {
             /* compute the values again, because keeping them would take registers from the loop */
             const double *same_fine = fine;
@@ -349,7 +354,9 @@ COLD void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, in
         const int above = g->rows - g->middle; \
         if (g->whole) advance_rows(g, a, 0, above, 1, 1, T, OUTPUT); \
         else advance_narrow_rows(g, a, 0, above, 1); \
-        advance_narrow_rows(g, a, above < 0 ? -above : above, g->middle, 0); \
+        const int alone = above < 0 ? -above : above; \
+        if (OUTPUT == STREAM && g->whole) advance_rows(g, a, alone, g->middle, 0, 1, T, OUTPUT); \
+        else advance_narrow_rows(g, a, alone, g->middle, 0); \
     }
 #define DEFINE_GROUPS(OUTPUT) \
     DEFINE_GROUP(FLOAT64, OUTPUT) \

@@ -55,6 +55,14 @@ INLINE vu64 test_addend(vf64 a, vf64 b, dtype_t dtype) {
     return u32_sub(u32_set(UPPER_32 | near_half(dtype)), u64_and(bits_of_f32(f32_of_f64(a, b)), u32_set(0xffff0000u)));
 }
 
+/* Stores the addends for the smallest |values| of `count` columns. */
+static void store_addends(uint64_t *to, const double *smallest, int count, dtype_t dtype) {
+    for (int i = 0; i < count; i += 2 * LANES) {
+        const vu64 addend = test_addend(f64_load(smallest + i), f64_load(smallest + i + LANES), dtype);
+        u64_store(to + i / 2, addend, 0);
+    }
+}
+
 /* Tests two vectors of values; `f` contains these values, rounded to floats. */
 INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend, dtype_t dtype) {
     const vu64 bits = u64_set(UPPER_64 | 0x1ffe0000u);
@@ -133,7 +141,7 @@ static double left_undecided(const spec_t *spec, const undecided_t *u, tally_t *
     undecided_t *const last = tally->undecided + tally->count++;
     *last = *u;
     last->context = spec->context;
-    last->column += spec->first;
+    last->column = (last->column + spec->first) % spec->d_model; /* a shifted row ends in the next one */
     return -0.0;
 }
 

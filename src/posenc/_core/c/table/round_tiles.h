@@ -24,10 +24,7 @@ static void set_addends(limit_t *limit, int count, dtype_t dtype) {
             const double error = limit->error[k][i];
             least[i] = error == 0 ? 0 : smallest_of(error, dtype);
         }
-        for (int i = 0; i < count; i += 2 * LANES) {
-            const vu64 addend = test_addend(f64_load(least + i), f64_load(least + i + LANES), dtype);
-            memcpy(limit->addend[k] + i / 2, &addend, sizeof addend);
-        }
+        store_addends(limit->addend[k], least, count, dtype);
     }
 }
 

@@ -20,12 +20,31 @@ static int ends_in_next_row(const run_block_t *b, ptrdiff_t tile) {
 
 NOINLINE void block_origin(const run_block_t *b, ptrdiff_t tile, origin_t *o) {
     origin_of(b->spec, b->job, &b->position, tile, o);
-    if (!ends_in_next_row(b, tile)) return;
-    origin_t next;
-    origin_of(b->spec, b->job, &b->next, tile, &next);
-    const ptrdiff_t from = min_int(TILE, columns_of_this_row(b) - tile * TILE), begin = from < 0 ? 0 : from;
-    for (ptrdiff_t at = begin; at < (ptrdiff_t)(sizeof next / sizeof(double)); at += TILE) /* in each array of `next` */
-        memcpy((double *)(void *)o + at, (double *)(void *)&next + at, (size_t)(TILE - begin) * sizeof(double));
+    if (ends_in_next_row(b, tile)) {
+        origin_t next;
+        origin_of(b->spec, b->job, &b->next, tile, &next);
+        const ptrdiff_t from = min_int(TILE, columns_of_this_row(b) - tile * TILE), begin = from < 0 ? 0 : from;
+        /* in each array of doubles of `next` */
+        for (ptrdiff_t at = begin; at < (ptrdiff_t)(offsetof(origin_t, addend) / sizeof(double)); at += TILE)
+            memcpy((double *)(void *)o + at, (double *)(void *)&next + at, (size_t)(TILE - begin) * sizeof(double));
+    }
+    if (b->job->dtype != FLOAT64) store_addends(o->addend, o->smallest, TILE, b->job->dtype);
+}
+
+/* Writes first the rows below an anchor, then those above it, which are the rows below the anchor of the mirrored
+ * group.  On some processors (Zen 3), non-temporal stores take three times as long if they alternate between rows
+ * with the same offset in a page. */
+static void write_sides(const group_t *g, anchor_t *a) {
+    group_t below = *g, above = *g;
+    below.rows = min_int(g->rows, g->middle);
+    WRITE_GROUP[g->output][g->block->job->dtype](&below, a);
+    above.rows = above.middle = g->rows - below.rows;
+    above.row_step = -1;
+    above.row += g->rows - 1;
+    above.out += (g->rows - 1) * g->row_stride;
+    above.row_stride = -g->row_stride;
+    for (int i = 0; i < TILE; i++) a->q[i] = -a->q[i], a->q_low[i] = -a->q_low[i];
+    WRITE_GROUP[g->output][g->block->job->dtype](&above, a);
 }
 
 /* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has
@@ -40,11 +59,14 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
     const int is_single = b->count <= FINE, middle = is_single ? (int)(rows + 1) / 2 : HALF;
     const offsets_t *const o = b->job->offsets;
     if (is_single)
-        anchor_of(b->job, origin, offsets_at(o->fine, tile, HALF, middle - 1), offsets_at(o->fine_low, tile, HALF, middle - 1),
+        anchor_of(b->job, &origin->first, offsets_at(o->fine, tile, HALF, middle - 1),
+                  offsets_at(o->fine_low, tile, HALF, middle - 1), &a);
+    else
+        anchor_of(b->job, &origin->first, offsets_at(o->coarse, tile, COARSE, k), offsets_at(o->coarse_low, tile, COARSE, k),
                   &a);
-    else anchor_of(b->job, origin, offsets_at(o->coarse, tile, COARSE, k), offsets_at(o->coarse_low, tile, COARSE, k), &a);
     const int width = min_int(b->spec->d_model - tile * TILE, TILE);
     const group_t g = {.block = b,
+                       .origin = origin,
                        .output = output,
                        .row = b->row + k * FINE,
                        .column = tile * TILE,
@@ -52,11 +74,13 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
                        .middle = middle,
                        .width = width,
                        .whole = whole || width == TILE,
+                       .row_step = 1,
                        .out = out,
                        .row_stride = row_stride,
                        .fine = offsets_at(o->fine, tile, HALF, 0),
                        .fine_low = offsets_at(o->fine_low, tile, HALF, 0)};
-    WRITE_GROUP[output][b->job->dtype](&g, &a);
+    if (output == STREAM && row_stride % PAGE == 0) write_sides(&g, &a);
+    else WRITE_GROUP[output][b->job->dtype](&g, &a);
 }
 
 /* Writes the columns that no tile covers: those before the first cache line of the first row, and those after
