@@ -178,16 +178,6 @@ def test_a_duplicate_name_is_read_as_by_safetensors(tmp_path, text):
                      library.load_file(tmp_path / "pe.safetensors")["pe"])
 
 
-def test_a_file_that_is_replaced_while_it_is_opened_is_refused(tmp_path, monkeypatch):
-    import safetensors
-    path, safe_open = tmp_path / "pe.safetensors", safetensors.safe_open
-    posenc.save(path, 4, Encoding(3))
-    swap = lambda *names: posenc.save(path, 9, Encoding(3), overwrite=True) and safe_open(*names)  # noqa: E731
-    monkeypatch.setattr(safetensors, "safe_open", swap)
-    with pytest.raises(ValueError, match="another file has replaced it"):
-        posenc.open(path)
-
-
 # ---- paths that are not tables -----------------------------------------------------------------------------
 
 

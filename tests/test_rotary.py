@@ -559,7 +559,6 @@ Rotary(12).rotate(random((3, 12)), out=out)  out has shape (4, 12)
 Rotary(12).rotate(out.astype("f2"), out=out)  out has dtype float32
 Rotary(12).rotate(out[:3], out=out[1:])  memory ranges of out and x overlap
 SEVERAL.at(5)  positions is 5
-Rotary(12).at(3)[[0, 1]]  IndexError  index [0, 1] would copy
 Rotary(12).at(3)[3]  IndexError  index 3
 Rotary(12).at(3)[0, 0]  IndexError  too many indices
 Rotary(12).at(3).rotate(out)  positions has shape (3,)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from posenc import Rotary
-from posenc._rotary.model_config import layer_types, model_types
+from posenc._rotary.model_config import model_types
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -40,7 +40,7 @@ def compare(tool, config, theirs):
     modules, classes = tool.rotary_modules(theirs)
     for kind, part in modules:
         ours = RotaryEmbedding(config) if part.model_type == theirs.model_type else None
-        for layer_type in layer_types(config) if ours else ():
+        for layer_type in Rotary.layer_types(config) if ours else ():
             rotary = ours.rotary(layer_type)
             axes = max(rotary.axes or (0,)) + 1
             positions = tool.POSITIONS if axes == 1 else np.random.default_rng(0).integers(1, 50, (axes, 1, 5))
@@ -62,7 +62,7 @@ def test_published_configurations(config, tool):
     if not config.get("num_hidden_layers"):
         tool.shorten(theirs)
     assert compare(tool, config, theirs)
-    for layer_type in layer_types(config):
+    for layer_type in Rotary.layer_types(config):
         assert Rotary.from_config(theirs, layer_type) == Rotary.from_config(theirs.to_dict(), layer_type)
 
 

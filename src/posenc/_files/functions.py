@@ -140,7 +140,7 @@ def save(
         from posenc._files import zarr_store
 
         chunks = zarr_store.chunks_of(specification, chunk_rows, shard_rows)
-        return zarr_store.write(name, specification, *chunks, threads, overwrite, progress)
+        return zarr_store.write(name, specification, chunks, threads, overwrite, progress)
     is_npy = suffix == ".npy"
     header = table.npy_header(specification) if is_npy else table.safetensors_header(specification, key)
     content: Iterable[Any] = itertools.chain([header], table.rows_to_write(specification, threads, progress))
@@ -295,10 +295,10 @@ def verify(
         positions_in_file, encoding_in_file, _ = source.specification or (range(rows), None, None)
         positions = positions_in_file if positions is None else positions
         if len(positions) != rows:
-            raise ValueError(f"positions has length {len(positions)}, expected {rows}, the rows of {name}")
+            raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows")
         encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
-            raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, as in {name}")
+            raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}")
         checks.range_of(positions, without_durations(encoding, "a file").position_offset)
         block_rows, dtype = max(1, source.block_rows), source.dtype
         compared_rows: Iterable[int] = range(0, rows, block_rows)
@@ -313,7 +313,7 @@ def verify(
                 row, column = np.argwhere(found != bits)[0].tolist()
                 values = (f"{values_of(x[row, column], dtype)!s} ({x[row, column]:#x})" for x in (found, bits))
                 text = "found {}, expected {} with {!r}".format(*values, encoding)
-                raise ValueError(f"{name}: position {part[row]}, column {column}: {text}")
+                raise ValueError(f"position {part[row]}, column {column}: {text}")
             progress(found.nbytes)
             del found                       # before the next block is read
         return rows if samples is None else min(rows, samples)

@@ -236,13 +236,11 @@ def open_table_file(path: str, read_header: Callable[[BinaryIO, int], Table]) ->
 
     The message of every ValueError begins with the path.
     """
-    with naming(path):
+    with naming(path), explaining(path):
         if not stat.S_ISREG(os.stat(path).st_mode):             # to open a named pipe would wait for a writer
-            raise ValueError(f"{path}: not a regular file")
+            raise ValueError("not a regular file")
         with open(path, "rb") as file:
-            with explaining(path):
-                table = read_header(file, os.fstat(file.fileno()).st_size)
-            yield table
+            yield read_header(file, os.fstat(file.fileno()).st_size)
 
 
 @contextmanager
@@ -328,8 +326,6 @@ def read_safetensors(file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
 def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> Table:
     """Return the table in a tensor of a file, by default the only tensor, or ``pe`` if there are several."""
     tensors, document, start = read_safetensors(file)
-    if not os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
-        raise ValueError("another file has replaced it, expected the file that was opened")
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:

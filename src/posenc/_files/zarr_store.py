@@ -45,12 +45,12 @@ def chunks_of(specification: TableSpecification, chunk_rows: Any, shard_rows: An
 
 
 def write(
-    path: str, specification: TableSpecification, chunk: int, shard: int | None, threads: int | None,
+    path: str, specification: TableSpecification, chunks: tuple[int, int | None], threads: int | None,
     overwrite: bool, progress: Callable[[int], object],
 ) -> int:
     """Write an array in place, its specification last; return the size of its values."""
-    columns, dtype, size = max(1, specification.encoding.d_model), specification.dtype, specification.nbytes
-    with atomic.naming(path):
+    columns, dtype, (chunk, shard) = max(1, specification.encoding.d_model), specification.dtype, chunks
+    with atomic.naming(path), table.explaining(path):
         target = os.path.realpath(path)
         check_folder(target, overwrite)
         os.stat(os.path.dirname(target))        # zarr would create the folder
@@ -66,7 +66,7 @@ def write(
             array[first : first + len(block)] = block
             first += len(block)
         array.update_attributes({"posenc": specification.document()})
-    return size
+    return specification.nbytes
 
 
 def check_folder(folder: str, overwrite: bool) -> None:
@@ -92,13 +92,13 @@ def open_array(path: str) -> zarr.Array[Any]:
         raise FileNotFoundError(errno.ENOENT, "No Zarr array", path) from None
     # errors of zarr for invalid metadata
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: not a Zarr array: {str(error)[:200]}") from error
+        raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
 
 
 @contextmanager
 def open_table_store(path: str) -> Iterator[table.Table]:
     """Open an array as a table."""
-    with atomic.naming(path):
+    with atomic.naming(path), table.explaining(path):
         array = open_array(path)
         # index of the axis before the positions
         first_axis = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()
@@ -111,9 +111,8 @@ def open_table_store(path: str) -> Iterator[table.Table]:
             values = np.ascontiguousarray(values.reshape(rows, shape[1]), values.dtype.newbyteorder("="))
             return values.view(f"u{values.itemsize}")
 
-        with table.explaining(path):
-            shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
-            specification = specification_in(array.attrs.get("posenc"), shape)
+        shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
+        specification = specification_in(array.attrs.get("posenc"), shape)
         chunk_rows = max(1, array.chunks[len(first_axis)])
         # whole chunks
         block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)

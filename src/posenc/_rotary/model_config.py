@@ -73,14 +73,6 @@ def look_up(config: Any, *names: str) -> Any:
     return None
 
 
-def _type_of(config: Any, default: str | None = None) -> tuple[str | None, dict[str, Any]]:
-    """Check that a value is a configuration, and return its model type and the properties of this type."""
-    if isinstance(config, Specification) or not (isinstance(config, Mapping) or hasattr(config, "to_dict")):
-        raise checks.wrong_type("config", config, "a configuration such as model.config, or its dict")
-    name = look_up(config, "model_type") or default
-    return name, model_types().get(str(name), {})
-
-
 class Keys:
     """The configuration of a language model, from a part if there are parts, and the properties of its type.
 
@@ -90,8 +82,10 @@ class Keys:
     def __init__(self, config: Any) -> None:
         self.used, part, inner = {"model_type"}, config, None
         while True:
-            self.config = part
-            self.name, self.properties = _type_of(part, inner)
+            if isinstance(part, Specification) or not (isinstance(part, Mapping) or hasattr(part, "to_dict")):
+                raise checks.wrong_type("config", part, "a configuration such as model.config, or its dict")
+            self.config, self.name = part, look_up(part, "model_type") or inner
+            self.properties = model_types().get(str(self.name), {})
             key, inner = self.properties.get("part", ("text_config", None))
             part = look_up(part, key, *PARTS) if inner or not self.properties else None
             if part is None:
@@ -247,14 +241,9 @@ def _set_axes(keywords: dict[str, Any], keys: Keys) -> None:
 # ---- layers of different types -----------------------------------------------------------------------------
 
 
-def layer_types(config: Any) -> list[str | None]:
-    """Return the layer types that have a rotation, or [None] if the layers are alike."""
-    return list(_parameters_by_type(Keys(config)))
-
-
 def _parameters(keys: Keys, layer_type: str | None) -> dict[str, Any]:
     """Return a copy of the rope parameters for a layer type, without those that are None."""
-    by_type = _parameters_by_type(keys)
+    by_type = parameters_by_type(keys)
     if None in by_type and layer_type in (keys.get("layer_types") or ()):
         layer_type = None                                   # the layers of all types are alike
     if layer_type not in by_type:
@@ -262,7 +251,7 @@ def _parameters(keys: Keys, layer_type: str | None) -> dict[str, Any]:
     return {key: value for key, value in by_type[layer_type].items() if value is not None}
 
 
-def _parameters_by_type(keys: Keys) -> dict[str | None, Values]:
+def parameters_by_type(keys: Keys) -> dict[str | None, Values]:
     """Return the rope parameters of each layer type that has a rotation.
 
     If all layers are alike, the only key is None.

@@ -16,7 +16,7 @@ from posenc._core import kernel
 from posenc._encoding.columns import checked_width
 from posenc._rotary.axes_of_pairs import axis_of_each_pair, columns_of_axes, kernel_rotation
 from posenc._rotary.media_presets import preset_keywords
-from posenc._rotary.model_config import layer_types, settings_of
+from posenc._rotary.model_config import Keys, parameters_by_type, settings_of
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
 from posenc._rotary.scaling import IN_SCALING, Frequencies, checked_scaling, frequencies_of, keywords_in_scaling
 
@@ -244,7 +244,7 @@ class Rotary(Specification):
         >>> Rotary.layer_types({"model_type": "gemma3_text", "head_dim": 256, "rope_parameters": rope})
         ['full_attention', 'sliding_attention']
         """
-        return layer_types(config)
+        return list(parameters_by_type(Keys(config)))
 
     @classmethod
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:
@@ -287,9 +287,9 @@ class Rotary(Specification):
         True
         """
         size = checked_width("head_dim", head_dim)
-        own = {key: changes.pop(key) for key in ("base", "frequency_scale") if key in changes}
-        own = {key: cls._keywords[key].checked(value) for key, value in own.items()}
-        return cls(size, **preset_keywords(name, size, **own) | changes)
+        own = changes.keys() & {"base", "frequency_scale"}
+        values = {name: cls._keywords[name].checked(changes.pop(name)) for name in own}
+        return cls(size, **preset_keywords(name, size, **values) | changes)
 
     def tables(
         self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,

@@ -10,7 +10,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, ArrayT
 from posenc._core import kernel
 
@@ -21,8 +20,8 @@ class RotaryAt:
 
     Cosines and sines are computed once.  Create instances with `Rotary.at`.
 
-    Indexing with slices, integers, ``...`` and None, as for arrays, selects some of the positions without
-    copying cosines and sines; with a negative step, they are computed again.  A `RotaryAt` is immutable and
+    Indexing selects some of the positions, as for arrays: with slices, integers, ``...`` and None, without
+    copying cosines and sines; with arrays or a negative step, they are computed again.  A `RotaryAt` is immutable and
     picklable, and several threads may use it.
 
     Attributes
@@ -79,9 +78,7 @@ class RotaryAt:
             keys += (...,)                      # NumPy then returns a view, not a number
         axes = () if self.rotary.axes is None else (slice(None),)
         positions = self._positions[axes + keys]
-        if positions.size and not np.may_share_memory(positions, self._positions):
-            raise IndexError(f"index {checks.shown(key)} would copy factors, expected integers, slices, ..., None")
-        if min(positions.strides, default=0) < 0:
+        if min(positions.strides, default=0) < 0 or not np.may_share_memory(positions, self._positions):
             return self.rotary.at(positions, inverse=self.inverse)      # type: ignore[no-any-return]
         return rotary_at(self.rotary, self._factors, positions)
 

@@ -82,7 +82,18 @@ def encode(
     if dtype is None:
         dtype = out.dtype if isinstance(out, Tensor) else torch.float32
     tensors.check_dtype("dtype of the result is", dtype)
-    return encodings_at(positions, encoding_of(d_model, convention), dtype, device, out)
+    encoding = encoding_of(d_model, convention)
+    if out is None:
+        return encodings_at(positions, encoding, dtype, device)
+    tensors.check_out(out, dtype, device)
+    if tensors.is_direct(positions, out):
+        rows = tensors.array_of_positions(positions, device)
+        encoding.encode(rows, dtype=tensors.DTYPES[dtype], out=tensors.array_of(out))
+        torch.autograd.graph.increment_version(out)
+        return out
+    values = encodings_at(positions, encoding, dtype, device)
+    tensors.check_out(out, dtype, device, values.shape)
+    return out.copy_(values)
 
 
 def add_to(
@@ -367,28 +378,15 @@ def specialized(value: Any) -> Any:
 # ---- calls of the kernel, or of an operator if necessary ---------------------------------------------------
 
 
-def encodings_at(
-    positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device, out: Tensor | None = None
-) -> Tensor:
-    """Return the encodings of an Encoding or, without `out`, the cosines and sines of a Rotary."""
-    if out is not None:
-        tensors.check_out(out, dtype, device)
-    if tensors.is_direct(positions, out):
-        if out is None:
-            return _computed(positions, encoding, dtype, device)
-        rows = tensors.array_of_positions(positions, device)
-        encoding.encode(rows, dtype=tensors.DTYPES[dtype], out=tensors.array_of(out))
-        torch.autograd.graph.increment_version(out)
-        return out
+def encodings_at(positions: Any, encoding: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the encodings of an Encoding, or the cosines and sines of a Rotary."""
+    if tensors.is_direct(positions):
+        return _computed(positions, encoding, dtype, device)
     # it would record lengths as constants
     if isinstance(encoding, Encoding) and not torch.compiler.is_compiling() and tensors.is_tracing():
         raise RuntimeError("TorchScript cannot encode any length; use torch.export, or max_len= of the module")
     rows = tensors.tensor_of_positions(positions, device)
-    values = torch.ops.posenc.encode(rows, tensors.text_of(encoding), dtype, device)
-    if out is None:
-        return values
-    tensors.check_out(out, dtype, device, values.shape)
-    return out.copy_(values)
+    return torch.ops.posenc.encode(rows, tensors.text_of(encoding), dtype, device)
 
 
 def _computed(positions: Any, encoding: Encoding | Rotary, dtype: torch.dtype, device: torch.device) -> Tensor:

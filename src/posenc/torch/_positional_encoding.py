@@ -17,6 +17,8 @@ from posenc.torch._encode import encoding_of, encodings_at, encodings_on_cpu, sp
 from posenc.torch._table_module import TableModule, kept_table
 
 AnyPositions: TypeAlias = Tensor | ArrayLike | None
+STORED = ("pe", "pos_encoding", "pos_table")    # tables in state_dicts of other modules, compared instead of loaded
+COMPARED_ROWS = 4096                            # at most this many rows of them are compared
 
 
 class PositionalTable(TableModule):
@@ -52,8 +54,8 @@ class PositionalTable(TableModule):
     Notes
     -----
     A state_dict may contain the table of another class, with the key ``pe``, ``pos_encoding`` or
-    ``pos_table``, or frequencies, with ``inv_freq``.  `load_state_dict` does not load them, but raises a
-    RuntimeError if they differ from those of the module by more than float32 rounding.
+    ``pos_table``.  `load_state_dict` does not load it, but raises a RuntimeError if it differs from the table
+    of the module by more than float32 rounding.
 
     Examples
     --------
@@ -155,6 +157,29 @@ class PositionalTable(TableModule):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._like = fn(self._like)
         return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        for path in (f"{prefix}{name}" for name in STORED if f"{prefix}{name}" in state_dict):
+            stored = torch.as_tensor(state_dict.pop(path))
+            if not self._agrees(stored):
+                arguments[-1].append(                                       # the list of error messages
+                    f"{path} of shape {tuple(stored.shape)} and dtype {stored.dtype} does not match {self.encoding} "
+                    "up to float32 rounding; use the convention of the stored tensor (batch_first=False if its shape "
+                    "is (n, 1, d_model)), or delete the key")
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def _agrees(self, stored: Tensor) -> bool:
+        """Return whether a stored tensor has the values of the table up to float32 rounding."""
+        *lengths, width = torch.atleast_1d(stored).shape
+        has_shape = width == self.d_model and sum(length != 1 for length in lengths) <= 1
+        if not (has_shape and stored.is_floating_point()) or stored.is_meta:
+            return has_shape and stored.is_meta
+        values = stored.detach().cpu().reshape(-1, width)[:COMPARED_ROWS].double()
+        errors = (values - encodings_on_cpu(len(values), self.encoding, torch.float64)).abs()
+        # a float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row
+        # number
+        rows = torch.arange(1, len(values) + 1)[:, None]
+        return bool((errors <= torch.finfo(stored.dtype).eps + 2**-20 * rows).all())
 
     def extra_repr(self) -> str:
         options = {name: getattr(self, name) for name in self._options}
@@ -332,10 +357,10 @@ class PositionalEncoding(PositionalTable):
         encodings = super()._encodings(n, start, positions, like)
         return encodings if self.alpha is None else self.alpha * encodings
 
-    def _agrees(self, name: str, stored: Tensor, key: Any) -> bool:
+    def _agrees(self, stored: Tensor) -> bool:
         # the x of classes that store a table of shape (n, 1, d_model) has shape (n, batch, d_model)
         is_sequence_first = stored.ndim == 3 and stored.shape[1] == 1 < stored.shape[0]
-        return not (self.batch_first and is_sequence_first) and super()._agrees(name, stored, key)
+        return not (self.batch_first and is_sequence_first) and super()._agrees(stored)
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):

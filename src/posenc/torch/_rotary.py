@@ -12,7 +12,7 @@ from torch import Tensor
 from posenc import Rotary, RotaryAt
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
-from posenc._rotary.model_config import layer_types, module_form
+from posenc._rotary.model_config import module_form
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encodings_at, warn_of_length
 from posenc.torch._table_module import TableModule, kept_table
@@ -256,11 +256,10 @@ class RotaryEmbedding(TableModule):
     -----
     On the CPU, each call computes its values, at any position.  On another device, with `max_len`, the first
     call for each layer type and dtype computes a table of ``max_len * rotary_dim`` values, which later calls
-    index.  The tables are not buffers: other code cannot convert, overwrite or load them.  `load_state_dict`
-    compares frequencies with the usual names, such as ``inv_freq``.  ``to`` removes the tables.  If the
-    positions are on the device of x, later calls neither copy between devices nor synchronize.  Code compiled
-    by ``torch.compile`` or ``torch.export`` contains the table.  Positions outside a table give NaN, because
-    a check would have to wait for the device.
+    index.  The tables are not buffers: other code cannot convert, overwrite or load them.  ``to`` removes the
+    tables.  If the positions are on the device of x, later calls neither copy between devices nor
+    synchronize.  Code compiled by ``torch.compile`` or ``torch.export`` contains the table.  Positions
+    outside a table give NaN, because a check would have to wait for the device.
 
     Examples
     --------
@@ -283,7 +282,7 @@ class RotaryEmbedding(TableModule):
             rotations: dict[str | None, Rotary] = {None: config}
         else:
             form, hidden_size = module_form(config)
-            rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
+            rotations = {name: Rotary.from_config(config, name, length) for name in Rotary.layer_types(config)}
         tables = {name: rotary.replace(axes=None) for name, rotary in rotations.items()}
         super().__init__(tables, max_len, lowest=1)
         self.dtype, self._form, self._hidden_size, self._rotations = dtype, form, hidden_size, rotations
@@ -386,8 +385,7 @@ class RotaryEmbedding(TableModule):
         if axes is not None and positions.ndim == 2:
             positions = positions.expand(axes, -1, -1)
         elif axes is not None and positions.shape[:1] != (axes,):
-            expected = f"(batch, n) or ({axes}, batch, n)"
-            raise ValueError(f"positions has shape {tuple(positions.shape)}, expected {expected}")
+            raise checks.axes_error(positions, axes)
         is_computed = x.device.type in ("cpu", "meta") or positions.is_floating_point()
         if self._length is None and not is_computed and tensors.is_recording():
             raise RuntimeError(f"max_len is None, expected a length for the table of a graph on {x.device}")

@@ -15,11 +15,6 @@ from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encodings_on_cpu, warn_of_length, width_of
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
-COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
-# buffers in state_dicts of other modules, which are compared instead of loaded: frequencies, and tables of
-# encodings
-FREQUENCIES = ("inv_freq", "original_inv_freq", "freqs")
-STORED = (*FREQUENCIES, "pe", "pos_encoding", "pos_table")
 
 
 class Tables(dict[Any, Tensor]):
@@ -94,38 +89,6 @@ class TableModule(nn.Module):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._tables = Tables()         # the old ones may take memory on another device
         return super()._apply(fn, recurse)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        for key, specification in self._specifications.items():
-            for name in STORED:
-                path = f"{prefix}{name}" if key is None else f"{prefix}{key}_{name}"
-                if path not in state_dict:
-                    continue
-                stored = torch.as_tensor(state_dict.pop(path))
-                if not self._agrees(name, stored, key):
-                    arguments[-1].append(                                       # the list of error messages
-                        f"{path} of shape {tuple(stored.shape)} and dtype {stored.dtype} does not match "
-                        f"{specification} up to float32 rounding; use the convention of the stored tensor "
-                        "(batch_first=False if its shape is (n, 1, d_model)), or delete the key")
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-
-    def _agrees(self, name: str, stored: Tensor, key: Any) -> bool:
-        """Return whether a stored tensor has the values of this module up to float32 rounding."""
-        specification, is_table = self._specifications[key], name not in FREQUENCIES
-        frequencies = torch.from_numpy(specification.frequencies.copy())
-        table = encodings_on_cpu(COMPARED_ROWS if is_table else 0, specification, torch.float64)
-        exact = table if is_table else frequencies[None]
-        *lengths, width = torch.atleast_1d(stored).shape
-        has_shape = width == exact.shape[1] and sum(length != 1 for length in lengths) <= is_table
-        if not (has_shape and stored.is_floating_point()) or stored.is_meta:
-            return has_shape and stored.is_meta
-        values = stored.detach().cpu().reshape(-1, width)[:COMPARED_ROWS].double()
-        errors = (values - exact[: len(values)]).abs()
-        # a float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row
-        # number
-        epsilon, rows = torch.finfo(stored.dtype).eps, torch.arange(1, len(values) + 1)[:, None]
-        tolerance = epsilon + 2**-20 * rows if is_table else (epsilon + 2**-20) * frequencies.abs()
-        return bool((errors <= tolerance).all())
 
 
 def kept_table(module: TableModule, dtype: torch.dtype, device: torch.device, key: Any = None) -> Any:
