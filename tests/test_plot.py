@@ -191,8 +191,6 @@ def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
 
 @pytest.mark.parametrize("arguments, code, message", [
     ("-o a.npy", 1, "Format 'npy' is not supported"),
-    ("-o a.png --dimensions 3", 1, "heatmap() got an unexpected keyword argument 'dimensions'"),
-    ("-o a.png --kind waves --dimensions 3,128", 1, "dimensions has 128"),
     ("-o a.png --positions 1e30", 2, "'1e30'"),
     ("-o a.png --base 0", 1, "base is 0"), ("-o nope/x.png", 1, "nope/x.png: "),
 ])

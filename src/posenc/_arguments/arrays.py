@@ -146,8 +146,7 @@ def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
     if is_pandas and not isinstance(column.dtype, np.dtype):        # categories have NaN for nulls
         nulls = int(column.isna().sum())
     if nulls:
-        plural = "s" * (nulls > 1)
-        raise ValueError(f"{name} has {nulls} null{plural} among {converted.size} values, expected numbers")
+        raise ValueError(f"{name} has nulls, {nulls} of {converted.size} values, expected numbers")
     if converted.dtype.kind == "O":
         return
     finite = converted[np.isfinite(converted)].astype(np.float64)

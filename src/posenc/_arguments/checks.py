@@ -267,11 +267,9 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
     dtype = getattr(dtype, "pyarrow_dtype", dtype)
     if getattr(dtype, "tz", None):              # pandas
         value = np.asarray(value, f"datetime64[{dtype.unit}]")
-    is_range = value is None or is_index(value) or isinstance(value, range)
-    array = as_array(name, [] if is_range else value, times=True)
+    array = as_array(name, [] if value is None or isinstance(value, range) else value, times=True)
     if array.dtype.kind not in "mM":
-        found = shown(value) if is_range else f"of dtype {array.dtype}"
-        raise TypeError(f"{name} is {found}, expected datetime64 or timedelta64, as periods are durations")
+        raise TypeError(f"{name} is {shown(value)}, expected datetime64 or timedelta64, as periods are durations")
     if np.datetime_data(array.dtype)[0] not in UNITS:
         raise ValueError(f"{name} has dtype {array.dtype}, expected one of the units {', '.join(UNITS)}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

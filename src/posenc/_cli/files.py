@@ -74,7 +74,6 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
     add("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
     add("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     add("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
-    add("--dimensions", type=options.integers, metavar="I,J,K", help="columns of waves (default: four)")
     options.add_range(parser)
     add("--force", action="store_true", help="overwrite the file")
     options.add_convention(parser)
@@ -85,14 +84,13 @@ def plot(args: argparse.Namespace) -> None:
 
     examples:
       posenc plot -o heatmap.png
-      posenc plot -o waves.svg --kind waves --dimensions 4,5,6,7 --positions 100 --d-model 20
+      posenc plot -o waves.svg --kind waves --positions 100 --d-model 20
       posenc plot -o similarity.png --kind similarity --start 1_000_000_000 --layout halves
     """
     from posenc import plot as pictures
 
-    keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     positions, encoding = options.selected_table(args, args.positions, args.d_model)
-    figure = getattr(pictures, args.kind)(encoding, positions, **keywords).figure
+    figure = getattr(pictures, args.kind)(encoding, positions).figure
     data = io.BytesIO()
     figure.savefig(data, format=table.suffix_of(args.output)[1:], dpi=DPI)
     size = atomic.write(args.output, [data.getbuffer()], len(data.getbuffer()), args.force)

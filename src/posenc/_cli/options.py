@@ -32,10 +32,6 @@ def integer(text: str, lowest: int = -(2**63)) -> int:
 count, positive = partial(integer, lowest=0), partial(integer, lowest=1)
 
 
-def integers(text: str) -> list[int]:
-    return [integer(number) for number in text.split(",")]
-
-
 def numbers(text: str) -> list[int | float]:
     return [int(x) if x.isdecimal() else float(x) for x in text.split(",")]
 

@@ -141,8 +141,7 @@ def save(
 
         chunks = zarr_store.chunks_of(specification, chunk_rows, shard_rows)
         return zarr_store.write(name, specification, chunks, threads, overwrite, progress)
-    is_npy = suffix == ".npy"
-    header = table.npy_header(specification) if is_npy else table.safetensors_header(specification, key)
+    header = table.npy_header(specification) if suffix == ".npy" else table.safetensors_header(specification, key)
     content: Iterable[Any] = itertools.chain([header], table.rows_to_write(specification, threads, progress))
     return atomic.write(name, content, len(header) + specification.nbytes, overwrite)
 

@@ -1,6 +1,5 @@
-"""The pairs of a rotation: the axis of positions of each, and rotations and tables for the kernel."""
+"""The pairs of a rotation: the axis of positions of each, and rotations for the kernel."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -8,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._axes.axis_columns import AxisColumns, slices_of
 from posenc._core import kernel
 from posenc._core.frequencies import ComputeTurns
 from posenc._encoding.columns import kernel_columns
@@ -50,7 +48,7 @@ def alternating(sections: Sequence[int]) -> tuple[int, ...]:
 
 Axes: TypeAlias = Sequence[int] | None          # the axis of each pair, or None for a single axis
 
-# ---- rotations and tables ----------------------------------------------------------------------------------
+# ---- rotations ---------------------------------------------------------------------------------------------
 
 
 def kernel_rotation(
@@ -75,15 +73,3 @@ def pairs_by_axis(pairs: int, axes: Axes) -> list[NDArray[np.intp]]:
     if axes is None:
         return [np.arange(pairs)]
     return [np.flatnonzero(np.equal(axes, axis)) for axis in range(max(axes, default=-1) + 1)]
-
-
-def columns_of_axes(turns: ComputeTurns, pairs: int, scale: float, axes: Axes) -> list[AxisColumns]:
-    """Return the columns of each axis, in a table with the cosines of all pairs, then their sines."""
-    columns = []
-    for axis, of_axis in enumerate(pairs_by_axis(pairs, axes)):
-        frequency, cosine = np.tile(of_axis, 2), np.arange(2 * len(of_axis)) < len(of_axis)
-        columns_of_axis = kernel_columns(turns, frequency, cosine, order=0, scale=scale)
-        encode = functools.partial(kernel.encode, columns_of_axis)
-        slices = slices_of(np.append(of_axis, pairs + of_axis).tolist())
-        columns.append(AxisColumns(axis, encode, 2 * len(of_axis), slices))
-    return columns

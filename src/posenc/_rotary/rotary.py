@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Keyword, Layout, Specification, with_lists
-from posenc._axes.axis_columns import AxisColumns, encode_axes
+from posenc._axes.axis_columns import AxisColumns, encode_axes, slices_of
 from posenc._core import kernel
-from posenc._encoding.columns import checked_width
-from posenc._rotary.axes_of_pairs import axis_of_each_pair, columns_of_axes, kernel_rotation
+from posenc._encoding.columns import checked_width, kernel_columns
+from posenc._rotary.axes_of_pairs import axis_of_each_pair, kernel_rotation, pairs_by_axis
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import Keys, parameters_by_type, settings_of
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
@@ -439,8 +439,14 @@ class Rotary(Specification):
 
     @functools.cached_property
     def _columns(self) -> list[AxisColumns]:
-        factor = self.scale * self.attention_scaling
-        return columns_of_axes(self._frequencies.turns, self.rotary_dim // 2, factor, self.axes)
+        """The columns of each axis, in a table with the cosines of all pairs, then their sines."""
+        columns, count, scale = [], self.rotary_dim // 2, self.scale * self.attention_scaling
+        for axis, pairs in enumerate(pairs_by_axis(count, self.axes)):
+            frequency, cosine = np.tile(pairs, 2), np.arange(2 * len(pairs)) < len(pairs)
+            of_axis = kernel_columns(self._frequencies.turns, frequency, cosine, order=0, scale=scale)
+            slices = slices_of(np.append(pairs, pairs + count).tolist())
+            columns.append(AxisColumns(axis, functools.partial(kernel.encode, of_axis), 2 * len(pairs), slices))
+        return columns
 
     @functools.cached_property
     def _rotation(self) -> kernel.Rotation:
