@@ -94,8 +94,8 @@ def table(
     keywords = {"d_model": encoding.d_model, "dtype": meta.dtype, "threads": 1, **changes_of(encoding)}
     name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), sizes)}"
     if isinstance(positions, range):
-        step = positions.step           # Dask computes the positions of a block with the block
-        positions = da.arange(positions.start, positions.stop, step, chunks=sizes, dtype=np.int64)
+        # Dask computes the positions of a block together with the block
+        positions = da.arange(positions.start, positions.stop, positions.step, chunks=sizes, dtype=np.int64)
     return da.map_blocks(
         partial(posenc.encode, **keywords), da.asarray(positions).rechunk(sizes), new_axis=len(shape), name=name,
         chunks=(*sizes, (encoding.d_model,)), meta=np.empty((0,) * (len(shape) + 1), meta.dtype),

@@ -22,7 +22,6 @@ with checks.importing_for("posenc.plot"):
 __all__ = ["heatmap", "similarity", "waves"]
 
 WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches, 100 pixels each
-MARGIN = 0.1                                # inches
 LONGEST = 10**7             # positions are shown relative to the first one with at least this magnitude
 MOST = 2**24                # largest number of values in a picture; a default picture has fewer pixels
 DIMENSIONS = 4              # default number of curves
@@ -53,8 +52,8 @@ def _check_size(*shape: int) -> None:
 def _axes(encoding: Encoding, ax: axes.Axes | None, inches: tuple[float, float] = WIDE) -> axes.Axes:
     """Return the Axes to draw on, with the encoding as their title."""
     if ax is None:
-        # compress removes the gap between a square picture and its colour bar
-        layout = layout_engine.ConstrainedLayoutEngine(w_pad=MARGIN, h_pad=MARGIN, compress=True)
+        # with a margin in inches; compress removes the gap between a square picture and its colour bar
+        layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, compress=True)
         ax = figure.Figure(inches, layout=layout).subplots()
     if not isinstance(ax, axes.Axes):
         raise checks.wrong_type("ax", ax, "a matplotlib.axes.Axes")

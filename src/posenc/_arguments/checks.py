@@ -252,8 +252,8 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         raise TypeError(f"{name} has dtype {array.dtype}{example}, expected integers or reals up to 64 bits")
     # columns of different dtypes become float64
     for column, converted in columns(positions, array) or [(original, array)]:
-        dtype = {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:], "")
-        _check_not_rounded(name, converted, dtype)
+        if dtype := {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:]):
+            _check_not_rounded(name, converted, dtype)
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
         if kind != "i" or offset:
             finite = array[np.isfinite(array)] if kind == "f" else array
@@ -277,8 +277,6 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
 
 def _check_not_rounded(name: str, array: NDArray[Any], dtype: str) -> None:
     """Raise a ValueError if positions of a 16-bit dtype are so large that they may be rounded integers."""
-    if dtype not in ("float16", "bfloat16"):
-        return
     most = 2 ** DTYPES[dtype].precision
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
         beyond = array[np.isfinite(array) & (abs(array) >= most)]

@@ -140,9 +140,7 @@ def round_positions(positions: NDArray[Any], *, dtype: str, out: NDArray[Any], t
     with np.errstate(all="ignore"):             # overflow, signalling NaNs
         reals = np.where(np.isnan(positions), np.nan, positions)
         if dtype == "bfloat16":
-            _, precision, smallest, *_ = arrays.DTYPES[dtype]
-            last_place = np.maximum(np.frexp(reals)[1] - precision, smallest)
-            rounded = np.ldexp(np.rint(np.ldexp(reals, -last_place)), last_place)
-            out.view(np.uint16)[..., 0] = rounded.astype(np.float32).view(np.uint32) >> 16
+            rounded = np.vectorize(functools.partial(kernel.rounded, dtype), otypes=[np.float32])(reals)
+            out.view(np.uint16)[..., 0] = rounded.view(np.uint32) >> 16
         else:
             out[..., 0] = reals

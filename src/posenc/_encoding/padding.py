@@ -231,8 +231,7 @@ def _with_padding(
 ) -> NDArray[np.int64]:
     """Overwrite and return `count`: ``start + count`` at tokens, and `padding_idx` at padding."""
     padding_idx = checks.position("padding_idx", padding_idx)
-    if start is None:
-        start = padding_idx + 1
+    start = padding_idx + 1 if start is None else start
     count += _starts(start, count.shape[:-1], count.shape[-1])[..., np.newaxis]
     np.copyto(count, padding_idx, where=padding)
     return count

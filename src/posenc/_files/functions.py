@@ -311,8 +311,8 @@ def verify(
             if not np.array_equal(found, bits):
                 row, column = np.argwhere(found != bits)[0].tolist()
                 values = (f"{values_of(x[row, column], dtype)!s} ({x[row, column]:#x})" for x in (found, bits))
-                text = "found {}, expected {} with {!r}".format(*values, encoding)
-                raise ValueError(f"position {part[row]}, column {column}: {text}")
+                text = "position {}, column {}: found {}, expected {} with {!r}"
+                raise ValueError(text.format(part[row], column, *values, encoding))
             progress(found.nbytes)
             del found                       # before the next block is read
         return rows if samples is None else min(rows, samples)

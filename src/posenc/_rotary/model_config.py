@@ -54,16 +54,6 @@ def model_types() -> dict[str, dict[str, Any]]:
     return dict(json.loads(text)["types"])
 
 
-def module_form(config: Any) -> tuple[str, Any]:
-    """Return the form of the values from ``rotary_emb`` of a model, and its hidden_size.
-
-    The form "twice" is [v0 v1 ... v0 v1 ...], "in pairs" is [v0 v0 v1 v1 ...], "once" is [v0 v1 ...], "sin,
-    cos" is "once" with the sines first, and "complex" is cos + i sin.
-    """
-    keys = Keys(config)
-    return keys.properties.get("tables", "twice"), keys.get("hidden_size")
-
-
 def look_up(config: Any, *names: str) -> Any:
     """Look up `names` in a configuration, in order; return the first value that is not None, else None."""
     for name in names:

@@ -197,8 +197,7 @@ class RotaryAt:
         """
         cos, sin = self.rotary.tables(self.positions, dtype=dtype, threads=threads)
         if self.inverse:
-            np.negative(sin, out=sin)
-            sin += sin.dtype.type(0)            # the sine of angle 0 is +0
+            np.subtract(sin.dtype.type(0), sin, out=sin)        # not -sin, as the sine of angle 0 is +0
         return cos, sin
 
 

@@ -20,7 +20,6 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc._arguments.specification import Convention
 from posenc._axes.grid import Shape, Width
-from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._encoding.functions import cached_encoding
 from posenc._rotary.rotary import Rotary, table_at
@@ -450,7 +449,7 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     # The kernels multiply by x_scale rounded to the dtype of x, so the derivative is the rounded x_scale.
-    return grad * kernel.rounded(tensors.DTYPES[grad.dtype], context.x_scale), None, None, None
+    return grad * tensors.rounded_scale(context.x_scale, grad.dtype), None, None, None
 
 
 _add.register_autograd(_backward, setup_context=_save)

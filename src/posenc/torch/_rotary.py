@@ -12,14 +12,15 @@ from torch import Tensor
 from posenc import Rotary, RotaryAt
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
-from posenc._rotary.model_config import module_form
+from posenc._rotary.model_config import Keys
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encodings_at, warn_of_length
 from posenc.torch._table_module import TableModule, kept_table
 
 AnyPositions: TypeAlias = Positions | Tensor | RotaryAt | None
 DTYPES = [dtype for dtype in tensors.DTYPES if dtype != torch.float64]
-# the forms of `module_form` with each value twice
+# the forms with each value twice: [v0 v1 ... v0 v1 ...] and [v0 v0 v1 v1 ...]; the other forms are "once", "sin,
+# cos" (once, with the sines first) and "complex" (cos + i sin)
 FORMS = {"twice": lambda table: torch.cat((table, table), -1), "in pairs": lambda table: table.repeat_interleave(2, -1)}
 
 
@@ -226,9 +227,9 @@ class RotaryEmbedding(TableModule):
         module uses the frequencies for short sequences, and issues a UserWarning for positions that occur
         only in longer sequences.
     max_len : int, optional
-        The number of positions in tables for compiled code, and for devices other than the CPU, where code
-        compiled for them needs it.  By default, a table on another device grows with the positions, up to
-        64 MiB; values at later positions are computed on the CPU.
+        The number of positions in tables for compiled code, and for devices other than the CPU.  By default,
+        a table on another device grows with the positions, up to 64 MiB; values at later positions, and those
+        of compiled code, are computed on the CPU.
     dtype : torch.dtype, optional
         The dtype of the result, even after the model is converted.  The default is that of x.
 
@@ -281,7 +282,8 @@ class RotaryEmbedding(TableModule):
                 raise ValueError(f"length is {length!r}, expected None with a Rotary; set it in its scaling")
             rotations: dict[str | None, Rotary] = {None: config}
         else:
-            form, hidden_size = module_form(config)
+            keys = Keys(config)
+            form, hidden_size = keys.properties.get("tables", "twice"), keys.get("hidden_size")
             rotations = {name: Rotary.from_config(config, name, length) for name in Rotary.layer_types(config)}
         tables = {name: rotary.replace(axes=None) for name, rotary in rotations.items()}
         super().__init__(tables, max_len, lowest=1)
@@ -386,9 +388,6 @@ class RotaryEmbedding(TableModule):
             positions = positions.expand(axes, -1, -1)
         elif axes is not None and positions.shape[:1] != (axes,):
             raise checks.axes_error(positions, axes)
-        is_computed = x.device.type in ("cpu", "meta") or positions.is_floating_point()
-        if self._length is None and not is_computed and tensors.is_recording():
-            raise RuntimeError(f"max_len is None, expected a length for the table of a graph on {x.device}")
         rows = self._rows_at(positions, dtype, x.device, layer_type)
         if rows is None:
             return encodings_at(positions, rotary, dtype, x.device)
