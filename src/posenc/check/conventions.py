@@ -172,11 +172,11 @@ class Rows(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """Encodings that differ only in the digits of their parameters, the shortest first."""
+    """An encoding that may give the table."""
 
-    encodings: Sequence[Encoding]
+    encoding: Encoding
     names: tuple[str, ...]              # of the presets with this encoding
-    positions: Any                      # range or array where the encodings are nearest to the table, or None
+    positions: Any                      # range or array where the encoding is nearest to the table
 
 
 def _matches(rows: Rows) -> list[Match]:
@@ -184,22 +184,22 @@ def _matches(rows: Rows) -> list[Match]:
     plain = match.plain(rows.stored)
     narrow = [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else []
     encodings = preset_encodings(rows.values.shape[1])
-    presets = [_proposal(rows, [encoding], names) for encoding, names in encodings]
+    presets = [*filter(None, (_proposal(rows, encoding, names) for encoding, names in encodings))]
     if found := _explained(rows, presets, plain):
         return found
-    fits = [_proposal(rows, each) for each in _fits(rows)]
+    fits = [*filter(None, (_proposal(rows, encoding) for encoding in _fits(rows)))]
     return _explained(rows, fits, plain) or _explained(rows, presets, narrow)
 
 
-def _proposal(rows: Rows, encodings: Sequence[Encoding], names: tuple[str, ...] = ()) -> Proposal:
-    """Return encodings at the positions where they are nearest to the sample; a row of zeros is padding."""
-    positions = rows.positions
+def _proposal(rows: Rows, encoding: Encoding, names: tuple[str, ...] = ()) -> Proposal | None:
+    """Return an encoding at the positions where it is nearest to the sample; a row of zeros is padding."""
+    positions: Any = placed(encoding, rows) if rows.positions is None else rows.positions
     if positions is None:
-        positions = next(filter(None, (placed(encoding, rows) for encoding in encodings)), None)
-    at: Any = () if positions is None else np.asarray(positions)[rows.zero_rows]
+        return None
+    at = np.asarray(positions)[rows.zero_rows]
     if len(at) == 1 and at[0] % 1 == 0:
-        encodings = [encoding.replace(padding_idx=int(at[0])) for encoding in encodings]
-    return Proposal(encodings, names, positions)
+        encoding = encoding.replace(padding_idx=int(at[0]))
+    return Proposal(encoding, names, positions)
 
 
 def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithmetic]) -> list[Match]:
@@ -220,26 +220,24 @@ def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithm
 
 
 def _explanation(rows: Rows, proposal: Proposal, how: Arithmetic) -> tuple[float, Match] | None:
-    """Return the first encoding that explains the table better than by chance, with its cost, or None."""
-    encodings, names, positions = proposal
-    for encoding in encodings if positions is not None else ():
-        curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
-        if not curve.explains(rows.values, how):
-            continue
-        cost = PRESET_BITS if names else cost_of(encoding)
-        if rows.positions is None:
-            cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
-        # among large errors, columns that hardly change are no evidence
-        changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
-        bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
-        # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
-        reason = _compared(rows, encoding, positions, how)
-        if reason is None or bits * len(encoding.frequencies) / encoding.d_model < cost + ENOUGH:
-            return None
-        # among large errors, the smallest show the convention
-        error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.5
-        return cost + TIE * math.frexp(error)[1], Match(encoding, positions, names, *reason)
-    return None
+    """Return the match, with its cost, if the encoding explains the table better than by chance."""
+    encoding, names, positions = proposal
+    curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
+    if not curve.explains(rows.values, how):
+        return None
+    cost = PRESET_BITS if names else cost_of(encoding)
+    if rows.positions is None:
+        cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
+    # among large errors, columns that hardly change are no evidence
+    changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
+    bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
+    # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
+    reason = _compared(rows, encoding, positions, how)
+    if reason is None or bits * len(encoding.frequencies) / encoding.d_model < cost + ENOUGH:
+        return None
+    # among large errors, the smallest show the convention
+    error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.5
+    return cost + TIE * math.frexp(error)[1], Match(encoding, positions, names, *reason)
 
 
 def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -> tuple[float, str] | None:
@@ -298,7 +296,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
     return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
 
 
-def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
+def _fits(rows: Rows) -> Iterator[Encoding]:
     """Yield encodings with short parameters, for each layout in which pairs have a constant radius."""
     at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
     d_model, precision = rows.values.shape[1], match.PRECISION[rows.stored]
@@ -318,16 +316,12 @@ def _fits(rows: Rows) -> Iterator[Sequence[Encoding]]:
             sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
             slow = phases._replace(
                 frequency=np.where(np.arange(half) < first, math.nan, sign * phases.frequency))
-            encodings = []
-            for (errors, least), (multiple, bases) in zip(
-                    match.FITTED_DIGITS, slow.geometric(divisors), strict=False):
-                common: dict[str, Any] = {"layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin"}
-                common["scale"] = short(scale, errors * scale_error + least, _scales(d_model), 4000)
-                encodings += [Encoding(d_model, **common, **each) for each in (
-                    {"base": bases[0], "frequency_scale": multiple},
-                    {"base": bases[1], "frequency_scale": multiple, "spacing": "endpoint"})]
-            if encodings:
-                yield sorted(encodings, key=lambda each: (cost_of(each), each.base))
+            multiple, bases = slow.geometric(divisors)
+            keywords: dict[str, Any] = {
+                "layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin", "frequency_scale": multiple,
+                "scale": short(scale, match.PRECISE * scale_error, _scales(d_model), 4000)}
+            for base, spacing in zip(bases, ("paper", "endpoint"), strict=False):
+                yield Encoding(d_model, **keywords | {"base": base, "spacing": spacing})
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

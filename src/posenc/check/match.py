@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -180,9 +180,7 @@ TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 KNOWN = 0.05
 # of two frequencies in a fit: beyond it, one does not turn, or the fit went wrong
 WIDEST_RATIO = math.log(1e20)
-# numbers are rounded within so many standard errors, and this error; the last ones keep nearly all digits,
-# because the rounding error of a value near 0 is less than its change with a frequency by one standard error
-FITTED_DIGITS = ((64, 1e-6), (4, 1e-12), (0, 1e-15))
+PRECISE = 4             # numbers are rounded within so many standard errors
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
@@ -216,9 +214,9 @@ class Phases(NamedTuple):
         return bool(is_near.all() and np.isfinite(self.error).any())
 
     def geometric(
-        self, divisors: Sequence[float], usual: Sequence[float] = ()
-    ) -> Iterator[tuple[float, list[float]]]:
-        """Yield the first frequency, and a base for each divisor of the exponents, with more and more digits.
+        self, divisors: Sequence[float], usual: Sequence[float] = (), sigmas: float = PRECISE
+    ) -> tuple[float, list[float]]:
+        """Return the first frequency, and a base for each divisor of the exponents; none if there is no line.
 
         These are those of a line that is fitted to the logarithms of positive frequencies.  A single one has
         the default base.
@@ -228,13 +226,12 @@ class Phases(NamedTuple):
         basis, y = np.stack([np.ones(len(k)), -k], 1) / error[k, None], np.log(w[k]) / error[k]
         first, slope = solution = np.linalg.lstsq(basis, y)[0]
         if not len(k) or abs(slope) * (len(w) - 1) > WIDEST_RATIO:
-            return
+            return 1.0, []
         scatter = max(1.0, np.sqrt(np.sum((basis @ solution - y) ** 2) / max(1, len(k) - 2)))
         errors = scatter * np.sqrt(np.diag(np.linalg.pinv(basis.T @ basis)))
-        for sigmas, least in FITTED_DIGITS:
-            bases = [short(math.exp(slope * each), sigmas * errors[1] * each + least, usual, 4)
-                     if len(k) > 1 else 10000.0 for each in divisors]
-            yield short(math.exp(first), sigmas * errors[0] + least, TURNS, 4), bases
+        bases = [short(math.exp(slope * each), sigmas * errors[1] * each, usual, 4)
+                 if len(k) > 1 else 10000.0 for each in divisors]
+        return short(math.exp(first), sigmas * errors[0], TURNS, 4), bases
 
     def loose(self) -> Phases:
         """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""

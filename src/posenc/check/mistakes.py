@@ -107,6 +107,7 @@ def not_rotated(columns: Any) -> str:
 
 # ---- candidates --------------------------------------------------------------------------------------------
 
+SHORT = 64              # standard errors within which a number is rounded if this gives the values
 BASES = (1e4, 5e5, 1e6, 5e6, 1e7, 100.0, 1.5e5, 1.6e5, 2.5e5, 256.0, 2000.0)
 
 # a fault, and a transformation of cos + i sin that is its own inverse; the last one is right if the expected
@@ -142,14 +143,16 @@ def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
 
 
 def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
-    """Yield rotations with geometric frequencies, whose base and scale have more and more digits.
+    """Yield rotations with geometric frequencies: with short numbers, then with precise ones.
 
     `blank` has the number of columns and other keywords by default.
     """
-    for multiple, (base,) in estimate.geometric([len(blank.frequencies)], BASES):
-        rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
-        if rotary and estimate.are_near(rotary.frequencies):
-            yield rotary, ""
+    for sigmas in (SHORT, match.PRECISE):
+        multiple, bases = estimate.geometric([len(blank.frequencies)], BASES, sigmas)
+        for base in bases:
+            rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
+            if rotary and estimate.are_near(rotary.frequencies):
+                yield rotary, ""
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:

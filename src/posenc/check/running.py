@@ -1,6 +1,6 @@
 """Run a model with known vectors as its queries and keys, and take these where they enter the attention.
 
-Only this file uses PyTorch.  A `Run` sees every function that the model calls.  Projections return fixed
+Only this file uses PyTorch.  In a run, a `Model` sees every function that is called.  Projections return fixed
 random vectors, equal in all rows, instead of products.  So a tensor whose rows are equal has vectors before
 the rotation, and a `Source` is the first one from which the queries or keys can come.
 """
@@ -181,7 +181,7 @@ def _forms(vectors: Tensor) -> list[Tensor]:
     return [functional.normalize(form, dim=1) for form in forms]
 
 
-# ---- one run -----------------------------------------------------------------------------------------------
+# ---- models -------------------------------------------------------------------------------------------------
 
 
 class Taken(NamedTuple):
@@ -198,110 +198,14 @@ class Taken(NamedTuple):
     varies: bool
 
 
-class Run(TorchFunctionMode):
-    """A call of a model with some number of rows.
+class Model(TorchFunctionMode):
+    """A copy of a model with the same weights, its arguments, and the positions of their rows if given.
 
-    `sources` has, for the number of an attention, sources and the vectors to put there; without sources,
-    tensors with equal rows are recorded.  The run ends with the attention `last`.
+    In a run, it sees every function that is called.
     """
 
-    def __init__(self, model: Model, rows: int, sources: Mapping[int, Any], last: int | None):
-        super().__init__()
-        self.model, self.rows, self.sources, self.last = model, rows, sources, last
-        self.taken: list[Taken] = []
-        self.modules: list[Module] = []
-        self._start_attention()
-
-    def _start_attention(self) -> None:
-        self.records: list[Source] = []
-        self.varies = False
-        self.product: tuple[Tensor, Tensor] | None = None
-        self.pending = list(self.sources.get(len(self.taken), ()))
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function is functional.scaled_dot_product_attention:
-            q, k, v = (*args, *map(kwargs.get, ("query", "key", "value")[len(args) :]))[:3]
-            self._take(q, k)
-            return q.new_zeros(*q.shape[:-1], v.shape[-1])
-        if function in SOFTMAX and self.product is not None:
-            shape = (0, *(args[0] if args else kwargs["input"]).shape)
-            # a column may be added to the scores; a router of experts has others
-            if shape[-2] == self.rows and shape[-1] - self.product[1].shape[-2] in (0, 1):
-                self._take(*self.product)
-        if function is functional.linear and len(args) > 1 and id(args[1]) in self.model.weights:
-            result = self._projected(*args[:2])
-        else:
-            result = function(*args, **kwargs)
-        is_product = function in PRODUCTS and isinstance(result, Tensor) and result.ndim > 1
-        if is_product and result.shape[-2] == self.rows <= result.shape[-1]:
-            self.product = _factors(function, args, kwargs) or self.product
-        for tensor in result if isinstance(result, (tuple, list)) else (result,):
-            self._see(function, tensor)
-        return result
-
-    def _projected(self, x: Tensor, weight: Tensor) -> Tensor:
-        if self.rows in x.shape[:-1]:
-            axis = x.shape.index(self.rows)
-            self.varies |= not close(x.select(axis, 0), x.select(axis, -1))
-        random = torch.Generator().manual_seed(self.model.weights[id(weight)])
-        # the length should not be that of a normalized vector
-        row = 3 * torch.randn(weight.shape[0], generator=random).to(x.device, x.dtype)
-        return row.expand(*x.shape[:-1], -1).clone()
-
-    def _see(self, function: Any, tensor: Any) -> None:
-        """Record a tensor with equal rows, or put vectors into it if it is the source of some."""
-        if type(tensor) not in (Tensor, nn.Parameter) or torch._C._functorch.is_batchedtensor(tensor):
-            return
-        if not tensor.is_floating_point() or self.rows not in tensor.shape:
-            return
-        axis = tensor.shape.index(self.rows)
-        if not self.sources and tensor.numel() > self.rows:
-            first, last = (tensor.select(axis, k).detach().reshape(-1) for k in (0, -1))
-            if close(first, last):
-                lengths = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
-                self.records.append(Source(function, axis, lengths, first.clone()))
-        here = [item for item in self.pending if item[0].is_in(function, tensor)]
-        self.pending = [item for item in self.pending if all(item is not other for other in here)]
-        for source, vectors in here:
-            source.put(vectors, tensor)
-
-    def _take(self, queries: Tensor, keys: Tensor) -> None:
-        queries, keys = (x.detach().reshape(-1, *x.shape[-2:]) for x in (queries, keys))
-        names = [self.model.names.get(id(module), "") for module in self.modules]
-        configs = [module.config for module in self.modules if getattr(module, "config", None) is not None]
-        name = next(filter(None, reversed(names)), "")
-        self.taken.append(Taken((queries, keys), name, configs, self.records, self.varies))
-        if len(self.taken) - 1 == self.last:
-            raise Done
-        self._start_attention()
-
-
-def _factors(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-    """Return the queries and keys of shape (..., rows, columns) in a product of shape (..., rows, keys)."""
-    if function is not torch.einsum:
-        queries, keys = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)][-2:]
-        return queries, keys.mT
-    names, _, output = args[0].replace(" ", "").partition("->")
-    first, _, second = names.partition(",")
-    common = "".join({*first} & {*second} - {*output})
-    if len(args) != 3 or len(common) != 1 or "." in names:
-        return None
-    parts = []
-    for letter in output[-2:]:
-        name, x = (first, args[1]) if letter in first else (second, args[2])
-        others = "".join(each for each in name if each not in letter + common)
-        parts.append(torch.einsum(f"{name}->{others}{letter}{common}", x))
-    return parts[0], parts[1]
-
-
-# ---- models ------------------------------------------------------------------------------------------------
-
-
-class Model:
-    """A copy of a model with the same weights, its arguments, and the positions of their rows if given."""
-
     def __init__(self, model: Module, inputs: Any, at: Array | None):
+        super().__init__()
         self.inputs, self.at, self.axes = inputs, at, 1
         try:
             self.module = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
@@ -342,11 +246,100 @@ class Model:
         self, rows: int, positions: Array | None = None, sources: Mapping[int, Any] = {},
         last: int | None = None, **more: Any
     ) -> tuple[list[Taken], Any]:
-        """Call the model; return the queries and keys of each attention, and the result."""
+        """Call the model with some number of rows; return the queries and keys of each attention, and the result.
+
+        `sources` has, for the number of an attention, sources and the vectors to put there; without sources,
+        tensors with equal rows are recorded.  The run ends with the attention `last`.
+        """
         args, kwargs = self.arguments(rows, positions if self.takes_positions else None)
-        run, result = Run(self, rows, sources, last), None
-        before = hooks.register_module_forward_pre_hook(lambda module, _: run.modules.append(module))
-        after = hooks.register_module_forward_hook(lambda *_: run.modules.__delitem__(-1))
-        with contextlib.suppress(Done), before, after, run:
+        self.rows, self.sources, self.last, result = rows, sources, last, None
+        self.taken: list[Taken] = []
+        self.modules: list[Module] = []
+        self._start_attention()
+        before = hooks.register_module_forward_pre_hook(lambda module, _: self.modules.append(module))
+        after = hooks.register_module_forward_hook(lambda *_: self.modules.__delitem__(-1))
+        with contextlib.suppress(Done), before, after, self:
             result = self.module(*args, **{**kwargs, **self.more, **more})
-        return run.taken, result
+        return self.taken, result
+
+    def _start_attention(self) -> None:
+        self.records: list[Source] = []
+        self.varies = False
+        self.product: tuple[Tensor, Tensor] | None = None
+        self.pending = list(self.sources.get(len(self.taken), ()))
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is functional.scaled_dot_product_attention:
+            q, k, v = (*args, *map(kwargs.get, ("query", "key", "value")[len(args) :]))[:3]
+            self._take(q, k)
+            return q.new_zeros(*q.shape[:-1], v.shape[-1])
+        if function in SOFTMAX and self.product is not None:
+            shape = (0, *(args[0] if args else kwargs["input"]).shape)
+            # a column may be added to the scores; a router of experts has others
+            if shape[-2] == self.rows and shape[-1] - self.product[1].shape[-2] in (0, 1):
+                self._take(*self.product)
+        if function is functional.linear and len(args) > 1 and id(args[1]) in self.weights:
+            result = self._projected(*args[:2])
+        else:
+            result = function(*args, **kwargs)
+        is_product = function in PRODUCTS and isinstance(result, Tensor) and result.ndim > 1
+        if is_product and result.shape[-2] == self.rows <= result.shape[-1]:
+            self.product = _factors(function, args, kwargs) or self.product
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            self._see(function, tensor)
+        return result
+
+    def _projected(self, x: Tensor, weight: Tensor) -> Tensor:
+        if self.rows in x.shape[:-1]:
+            axis = x.shape.index(self.rows)
+            self.varies |= not close(x.select(axis, 0), x.select(axis, -1))
+        random = torch.Generator().manual_seed(self.weights[id(weight)])
+        # the length should not be that of a normalized vector
+        row = 3 * torch.randn(weight.shape[0], generator=random).to(x.device, x.dtype)
+        return row.expand(*x.shape[:-1], -1).clone()
+
+    def _see(self, function: Any, tensor: Any) -> None:
+        """Record a tensor with equal rows, or put vectors into it if it is the source of some."""
+        if type(tensor) not in (Tensor, nn.Parameter) or torch._C._functorch.is_batchedtensor(tensor):
+            return
+        if not tensor.is_floating_point() or self.rows not in tensor.shape:
+            return
+        axis = tensor.shape.index(self.rows)
+        if not self.sources and tensor.numel() > self.rows:
+            first, last = (tensor.select(axis, k).detach().reshape(-1) for k in (0, -1))
+            if close(first, last):
+                lengths = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
+                self.records.append(Source(function, axis, lengths, first.clone()))
+        here = [item for item in self.pending if item[0].is_in(function, tensor)]
+        self.pending = [item for item in self.pending if all(item is not other for other in here)]
+        for source, vectors in here:
+            source.put(vectors, tensor)
+
+    def _take(self, queries: Tensor, keys: Tensor) -> None:
+        queries, keys = (x.detach().reshape(-1, *x.shape[-2:]) for x in (queries, keys))
+        names = [self.names.get(id(module), "") for module in self.modules]
+        configs = [module.config for module in self.modules if getattr(module, "config", None) is not None]
+        name = next(filter(None, reversed(names)), "")
+        self.taken.append(Taken((queries, keys), name, configs, self.records, self.varies))
+        if len(self.taken) - 1 == self.last:
+            raise Done
+        self._start_attention()
+
+
+def _factors(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """Return the queries and keys of shape (..., rows, columns) in a product of shape (..., rows, keys)."""
+    if function is not torch.einsum:
+        queries, keys = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)][-2:]
+        return queries, keys.mT
+    names, _, output = args[0].replace(" ", "").partition("->")
+    first, _, second = names.partition(",")
+    common = "".join({*first} & {*second} - {*output})
+    if len(args) != 3 or len(common) != 1 or "." in names:
+        return None
+    parts = []
+    for letter in output[-2:]:
+        name, x = (first, args[1]) if letter in first else (second, args[2])
+        others = "".join(each for each in name if each not in letter + common)
+        parts.append(torch.einsum(f"{name}->{others}{letter}{common}", x))
+    return parts[0], parts[1]
