@@ -66,10 +66,6 @@ def in_place(x, a):
     return x
 
 
-def loop(x, a):
-    return torch.stack([halves(x[:, :, k], a[k]) for k in range(x.shape[2])], 2)
-
-
 def deinterleaved(x, a):
     """Interleaved columns become halves: products are the same."""
     return halves(torch.cat([x[..., ::2], x[..., 1::2]], -1), a)
@@ -318,7 +314,7 @@ RIGHT = [
     case("eager", attention=eager), case("eager, grouped", heads=4, attention=eager),
     case("einsum", attention=by_einsum), case("bmm", attention=by_bmm),
     case("complex", PAIRS, rotate=complex_pairs), case("matrices", PAIRS, rotate=einsum_pairs),
-    case("rotate_half", rotate=rotate_half), case("in place", rotate=in_place), case("loop", rotate=loop),
+    case("rotate_half", rotate=rotate_half), case("in place", rotate=in_place), case("one key", heads=4, keys=1),
     case("columns moved", PAIRS, rotate=deinterleaved),
     case("half of the columns", HALF, rotate=partial(16), frequencies=frequencies(d=16)),
     case("a quarter, interleaved", QUARTER, rotate=partial(8, interleaved), frequencies=frequencies(d=8)),

@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 from posenc import Rotary  # noqa: E402
 from posenc.check import RotaryReport, check_rotary  # noqa: E402
 from posenc.check.mistakes import FAULTS  # noqa: E402
-from rotary_models_small import BASE, NEITHER, RIGHT, WRONG, Cached, D, Small, config, frequencies, halves, interleaved  # noqa: E402
+from rotary_models_small import AXES, NEITHER, RIGHT, WRONG, Axes, Cached, D, Small, config, frequencies, halves, interleaved  # noqa: E402
 
 FLOAT32, UNCHECKED, HALVES = "float32 angles", "not checked", Rotary(D)
 
@@ -167,7 +167,7 @@ def test_calls_with_a_cache_are_compared_or_the_reason_is_given(late, ok, words)
 class Static(nn.Module):
     """Keys of all positions, or of the last ones, stand in a cache, as in gpt-fast."""
 
-    def __init__(self, base=BASE, rows=4096):
+    def __init__(self, base=1e4, rows=4096):
         super().__init__()
         self.embed, self.q, self.k = nn.Embedding(9, 8), nn.Linear(8, D), nn.Linear(8, D)
         self.register_buffer("cache", torch.zeros(1, rows, D))
@@ -178,25 +178,14 @@ class Static(nn.Module):
         self.cache[:, input_pos % self.cache.shape[1]] = halves(self.k(x), angles)
         return scaled_dot_product_attention(halves(self.q(x), angles), self.cache, self.cache)
 
-@pytest.mark.parametrize("base, rows, verdict", [(BASE, 4096, FLOAT32), (BASE, 100, FLOAT32), (1e5, 4096, "wrong")])
+@pytest.mark.parametrize("base, rows, verdict", [(1e4, 4096, FLOAT32), (1e4, 100, FLOAT32), (1e5, 4096, "wrong")])
 def test_inputs_may_be_a_function_of_positions(base, rows, verdict):
     report = check_rotary(Static(base, rows), config(4096), inputs=lambda at: (torch.ones(1, len(at), dtype=int), at))
     assert verdicts(report) == [verdict], report
 
 
 def test_positions_may_have_several_axes():
-    class Points(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q, self.k = nn.Linear(8, 16), nn.Linear(8, 16)
-
-        def forward(self, x):
-            angles = torch.cat([points[0][:, None] * w[:4], points[1][:, None] * w[4:]], -1)
-            q, k = (halves(part(x), angles)[:, None] for part in (self.q, self.k))
-            return scaled_dot_product_attention(q, k, k)
-
     points = torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2, 2], [0, 0, 2, 0, 1, 2, 0, 1, 2, 7]])       # two rows have (0, 0)
-    rotary = Rotary(16, axes=[0] * 4 + [1] * 4)
-    w, x = torch.tensor(rotary.frequencies.tolist()), torch.zeros(1, 10, 8)
-    assert check_rotary(Points(), rotary, inputs={"x": x}, positions=points).ok
-    assert not check_rotary(Points(), rotary, inputs={"x": x}, positions=points.flip(0)).ok
+    model, inputs = Axes(AXES.axes), {"ids": torch.ones(1, 10, dtype=int), "position_ids": points[:, None]}
+    assert check_rotary(model, AXES, inputs=inputs, positions=points).ok
+    assert not check_rotary(model, AXES, inputs=inputs, positions=points.flip(0)).ok

@@ -148,8 +148,6 @@ def powers(divisor):
 
 INV_FREQ = ROTARY.frequencies.astype(np.float32)
 COS, SIN = ROTARY.tables(5000)
-ANGLES = np.arange(5000).astype(BF16)[:, None] * INV_FREQ.astype(BF16)
-ALL_IN_BFLOAT16 = tuple(function(ANGLES.astype(np.float32)) for function in (np.cos, np.sin))
 BASE = "base is 10000, expected 500000"
 LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": [4.0] * 32, "factor": 32.0,
             "original_max_position_embeddings": 4096}
@@ -179,7 +177,6 @@ FAULTS = [
     (INV_FREQ * (1 + 1e-5 * np.sin(np.arange(32))), ["the frequencies differ slightly from the expected ones"]),
     (tuple(t[:, :20] for t in RISING.tables(300)),
      ["40 columns are rotated, expected 64", "the frequencies of pairs 0 to 19 differ; the first is 0.1, expected 1"], RISING),
-    (Rotary(96).tables(300), ["96 columns are rotated, expected 64"], RISING),
     (scaled(LONGROPE).tables(300), ["the frequencies of pairs 0 to 31 differ; the first is 1, expected 2"],
      scaled(LONGROPE).replace(frequency_scale=2.0)),
     (np.where(np.arange(32) == 3, 0.5, INV_FREQ), ["the frequencies of pair 3 differ; the first is 0.5, expected 0.292228"]),
@@ -193,16 +190,12 @@ FAULTS = [
         "no known rotation gives these values; those of pair 5 differ from the expected ones by up to 1"]),
     # positions
     (of_both(lambda t: np.tile(t[:3000], (2, 1))), ["the values at 3000 of 6000 positions differ, the first at 3,000"]),
-    (of_both(lambda t: np.where(np.arange(5000)[:, None] == 1721, 0.5, t)),
-     ["the values at 1 of 5000 positions differ, the first at 1,721"]),
     (of_both(lambda t: np.where(np.arange(5000)[:, None] == 0, 0.5, t)),
      ["the values at 1 of 5000 positions differ, the first at 0"]),
     # arithmetic
     (rounded(Rotary(64).frequencies, "bfloat16"), [BASE, "inv_freq was rounded to bfloat16"]),
     (rotation(PARTIAL, float16_angles),
      ["some values are not finite, for example at position 65,535", "angles were rounded to float16"], PARTIAL),
-    (ALL_IN_BFLOAT16, ["inv_freq was rounded to bfloat16", "positions were rounded to bfloat16 above 256",
-                       "angles were rounded to bfloat16"]),
 ]
 
 
@@ -238,8 +231,6 @@ def test_several_axes(name, head_dim):
         identify_rotary(rotary.tables(positions), expect=rotary, positions=positions)
     match = identify_rotary(rotation(rotary), expect=rotary)[0]
     assert (match.rotary, match.faults) == (rotary, ())
-    same = identify_rotary(rotary.tables(np.tile(np.arange(300), (count, 1))), expect=rotary)[0]
-    assert same.faults == ()
 
 
 # ---- forms and errors --------------------------------------------------------------------------------------
@@ -276,9 +267,6 @@ def test_errors_of_the_arithmetic_are_reported():
 def test_values_that_do_not_determine_a_rotation():
     with pytest.raises(ValueError, match="rotation has values at a single position, expected values at several positions"):
         identify_rotary(Rotary(64).tables(1), expect=ROTARY)
-    some = identify_rotary(np.stack([np.ones((16, 4)), np.zeros((16, 4))], -1).astype(np.float16),
-                           expect=Rotary(8, frequencies=[1e-9, 1e-10, 1e-11, 1e-12]))[0]
-    assert some.faults == () and some.reason == "rounding"
     noise = identify_rotary(tuple(RNG(0).normal(size=(2, 100, 32))), expect=ROTARY)[0]
     assert noise.rotary is None and noise.reason.startswith("no known rotation gives these values; those of pairs 0 to 31")
     assert identify_rotary(tuple(RNG(0).normal(size=(2, 100, 32)))) == []
@@ -313,9 +301,7 @@ def test_a_function_with_a_short_table():
 
 @pytest.mark.parametrize("arguments, keywords, message", [
     ((None,), {}, "rotation is of type NoneType, expected an array"),
-    (("inv_freq",), {}, "rotation has dtype <U8, expected float64"),
     ((5,), {}, "rotation has dtype int64, expected float64, float32, float16 or bfloat16"),
-    ((5.0,), {}, r"rotation has shape \(\), expected \(n, 2 \* pairs\) for cosines and sines, or \(pairs,\)"),
     (((COS, SIN[:9]),), {}, r"sin has shape \(9, 32\) and dtype float32, expected the shape and dtype of cos, \(5000, 32\)"),
     ((np.zeros((2, 9, 8)),), {}, r"cos has shape \(2, 9, 4\), expected \(n, columns\), with or without axes of length 1"),
     ((lambda x, p: x,), {"head_dim": 8, "positions": [[5, 6]]}, r"positions has shape \(1, 2\), expected \(2,\)"),
@@ -324,12 +310,10 @@ def test_a_function_with_a_short_table():
     ((INV_FREQ,), {"positions": 5}, "positions is given with frequencies, expected tables or a function; omit it"),
     ((INV_FREQ,), {"head_dim": 32}, "head_dim is 32, expected at least 64, the number of rotated columns"),
     ((INV_FREQ,), {"head_dim": 32, "expect": ROTARY}, "head_dim is 32, but expect has 64; omit head_dim"),
-    ((INV_FREQ,), {"expect": {"head_dim": 64, "bas": 5.0}}, "unexpected keyword argument 'bas'"),
     ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration"),
     ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),
     ((lambda x, p: 1 / 0,), {"head_dim": 8}, r"rotation cannot be called with x of shape \(2, 8\).*: ZeroDivisionError"),
     ((lambda x, p: x.sum(),), {"head_dim": 8}, r": the function returned an array of shape \(\), expected .* \(2, 8\)"),
-    ((lambda x, p: x[..., :4],), {"head_dim": 8, "positions": 7}, r": the .* shape \(7, 4\), expected .* \(7, 8\)"),
     ((lambda x, p: x + COS[p[-1:] + 4999],), {"head_dim": 32, "positions": 9}, "with positions up to 8 raises IndexError"),
 ])
 def test_errors_name_the_argument(arguments, keywords, message):
@@ -382,14 +366,10 @@ def test_right_rotations_pass():
     assert_rotary(INV_FREQ, CONFIG)
 
 
-@pytest.mark.parametrize("tables, sentence", [
-    (Rotary(64).tables, "base is 10000, expected 500000"),
-    (lambda positions: float32_tables(ROTARY, positions.astype(np.float16)),
-     "positions were rounded to float16 above 2,048"),
-])
-def test_wrong_functions_fail(tables, sentence):
-    with pytest.raises(AssertionError, match=f"^{sentence}$"):
-        assert_rotary(rotation(ROTARY, tables), CONFIG, up_to=30_000)
+def test_wrong_functions_fail():
+    wrong = rotation(ROTARY, lambda positions: float32_tables(ROTARY, positions.astype(np.float16)))
+    with pytest.raises(AssertionError, match="positions were rounded to float16 above 2,048"):
+        assert_rotary(wrong, CONFIG, up_to=30_000)
 
 
 @pytest.mark.parametrize("expect, up_to, last", [

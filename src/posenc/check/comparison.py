@@ -131,8 +131,8 @@ class Comparison(NamedTuple):
     def result(self) -> RotaryMatch:
         """Return the first rotation that explains all values, or else nearly all rows or the first rows.
 
-        The expected rotation is tried first; it makes the verdict "right".  All others only find the sentences
-        for a wrong rotation.
+        The expected rotation is tried first; it makes the verdict "right".  All others only find the
+        sentences for a wrong rotation.
         """
         dtype, target = match.narrowest(self.values, self.reading.dtype), self.target
         plain = match.plain(dtype)

@@ -318,7 +318,8 @@ def _fits(rows: Rows) -> Iterator[Encoding]:
                 frequency=np.where(np.arange(half) < first, math.nan, sign * phases.frequency))
             multiple, bases = slow.geometric(divisors)
             keywords: dict[str, Any] = {
-                "layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin", "frequency_scale": multiple,
+                "layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin",
+                "frequency_scale": multiple,
                 "scale": short(scale, match.PRECISE * scale_error, _scales(d_model), 4000)}
             for base, spacing in zip(bases, ("paper", "endpoint"), strict=False):
                 yield Encoding(d_model, **keywords | {"base": base, "spacing": spacing})

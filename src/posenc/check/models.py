@@ -344,7 +344,8 @@ def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> 
     try:
         result, remarks = _compared(attention)
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
-        return unchecked_row(name, attention.rotary, f"a call raises {type(error).__name__}: {error}; {CHECK}")
+        reason = f"a call raises {type(error).__name__}: {error}; {CHECK}"
+        return unchecked_row(name, attention.rotary, reason)
     result = result._replace(faults=(*result.faults, *attention.faults_of_heads(), *of_cache))
     return row_of(name, result, attention.rotary, "; ".join([f"queries and keys{label}", *remarks]))
 

@@ -1,8 +1,8 @@
 """Run a model with known vectors as its queries and keys, and take these where they enter the attention.
 
-Only this file uses PyTorch.  In a run, a `Model` sees every function that is called.  Projections return fixed
-random vectors, equal in all rows, instead of products.  So a tensor whose rows are equal has vectors before
-the rotation, and a `Source` is the first one from which the queries or keys can come.
+Only this file uses PyTorch.  In a run, a `Model` sees every function that is called.  Projections return
+fixed random vectors, equal in all rows, instead of products.  So a tensor whose rows are equal has vectors
+before the rotation, and a `Source` is the first one from which the queries or keys can come.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _forms(vectors: Tensor) -> list[Tensor]:
     return [functional.normalize(form, dim=1) for form in forms]
 
 
-# ---- models -------------------------------------------------------------------------------------------------
+# ---- models ------------------------------------------------------------------------------------------------
 
 
 class Taken(NamedTuple):
@@ -246,7 +246,7 @@ class Model(TorchFunctionMode):
         self, rows: int, positions: Array | None = None, sources: Mapping[int, Any] = {},
         last: int | None = None, **more: Any
     ) -> tuple[list[Taken], Any]:
-        """Call the model with some number of rows; return the queries and keys of each attention, and the result.
+        """Call the model with some rows; return the queries and keys of each attention, and the result.
 
         `sources` has, for the number of an attention, sources and the vectors to put there; without sources,
         tensors with equal rows are recorded.  The run ends with the attention `last`.
