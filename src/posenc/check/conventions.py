@@ -31,7 +31,7 @@ WIDEST = 2**16              # columns of a table; wider ones take minutes
 SAMPLE = 2**20              # values in the first rows of a sample, 8 MiB as float64; 16 to 256 rows
 PLACED = 0.15               # distance from a row of the table, as a share of the scale
 ENOUGH = 12                 # bits: a table must be explained better than by chance, one in 4,000
-TIE = 24                    # bits: results this close are all reported; the one with more digits may be true
+TIE = 12                    # bits: results this close are all reported; the one with more digits may be true
 PRESET_BITS = 5             # cost of one of about 40 presets
 FIT_BITS, DIGIT_BITS = 8, 3.4       # cost of a fit, and of a decimal digit
 SPREAD = 0.1                # of the radii of pairs: pairs of other columns have no constant radius
@@ -237,7 +237,7 @@ def _explanation(rows: Rows, proposal: Proposal, how: Arithmetic) -> tuple[float
         return None
     # among large errors, the smallest show the convention
     error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.5
-    return cost + TIE * math.frexp(error)[1], Match(encoding, positions, names, *reason)
+    return cost + 2 * TIE * math.frexp(error)[1], Match(encoding, positions, names, *reason)
 
 
 def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -> tuple[float, str] | None:
