@@ -84,6 +84,13 @@ def test_new_arrays_are_aligned_to_cache_lines(dtype, shape):
     assert table.shape == shape and table.flags.c_contiguous and table.flags.writeable and type(table) is np.ndarray
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sines_far_smaller_than_the_terms_of_their_sums(isa, dtype, sign):
+    encoding = posenc.Encoding(64, frequencies=sign * (np.pi + 2.0**-20 * np.arange(1, 33)))
+    positions = range(1, 1500)
+    assert_same_bits(posenc.encode(positions, encoding, dtype=dtype), by_few_rows(positions, encoding, dtype=dtype))
+
+
 # ---- positions as arrays -----------------------------------------------------------------------------------
 
 
