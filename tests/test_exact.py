@@ -138,6 +138,13 @@ def test_columns_with_frequency_0_at_scales_that_only_python_evaluates(isa, dtyp
     np.testing.assert_array_equal(bits_of(posenc.encode([5, -7], 4, dtype=dtype, **convention)), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_subnormal_columns_with_frequency_0(isa, dtype):
+    convention = {"frequencies": [0.0] * 17, "scale": (2.5 + 2.0**-30) * 2.0 ** FORMATS[dtype][1]}
+    expected = Reference(34, **convention).table(range(5, 25), dtype)
+    np.testing.assert_array_equal(bits_of(posenc.encode(range(5, 205), 34, dtype=dtype, **convention))[:20], expected)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_each_value_is_evaluated_once(evaluations, threads):
     positions = np.full(5000, UNDECIDED_POSITION)
