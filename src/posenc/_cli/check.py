@@ -7,6 +7,7 @@ import functools
 import glob
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -20,7 +21,8 @@ from posenc._cli import options
 from posenc._files.functions import opened_table
 from posenc._files.table import explaining, read_safetensors
 from posenc.check.conventions import NO_MATCH
-from posenc.check.report import NAMES, compared, unchecked_row
+from posenc.check.report import row_of, unchecked_row
+from posenc.check.rotations import matched
 
 
 def add_identify_options(parser: argparse.ArgumentParser) -> None:
@@ -136,6 +138,18 @@ def rows_of(
         yield compared(label, arrays if len(arrays) == 2 else arrays[0], expected)
 
 
+def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> posenc.check.RotaryRow:
+    """Compare tables or frequencies with each expected rotation; return the row with the best agreement."""
+    label = "tables" if isinstance(rotation, tuple) or np.ndim(rotation) > 1 else "frequencies"
+    rows = []
+    for rotary in expected.values():
+        try:
+            rows.append(row_of(name, matched(rotation, rotary.replace(axes=None))[0], rotary, label))
+        except (TypeError, ValueError) as error:
+            rows.append(unchecked_row(name, rotary, str(error)))
+    return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
+
+
 def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield the name and the arrays of each table: frequencies, [cos | sin], or both cosines and sines."""
     if path.endswith(".npy"):
@@ -182,6 +196,11 @@ def decoded(data: Any, code: str) -> Any:
     if code not in CODES:
         raise ValueError(f"dtype {code}, expected {', '.join(CODES)}, F8_E4M3 or F8_E5M2")
     return data.view(CODES[code])
+
+
+# names that projects give to the tables or frequencies of a rotation
+NAMES = re.compile(r"(\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache"
+                   r"|(cos|sin)(_cached|_cache|_table|_emb)?|freqs_(cos|sin)")
 
 
 def groups(names: Collection[str]) -> Iterator[list[str]]:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from posenc import Rotary
 from posenc.check.comparison import RotaryMatch, Verdict
 from posenc.check.match import ERRORS_AT
-from posenc.check.reading import is_pair
-from posenc.check.rotations import matched
 
 PAGE = 'on the page "Check your rotary embedding"'
 REMEDIES = {"wrong": f'see "What to do about a fault" {PAGE}',
             "float32 angles": f'for long sequences: see "float32 angles" {PAGE}'}
-# names that projects give to the tables or frequencies of a rotation
-NAMES = re.compile(r"(\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache"
-                   r"|(cos|sin)(_cached|_cache|_table|_emb)?|freqs_(cos|sin)")
 
 
 class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
@@ -82,18 +74,6 @@ def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -
 def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
     """Return the row of a rotation that was not checked."""
     return RotaryRow(name, None, expected, "not checked", (reason,))
-
-
-def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
-    """Compare tables or frequencies with each expected rotation; return the row with the best agreement."""
-    label = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
-    rows = []
-    for rotary in expected.values():
-        try:
-            rows.append(row_of(name, matched(rotation, rotary.replace(axes=None))[0], rotary, label))
-        except (TypeError, ValueError) as error:
-            rows.append(unchecked_row(name, rotary, str(error)))
-    return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
 
 
 class RotaryReport(tuple[RotaryRow, ...]):
