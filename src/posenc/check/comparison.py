@@ -50,8 +50,9 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     errors : mapping of int to float
         Estimates of the largest absolute errors of cosines and sines near the positions 1,000, 100,000 and
         1,000,000: the errors of exact frequencies with the arithmetic that was found, at each of these and at
-        the seven positions before it.  For a shorter table,
-        the last key is its last position.  Empty if the arithmetic is unknown.
+        the seven positions before it.  For a shorter table, the last key is its last position.  Empty if the
+        arithmetic is unknown, if cosines and sines have other signs or are exchanged, or if positions start
+        elsewhere.
     verdict : {"right", "float32 angles", "wrong"}
         As in `RotaryRow`.  Without an expected rotation, "wrong" means that no rotation gives all values.
 
@@ -225,7 +226,8 @@ class Comparison(NamedTuple):
         layout: Any = reading.layout or "halves"
         of_rows, last = self._rows(rotary, how, is_whole)
         errors = {}
-        for position in sorted({min(position, last) for position in match.ERRORS_AT}):
+        # the errors of other columns or positions would not be those of the arithmetic
+        for position in () if self.faults else sorted({min(position, last) for position in match.ERRORS_AT}):
             at = match.positions_near(position)
             values = match.computed(rotary, at, how)
             errors[position] = float(difference(values, exact(target or rotary, at)).max())
