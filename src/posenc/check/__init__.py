@@ -8,9 +8,8 @@ Encoding(64, spacing='endpoint', layout='halves')
 from typing import TYPE_CHECKING, Any
 
 from posenc._arguments import checks
-from posenc.check.comparison import RotaryMatch
 from posenc.check.conventions import Match, identify
-from posenc.check.report import RotaryReport, RotaryRow
+from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow
 from posenc.check.rotations import assert_rotary, identify_rotary
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,59 +20,11 @@ from posenc.check import match, mistakes
 from posenc.check.match import Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, size_of
 from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, number, pairs
 from posenc.check.reading import Reading, chunks, spread
+from posenc.check.report import RotaryMatch, Verdict
 
 FEW = 0.1                   # share of the rows that may differ from the others
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
 OFFSETS = np.array(sorted(range(32, -33, -1), key=abs))  # of positions, the usual ones first
-
-Verdict: TypeAlias = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
-
-
-class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
-    """A rotation that reproduces the given one, and its differences from the expected rotation.
-
-    Attributes
-    ----------
-    rotary : Rotary or None
-        The rotation with the frequencies, scale and layout of the given one, or None if no rotation gives its
-        values.  A `Rotary` cannot express some faults, such as exchanged cosines and sines, positions from 1,
-        or rounded positions.
-    difference : float
-        Largest absolute difference from the cosines and sines, or frequencies, of ``rotary``.  If ``rotary``
-        is None, this is the difference from the nearest rotation.
-    reason : str
-        The faults, then remarks such as "float32 angles: the estimated error is 0.07 at position 1,000,000".
-    faults : tuple of str
-        The differences from the expected rotation; empty if the given rotation agrees with the expected one
-        within the precision of its arithmetic, or if no rotation is expected.
-    errors : mapping of int to float
-        Estimates of the largest absolute errors of cosines and sines near the positions 1,000, 100,000 and
-        1,000,000: the errors of exact frequencies with the arithmetic that was found, at each of these and at
-        the seven positions before it.  For a shorter table, the last key is its last position.  Empty if the
-        arithmetic is unknown, if cosines and sines have other signs or are exchanged, or if positions start
-        elsewhere.
-    verdict : {"right", "float32 angles", "wrong"}
-        As in `RotaryRow`.  Without an expected rotation, "wrong" means that no rotation gives all values.
-
-    See Also
-    --------
-    identify_rotary : Return the matches of a rotation.
-
-    Examples
-    --------
-    >>> import posenc
-    >>> tables = posenc.Rotary(64).tables(100)
-    >>> match = posenc.check.identify_rotary(tables, expect=posenc.Rotary(64, base=500000.0))[0]
-    >>> match.rotary, match.faults
-    (Rotary(64), ('base is 10000, expected 500000',))
-    """
-
-    rotary: Rotary | None
-    difference: float
-    reason: str
-    faults: tuple[str, ...] = ()
-    errors: Mapping[int, float] = MappingProxyType({})
-    verdict: Verdict = "wrong"
 
 
 def judged(reading: Reading, expected: Rotary | None) -> RotaryMatch:

@@ -21,11 +21,10 @@ from posenc import Rotary
 from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import running
-from posenc.check.comparison import RotaryMatch
 from posenc.check.match import Array, axes_of, size_of
 from posenc.check.mistakes import FAULTS, fault, not_rotated, number
 from posenc.check.reading import Rotation
-from posenc.check.report import RotaryReport, RotaryRow, row_of, unchecked_row
+from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
 from posenc.check.rotations import longest, matched
 from posenc.check.running import Model, Module, Source, Taken
 

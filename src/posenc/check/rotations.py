@@ -16,9 +16,10 @@ from posenc._arguments import checks
 from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match
-from posenc.check.comparison import RotaryMatch, judged
+from posenc.check.comparison import judged
 from posenc.check.match import difference, exact
 from posenc.check.reading import Reading, array_of, is_pair, read_arrays, read_function, spread
+from posenc.check.report import RotaryMatch
 
 OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
 EXPECTED = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
