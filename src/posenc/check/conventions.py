@@ -148,8 +148,8 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
         return Matches(_matches(rows))
 
 
-NO_MATCH = ("no match: positions must be along the first axis, and consecutive and near 0 unless they are "
-            "given; grids, learned and transposed tables are not recognized")
+NO_MATCH = ("no match: every row must match; positions must be along the first axis, and consecutive and near "
+            "0 unless they are given; grids, learned and transposed tables are not recognized")
 
 
 class Matches(list[Match]):
@@ -171,14 +171,6 @@ class Rows(NamedTuple):
     positions: range | Array | None     # positions of all rows in the table, if known
 
 
-class Proposal(NamedTuple):
-    """An encoding that may give the table."""
-
-    encoding: Encoding
-    names: tuple[str, ...]              # of the presets with this encoding
-    positions: Any                      # range or array where the encoding is nearest to the table
-
-
 def _matches(rows: Rows) -> list[Match]:
     """Return the matches of presets, or else of fits, or else of presets in 16-bit arithmetic."""
     plain = match.plain(rows.stored)
@@ -191,18 +183,18 @@ def _matches(rows: Rows) -> list[Match]:
     return _explained(rows, fits, plain) or _explained(rows, presets, narrow)
 
 
-def _proposal(rows: Rows, encoding: Encoding, names: tuple[str, ...] = ()) -> Proposal | None:
-    """Return an encoding at the positions where it is nearest to the sample; a row of zeros is padding."""
+def _proposal(rows: Rows, encoding: Encoding, names: tuple[str, ...] = ()) -> Match | None:
+    """Return a match, not yet compared, at the nearest positions, if any; a row of zeros is padding."""
     positions: Any = placed(encoding, rows) if rows.positions is None else rows.positions
     if positions is None:
         return None
     at = np.asarray(positions)[rows.zero_rows]
     if len(at) == 1 and at[0] % 1 == 0:
         encoding = encoding.replace(padding_idx=int(at[0]))
-    return Proposal(encoding, names, positions)
+    return Match(encoding, positions, names, math.inf, "")
 
 
-def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithmetic]) -> list[Match]:
+def _explained(rows: Rows, proposals: Iterable[Match], kinds: Iterable[Arithmetic]) -> list[Match]:
     """Return the matches with the lowest costs, in the first arithmetic that explains the table."""
     is_placed = rows.positions is None
     for how in kinds:
@@ -219,14 +211,14 @@ def _explained(rows: Rows, proposals: Iterable[Proposal], kinds: Iterable[Arithm
     return []
 
 
-def _explanation(rows: Rows, proposal: Proposal, how: Arithmetic) -> tuple[float, Match] | None:
+def _explanation(rows: Rows, proposal: Match, how: Arithmetic) -> tuple[float, Match] | None:
     """Return the match, with its cost, if the encoding explains the table better than by chance."""
-    encoding, names, positions = proposal
+    encoding, positions, names, *_ = proposal
     curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
     if not curve.explains(rows.values, how):
         return None
     cost = PRESET_BITS if names else cost_of(encoding)
-    if rows.positions is None:
+    if isinstance(positions, range) and rows.positions is None:
         cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
     # among large errors, columns that hardly change are no evidence
     changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
