@@ -148,8 +148,8 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
         return Matches(_matches(rows))
 
 
-NO_MATCH = ("no match: every row must match; positions must be along the first axis, and consecutive and near "
-            "0 unless they are given; grids, learned and transposed tables are not recognized")
+NO_MATCH = ("no match: every row must match; positions must be along the first axis, and consecutive and "
+            "near 0 unless they are given; grids, learned and transposed tables are not recognized")
 
 
 class Matches(list[Match]):
