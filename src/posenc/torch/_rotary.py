@@ -21,7 +21,7 @@ AnyPositions: TypeAlias = Positions | Tensor | RotaryAt | None
 DTYPES = [dtype for dtype in tensors.DTYPES if dtype != torch.float64]
 # the forms with each value twice: [v0 v1 ... v0 v1 ...] and [v0 v0 v1 v1 ...]; the other forms are "once", "sin,
 # cos" (once, with the sines first) and "complex" (cos + i sin)
-FORMS = {"twice": lambda table: torch.cat((table, table), -1), "in pairs": lambda table: table.repeat_interleave(2, -1)}
+FORMS = {"twice": lambda x: torch.cat((x, x), -1), "in pairs": lambda x: x.repeat_interleave(2, -1)}
 
 
 def rotate(
