@@ -139,17 +139,18 @@ class PositionalTable(TableModule):
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
             rows = self._rows_at(positions, dtype, device)
             return encodings_at(positions, self.encoding, dtype, device) if rows is None else rows
-        compiling, table = torch.compiler.is_compiling(), None
-        is_tracing = not compiling and tensors.is_tracing()
+        compiling, is_long = torch.compiler.is_compiling(), False
         if not compiling:       # start + n could overflow in NumPy's arithmetic
             start = checks.integer("start", start, checks.LOWEST, "an integer; positions= takes a tensor")
         stop = start + n
-        if compiling or is_tracing:         # graphs contain the table only if `_length` is set
-            table = None if self._length is None else kept_table(self, dtype, device)
-        elif start >= 0 and not tensors.is_recording():
-            table = self._table(dtype, device, stop=stop)
-        # in a traced program, the rows of NaN or another number of rows show that x is too long
-        if table is None or start < 0 or not is_tracing and stop > self._length_of(table):
+        if not tensors.is_recording():
+            table = self._table(dtype, device, stop=stop) if start >= 0 else None
+        else:                   # graphs contain the table only if `_length` is set
+            in_graph = self._length is not None and (compiling or tensors.is_tracing())
+            table = kept_table(self, dtype, device) if in_graph else None
+            # in a traced program, the rows of NaN or another number of rows show that x is too long
+            is_long = in_graph and (start < 0 or compiling and stop > self._length_of(table))
+        if table is None or is_long:
             sequence: Any = range(start, stop) if tensors.is_eager() else torch.arange(n, device="cpu") + start
             return encodings_at(sequence, self.encoding, dtype, device)
         return table[start - self._first + 1 : stop - self._first + 1]
@@ -186,6 +187,13 @@ class PositionalTable(TableModule):
         arguments = {self._length_name: self._length, **options, **changes_of(self.encoding)}
         changes = (f"{name}={value!r}" for name, value in arguments.items() if value is not None)
         return ", ".join([str(self.d_model), *changes])
+
+
+class Dropout(nn.Dropout):
+    """Dropout that does not call PyTorch's operator, which takes microseconds, if it has no effect."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name in torch)
+        return super().forward(input) if self.training and self.p else input
 
 
 class PositionalEncoding(PositionalTable):
@@ -268,7 +276,7 @@ class PositionalEncoding(PositionalTable):
             raise ValueError(f"dropout is {dropout}, expected a float from 0 to 1; pass a length as max_len=")
         checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
-        self.dropout = nn.Dropout(probability)
+        self.dropout = Dropout(probability)
         self.batch_first = batch_first
         self.x_scale = None if x_scale is None else tensors.real("x_scale", x_scale)
         self.learned_scale = None if learned_scale is None else tensors.real("learned_scale", learned_scale)
@@ -350,8 +358,11 @@ class PositionalEncoding(PositionalTable):
         encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x)
         if sequence_first and encodings.ndim < 3:       # n positions along the first axis
             encodings = encodings.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
-        scaled = x if self.x_scale is None else x * tensors.rounded_scale(specialized(self.x_scale), x.dtype)
-        return self.dropout(scaled + encodings)
+        if self.x_scale is None:
+            is_new = positions is not None and encodings.shape == x.shape and tensors.is_eager()
+            return self.dropout(encodings.add_(x) if is_new else x + encodings)
+        product = x * tensors.rounded_scale(specialized(self.x_scale), x.dtype)
+        return self.dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
 
     def _encodings(self, n: int, start: int, positions: Any, like: Tensor) -> Tensor:
         encodings = super()._encodings(n, start, positions, like)
