@@ -356,7 +356,7 @@ COLD void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, in
         else advance_narrow_rows(g, a, 0, above, 1); \
         const int alone = above < 0 ? -above : above; \
         if (alone == g->middle) return; \
-        if (OUTPUT == STREAM && g->whole) advance_rows(g, a, alone, g->middle, 0, 1, T, OUTPUT); \
+        if (OUTPUT == STREAM && size_of(T) > 2 && g->whole) advance_rows(g, a, alone, g->middle, 0, 1, T, OUTPUT); \
         else advance_narrow_rows(g, a, alone, g->middle, 0); \
     }
 #define DEFINE_GROUPS(OUTPUT) \
