@@ -1,10 +1,10 @@
 #!/usr/bin/env python
 """Measure the rotation of every model type of the installed transformers: tools/model_types.py [TYPE ...]
 
-Each type is built with its default configuration, but with two layers and without memory for weights.  Its
-rotary module is called with positions, and the functions that apply the tables are given to
-`identify_rotary`.  The result is written to src/posenc/_rotary/model_types.json, with a line for each type;
-if types are given, their lines are printed instead.
+Each type is built with its default configuration, but with few layers, and with weights that take no memory.
+`check_rotary` runs the model and finds how its queries and keys are rotated, also with other values of the
+keys for the base and the number of columns.  The result is written to src/posenc/_rotary/model_types.json,
+with a line for each type; if types are given, their lines are printed instead.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ import itertools
 import json
 import re
 import sys
-import types
 import warnings
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,22 +28,33 @@ from posenc import Rotary
 from posenc._rotary.axes_of_pairs import alternating, blocks, interleaved
 from posenc._rotary.model_config import BASES as KEYS_OF_BASES
 from posenc._rotary.model_config import LAYER_BASES, SHARES, WIDTHS, head_dim_of
-from posenc.check import identify_rotary
+from posenc.check import check_rotary
 
 FILE = Path(__file__).parents[1] / "src/posenc/_rotary/model_types.json"
-ROTARY, APPLY = re.compile(r"[Rr]otary|R[Oo][Pp][Ee](?![a-z])"), re.compile(r"apply.*(rot|rope)")
-MOVES_COLUMNS = re.compile(r"(de)?interleave")
-LAYERS = {"num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers"}
+# for types that cannot be run with the default configuration and tokens: keywords of the configuration,
+# shapes of arguments, in which -1 stands for the number of rows, or properties that were read in the code
+NEEDS = json.loads(Path(__file__).with_name("small_models.json").read_text())
+# a class of a rotary module, or a call of a function that rotates
+MENTION = re.compile(r"class \w*([Rr]otary|R[Oo][Pp][Ee](?![a-z]))|apply\w*(rot|rope)")
 # keys that select the kind of positional encoding, with values for a rotation
 SWITCHES = {"use_mem_rope": [True], "position_embedding_type": ["rotary", "rope"],
             "position_embeddings_type": ["rotary"]}
-# keys of older configurations for the base of a type of layers, each with another value
+# keys of older configurations for the base of a type of layers, and keys for the base and the number of
+# rotated columns, with values that no type has by default
 BASES = {key: 301.0 + i for i, key in enumerate(itertools.chain(*LAYER_BASES.values()))}
-# keys for the base and the number of rotated columns, with values that no type has by default
-STATED = dict.fromkeys(KEYS_OF_BASES, 777) | dict.fromkeys(SHARES, 0.75) | dict.fromkeys(WIDTHS, 8)
+STATED_BASES = {key: 771 + i for i, key in enumerate(KEYS_OF_BASES)}
+STATED_WIDTHS = dict.fromkeys(SHARES, 0.75) | dict.fromkeys(WIDTHS, 8)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
-POSITIONS = np.array([[0, 1, 2, 3, 17]])
+ORDERS = {"blocks": blocks, "interleaved": interleaved, "alternating": alternating}
 SEVERAL_AXES = "whose positions have several axes; Rotary.preset has rotations with several axes"
+NO_ROTATION = re.compile("do not depend on the position|(is|are) not rotated|no attention was found")
+REVERSED, VARIES = "the signs of the sines are reversed", "vectors depend on the position before"
+
+# the number of layers, and their kinds; sizes that do not matter
+LAYERS = {"num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers"}
+KINDS = ("layer_types", "layers_block_type", "block_types")
+SIZES = re.compile(r".*(intermediate|ffn).*|(num|n)_(local_|routed_)?experts")
+INTEGERS = re.compile("_ids|_code|lengths|mask")
 
 
 class NotMeasured(Exception):
@@ -58,248 +69,275 @@ class Refused(NotMeasured):
 
 
 def shorten(config):
-    """Give a configuration and its parts at most two layers, and return it."""
-    for name, value in vars(config).copy().items():
-        if name in LAYERS and isinstance(value, int) and not getattr(config, "layer_types", None):
-            setattr(config, name, min(2, value))
-        elif isinstance(value, transformers.PreTrainedConfig):
+    """Give a configuration and its parts one layer of each kind and small sizes, and return it."""
+    for key, value in vars(config).copy().items():
+        if isinstance(value, transformers.PreTrainedConfig):
             shorten(value)
-    if getattr(config, "vocab_size", 0) is None:
-        config.vocab_size = 8
+        elif key in LAYERS and isinstance(value, int) and value > 1:
+            lists = {name: values for name, values in vars(config).items()
+                     if isinstance(values, (list, tuple)) and len(values) == value}
+            kinds = [*next((lists[name] for name in KINDS if name in lists), [""])]
+            chosen = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
+            for name, values in lists.items():
+                setattr(config, name, [values[i] for i in chosen])
+            setattr(config, key, len(chosen))
+        elif SIZES.fullmatch(key) and isinstance(value, int) and value > 64:
+            setattr(config, key, 64)
     return config
 
 
+def built(kind, config):
+    """Return a model with random weights.  The elements of large ones repeat, so they take no memory."""
+    with torch.device("meta"):
+        model = kind(config)
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                is_large = weight.numel() > 2**17
+                values = 0.02 * torch.randn(sum(weight.shape)) if is_large else torch.zeros(weight.shape)
+                strides = [1] * weight.ndim if is_large else values.stride()
+                module._parameters[name] = torch.nn.Parameter(values.as_strided(weight.shape, strides))
+                module._parameters[name]._is_hf_initialized = is_large
+        module._buffers |= {name: torch.zeros_like(buffer, device="cpu")
+                            for name, buffer in module._buffers.items() if buffer is not None}
+    model.initialize_weights()
+    model.set_experts_implementation("eager")
+    return model.eval()
+
+
+@functools.lru_cache(4)
+def model_of(whole, kind, keywords):
+    """Return a model of a type, with the keywords of its configuration, as JSON."""
+    return built(kind, shorten(transformers.AutoConfig.for_model(whole, **json.loads(keywords))))
+
+
 def classes_for(config):
-    """Return the classes of modules in the code of a model."""
+    """Return the classes of models in the code of a model that take the configuration."""
     code = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
-    classes = filter(inspect.isclass, vars(code).values())
-    return [kind for kind in classes if issubclass(kind, torch.nn.Module)]
+    classes = [each for each in vars(code).values() if inspect.isclass(each)
+               and issubclass(each, transformers.PreTrainedModel)]
+    return [each for each in classes if each.forward is not torch.nn.Module.forward and type(config) in (
+        each.config_class, *(value.annotation for value in inspect.signature(each).parameters.values()))]
 
 
-def built(config):
-    """Return a model on the meta device, of the first class with this configuration that can be built."""
-    error, no_forward = LookupError("no model has this configuration"), torch.nn.Module.forward
-    for kind in classes_for(config):
-        if getattr(kind, "config_class", None) is type(config) and kind.forward is not no_forward:
-            try:
-                with torch.device("meta"):
-                    return kind(config)
-            except Exception as failure:  # noqa: BLE001 (a model may raise any error)
-                error = failure
-    raise error
+# ---- runs --------------------------------------------------------------------------------------------------
 
 
-def rotary_modules(config):
-    """Return the rotary modules of a model, as pairs of class and configuration, and the classes of modules.
+class Way(NamedTuple):
+    """A way to run a model: the type that is built, the key of a part, the class, keywords, and arguments."""
 
-    If no model can be built, these are the classes in its code that take the configuration, or the modules
-    of a model that it is a part of.
+    whole: str
+    part: str
+    kind: Any
+    options: dict[str, Any]
+    inputs: Any = None
+
+    def model(self, **more):
+        """Return the model, with more keywords of the configuration."""
+        keywords = self.options | more
+        keywords = {self.part: keywords} if self.part and keywords else keywords
+        return model_of(self.whole, self.kind, json.dumps(keywords))
+
+
+class Rotation(NamedTuple):
+    """A row of a report with a rotation: the configuration of its module, and the form of tables."""
+
+    rotary: Rotary
+    row: Any
+    config: Any
+    tables: str
+
+    def frequencies(self):
+        """Return the frequencies of the rotated pairs."""
+        return np.abs(self.rotary.frequencies[self.rotary.frequencies != 0])
+
+    def is_in(self, name, kinds, parameters):
+        """Return whether a type of layers has this rotation: the first layer of the row, or those like it."""
+        layer = re.search(r"\.(\d+)\.", self.row.module)
+        if name in kinds and layer and kinds[int(layer[1])] == name:
+            return True
+        may_be_other = " and " in self.row.module or name not in kinds
+        return may_be_other and self.rotary.base == parameters["rope_theta"]
+
+
+def inputs_of(model, name):
+    """Return the arguments of a model: None for tokens, or tensors of ones.
+
+    If the model takes positions, they are a function of these.
     """
-    try:
-        parts = [(type(part), getattr(part, "config", config)) for part in built(config).modules()]
-    except Exception:
-        parts = [(kind, config) for kind in classes_for(config) if type(config) in {
-            parameter.annotation for parameter in inspect.signature(kind).parameters.values()}]
-        if not any(is_rotary(kind) for kind, _ in parts):
-            wholes = [each for each in CONFIG_MAPPING.values() if type(config) in each.sub_configs.values()]
-            modules, classes = rotary_modules(shorten(wholes[0]())) if wholes else ([], [])
-            if not any(part.model_type == config.model_type for _, part in modules):
-                raise
-            return modules, classes
-    modules = [part for part in parts if is_rotary(part[0])]
-    if not modules and functions_of(dict(parts)):           # RoFormer: the tables are a weight
-        modules = [(lambda _, part=part: type(part)(*part.weight.shape), config)
-                   for part in built(config).modules() if hasattr(part, "create_weight")]
-    return modules, list(dict(parts))
+    shapes = NEEDS.get(name, {}).get("inputs")
+    if shapes is None:
+        return None
+
+    def at_positions(positions):
+        tensors = {key: shape if isinstance(shape, int) else torch.ones(
+            [len(positions) if length < 0 else length for length in shape],
+            dtype=torch.int64 if INTEGERS.search(key) else torch.float32) for key, shape in shapes.items()}
+        return tensors | ({"position_ids": positions[None]} if takes_positions else {})
+
+    takes_positions = "position_ids" in inspect.signature(model.forward).parameters and "-1" in str(shapes)
+    return at_positions if takes_positions else at_positions(torch.arange(64))
 
 
-def is_rotary(kind):
-    return bool(ROTARY.search(kind.__name__)) and "query" not in inspect.signature(kind.forward).parameters
+def part_in(model, name):
+    """Return the configuration of a type in a model, or None."""
+    configs = (getattr(module, "config", None) for module in model.modules())
+    return next((each for each in configs if getattr(each, "model_type", None) == name), None)
 
 
-# ---- tables ------------------------------------------------------------------------------------------------
+def ways_of(name, options):
+    """Yield ways to run a model with a type, alone or as a part of another."""
+    wholes = [(name, "")] + [(key, part) for key, each in CONFIG_MAPPING.items()
+                             for part, kind in each.sub_configs.items() if kind is CONFIG_MAPPING[name]]
+    for whole, part in wholes:
+        for kind in classes_for(CONFIG_MAPPING[whole]()):
+            with contextlib.suppress(Exception):        # another class may be built
+                way = Way(whole, part, kind, options)
+                if part_in(way.model(), name):
+                    yield way._replace(inputs=inputs_of(way.model(), name))
 
 
-class Tables:
-    """The tables of a rotary module: `values` has ``cos + i sin`` for each position and pair."""
+def report_of(model, expected, inputs):
+    """Return the report of `check_rotary`.
 
-    def __init__(self, module, positions, layer_type=None):
-        x, n = torch.zeros(1, 18, 8), POSITIONS.shape[1]
-        if hasattr(module, "create_weight"):                        # RoFormer: [sin | cos]
-            result = module.create_weight()[positions].chunk(2, -1)
-        elif "position_ids" in inspect.signature(module.forward).parameters:
-            result = module(x, torch.from_numpy(positions), *([layer_type] if layer_type else []))
-        else:                                                       # Wav2Vec2-Conformer: [cos, sin]
-            result = tuple(module(x)[:, positions[0], 0, 0][:, None])
-        self.given = result if isinstance(result, tuple) else (result,)
-        if len(self.given) == 1:
-            values, self.form = result.numpy(), "complex"
-        else:
-            cos, sin = (each.double().numpy() for each in result)
-            is_swapped = not positions.flat[0] and not cos[0, 0].any()      # the first angle is 0
-            values, half = sin + 1j * cos if is_swapped else cos + 1j * sin, cos.shape[-1] // 2
-            if np.array_equal(values[..., :half], values[..., half:]):
-                values, self.form = values[..., :half], "twice"
-            elif np.array_equal(values[..., ::2], values[..., 1::2]):
-                values, self.form = values[..., ::2], "in pairs"
-            else:
-                self.form = "sin, cos" if is_swapped else "once"
-        if values.ndim != 3 or values.shape[:2] != (1, n):
-            raise NotMeasured(f"whose rotary module returns tables of shape {values.shape}")
-        self.values = values[0]
+    In an attention whose hidden states are rotated, the identity replaces the projections of these.
+    """
+    report = check_rotary(model, expected, inputs=inputs)
+    varying = [row for row in report if any(fault.startswith(VARIES) for fault in row.faults)]
+    for row in varying:
+        attention = model.get_submodule(row.module.split(" ")[0])
+        for name, module in attention.named_children():
+            if getattr(module, "in_features", 0) == getattr(module, "out_features", 1):
+                setattr(attention, name, torch.nn.Identity())
+    return check_rotary(model, expected, inputs=inputs) if varying else report
 
 
-def tables_of(kind, config, layer_type):
-    """Return the largest number of axes of positions that the module accepts, and its tables."""
-    for axes in (4, 3, 2, 1):
-        try:
-            positions = np.repeat(POSITIONS[None], axes, 0) if axes > 1 else POSITIONS
-            return axes, Tables(kind(config), positions, layer_type)
-        except Exception as failure:  # noqa: BLE001 (a model may raise any error)
-            error = failure if isinstance(failure, NotMeasured) else NotMeasured(
-                f"whose rotary module raises {type(failure).__name__}: {failure}")
-    for shape in ((1, 5, 2), (5, 2)):
-        with contextlib.suppress(Exception):
-            kind(config)(torch.zeros(1), torch.zeros(shape, dtype=torch.int64))
-            error = Refused(SEVERAL_AXES)
-    raise error
+def form_of(pairs):
+    """Return the form of the first pair of cosines and sines, or None."""
+    for pair in pairs:
+        if len(pair) == 1 and pair[0].is_complex():
+            return "complex"
+        if len(pair) != 2 or pair[0].shape != pair[1].shape or not pair[0].is_floating_point():
+            continue
+        cos, sin = (each.detach().double().reshape(-1, each.shape[-1]).numpy() for each in pair)
+        sizes, half = np.hypot(cos, sin), cos.shape[-1] // 2
+        if half and np.ptp(sizes) < 0.01 * sizes.max() and np.ptp(cos, axis=0).any():
+            if not cos[0].any():
+                return "sin, cos"
+            is_twice = np.array_equal(cos[:, :half], cos[:, half:])
+            is_in_pairs = cos.shape[-1] == 2 * half and np.array_equal(cos[:, ::2], cos[:, 1::2])
+            return "twice" if is_twice else "in pairs" if is_in_pairs else "once"
+    return None
 
 
-def sections_of(kind, config, layer_type):
-    """Return the order of the axes, and the default of mrope_section."""
-    default, pairs = kind(config).mrope_section, len(kind(config).inv_freq)
-    positions = np.repeat([[[1]], [[2]], [[3]]], POSITIONS.shape[1], -1)
-    small, large = pairs // 4, 3 * pairs // 8
-    for order, function, sections in (("blocks", blocks, [pairs - 2 * large, large, large]),
-                                      ("interleaved", interleaved, [pairs - 2 * small, small, small]),
-                                      ("alternating", alternating, [large, large, pairs - 2 * large])):
-        config.rope_parameters["mrope_section"] = sections
-        with contextlib.suppress(RuntimeError):             # the model expects other sections
-            angles, frequencies = (np.angle(Tables(kind(config), each, layer_type).values[0])
-                                   for each in (positions, np.ones_like(positions)))
-            if np.allclose(angles / frequencies, np.add(function(sections), 1)):
-                return {"axes": order, "sections": [*default]}
-    raise NotMeasured("whose mrope_section has an unknown order")
+def run(way, name, more, expected=None):
+    """Run a model with more keywords; return the report, and the rotations that were found."""
+    model, results, outputs = way.model(**more), {}, []
+    own = part_in(model, name)
+
+    def keep(module, arguments, output):
+        output = output if isinstance(output, tuple) or getattr(output, "ndim", 0) > 3 else (output,)
+        if len(output) < 3 and all(isinstance(each, torch.Tensor) for each in output):
+            outputs.append(output)
+
+    base = (getattr(own, "rope_parameters", None) or {}).get("rope_theta") or 10000.0
+    for layout, sign in (("halves", 1), ("interleaved", 1), ("halves", -1)):
+        rotary = expected or Rotary(
+            head_dim_of(own.to_dict()), base=base, layout=layout, frequency_scale=sign)
+        with torch.nn.modules.module.register_module_forward_hook(keep):
+            report = report_of(model, rotary, way.inputs)
+        tables = [each.chunk(2, -1) for each in (*model.buffers(), *model.parameters()) if each.ndim == 2]
+        for row in report:
+            if row.found is not None and row.module not in results:
+                path = row.module.split(" ")[0]
+                parents = [model.get_submodule(path[: match.start()]) for match in re.finditer(r"\.|$", path)]
+                configs = [each.config for each in parents if hasattr(each, "config")] or [model.config]
+                form = form_of([*outputs, *tables]) or "twice"
+                results[row.module] = Rotation(row.found, row, configs[-1], form)
+        if all(row.found is not None or row.verdict == "not checked" for row in report):
+            break
+    return report, [*results.values()]
 
 
-# ---- layout ------------------------------------------------------------------------------------------------
-
-
-def functions_of(classes):
-    """Return the functions that apply tables, each with those that move columns in the code around it."""
-    found = {}
-    for kind in (each for each in classes if "Indexer" not in each.__name__):
-        for name, member in inspect.getmembers(kind, inspect.isfunction):
-            method = inspect.unwrap(member)
-            named = {each: method.__globals__.get(each) for each in method.__code__.co_names} | {name: method}
-            moves = [value for each, value in named.items() if MOVES_COLUMNS.match(each) and callable(value)]
-            found |= {(each, bool(moves)): (value, moves) for each, value in named.items()
-                      if APPLY.search(each) and inspect.isfunction(value)}
-    return [*found.values()]
-
-
-def rotated(function, moves, tables, axis, x, positions):
-    """Return rows of x at some positions, rotated by a function of queries with the heads on `axis`."""
-    tables_at = [each[:, np.searchsorted(POSITIONS[0], positions)] for each in tables.given]
-    q = torch.from_numpy(x).expand(1, 2, *x.shape)
-    q = q if axis == 1 else q.transpose(1, 2)
-    for move in moves:
-        q = move(q)
-    names = ("sin", "cos") if tables.form == "sin, cos" else ("cos", "sin")
-    known = dict(zip(names, tables_at, strict=False)) | {
-        "freqs_cis": tables_at[0], "unsqueeze_dim": axis, "position_ids": None,
-        "self": types.SimpleNamespace(num_heads=q.shape[2], head_size=q.shape[3]),
-        "sinusoidal_pos": torch.cat(tables_at, -1)[:, None],
-        "relative_position_embeddings": torch.stack(tables_at)[:, 0, :, None, None]}
-    parameters = inspect.signature(function).parameters
-    given = q.flatten(2) if "relative_position_embeddings" in parameters else q
-    result = function(**{name: known.get(name, given) for name, parameter in parameters.items()
-                         if name in known or parameter.default is parameter.empty})
-    result = (result[0] if isinstance(result, tuple) else result).reshape(q.shape)
-    return (result if axis == 1 else result.transpose(1, 2))[0, 1]
-
-
-def layout_of(config, classes, tables):
-    """Return the layout in which the functions of some classes rotate, as `identify_rotary` finds it."""
-    found, first = set(), tables.values[1]
-    expected = Rotary(2 * len(first), frequencies=np.angle(first), scale=float(np.abs(first[0])))
-    functions = functions_of(classes) or functions_of(classes_for(config))
-    for (function, moves), axis in itertools.product(functions, (1, 2)):
-        with contextlib.suppress(Exception):            # a function of another kind
-            f = functools.partial(rotated, function, moves, tables, axis)
-            match, = identify_rotary(f, expect=expected, positions=POSITIONS[0], any_order=True)
-            faults = [each for each in match.faults if not each.startswith("layout is")]
-            if faults in ([], ["the signs of the sines are reversed"]):
-                found.add(None if faults else match.rotary.layout)
-    if len(found) == 2 and getattr(config, "rope_interleave", None) is not None:    # selects one of them
-        found = {"interleaved" if config.rope_interleave else "halves"}
-    if found == {None}:
-        raise Refused("which negates angles; call Rotary with frequency_scale=-1")
-    if len(found) != 1:
-        raise NotMeasured(f"whose functions rotate in {len(found)} layouts known to posenc")
-    return found.pop()
+def frequencies_of(way, name, more):
+    """Return the frequencies with more keywords, or None if the model cannot be run with them."""
+    with contextlib.suppress(Exception):
+        own = [each for each in run(way, name, more)[1] if each.config.model_type == name]
+        return own[0].frequencies()
+    return None
 
 
 # ---- properties --------------------------------------------------------------------------------------------
 
 
-def base_of(tables, stated):
+def base_of(frequencies, stated):
     """Return the stated base of frequencies or, if they have another, this one; None if they are scaled."""
-    angles = np.angle(tables.values[1])
-    for columns in (2 * len(angles), 2 * len(angles) - 1):      # an odd number: the last is half a pair
-        exponents = -2 * np.arange(len(angles)) / columns
-        has_base = len(angles) > 1 and angles[-1] > 0
-        for base in (stated, float(f"{angles[-1] ** (1 / exponents[-1]):.4g}") if has_base else None):
-            if base and np.allclose(angles, base**exponents, 1e-4, 0):
+    for columns in (2 * len(frequencies), 2 * len(frequencies) - 1):    # if odd, the last is half a pair
+        exponents = -2 * np.arange(len(frequencies)) / columns
+        own = float(f"{frequencies[-1] ** (1 / exponents[-1]):.4g}") if len(frequencies) > 1 else None
+        for base in (stated, own):
+            if base and np.allclose(frequencies, base**exponents, 1e-4, 0):
                 return float(base)
     return None
 
 
-def properties_of(kind, config, classes):
-    """Return the properties of a type with a rotary module."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    names = sorted(name for name, value in parameters.items() if isinstance(value, dict))
-    if not names:
-        return properties_of_layer(kind, config, classes, None, parameters)
-    former, layers, row = [{}, {}], {}, {}      # the parameters of configurations with the keys of older ones
-    with contextlib.suppress(Exception):
-        former = [type(config)(**BASES, **more).rope_parameters for more in ({}, {"rope_scaling": YARN})]
-    keys = {base: key for key, base in BASES.items()}
-    for name in names:
-        with contextlib.suppress(NotMeasured):          # two layers may lack one of this type
-            row = properties_of_layer(kind, config, classes, name, parameters[name])
-            unscaled, scaled = ((each or {}).get(name) or {} for each in former)
-            layers[name] = {key: row.pop(key) for key in ("base", "share", "is_scaled") if key in row}
-            layers[name]["key"] = keys.get(unscaled.get("rope_theta"))
-            layers[name]["takes_scaling"] = scaled.get("rope_type") == "yarn"
-            layers[name] |= {key: scaled[key] for key in ("attention_factor",) if key in scaled}
-    if not layers:
-        raise NotMeasured("whose rotary module returns no tables for any type of layers")
-    return row | {"layers": layers}
-
-
-def properties_of_layer(kind, config, classes, layer_type, parameters):
-    """Return the properties of a type of layers with these parameters."""
-    row = {}
-    if getattr(kind(config), "mrope_section", None):
-        row = sections_of(kind, config, layer_type)
-    axes, tables = tables_of(kind, config, layer_type)
-    if axes > 1 and not row:
-        raise Refused(SEVERAL_AXES)
-    row["layout"] = layout_of(config, classes, tables)
-    row["tables"], pairs = tables.form, tables.values.shape[1]
-    stated = parameters.get("rope_theta", getattr(config, "rotary_embedding_base", None))
-    row["base"] = base_of(tables, stated)
+def properties_of(rotation, parameters):
+    """Return the properties of a rotation in the layers with these parameters."""
+    if REVERSED in rotation.row.faults or rotation.rotary.frequency_scale < 0:
+        raise Refused("which negates angles; call Rotary with frequency_scale=-1")
+    frequencies, head_dim = rotation.frequencies(), rotation.rotary.head_dim
+    stated = parameters.get("rope_theta", getattr(rotation.config, "rotary_embedding_base", None))
+    row = {"layout": rotation.rotary.layout, "tables": rotation.tables}
+    row["base"] = base_of(frequencies, stated)
     if parameters.get("rope_type", "default") != "default":
         row |= {"base": parameters["rope_theta"], "is_scaled": True}
     if parameters.get("rope_type") == "proportional":
         return row
     share = parameters.get("partial_rotary_factor")
-    with contextlib.suppress(ValueError):               # the default sizes do not give a head_dim
-        head_dim = head_dim_of(config.to_dict())
-        if share is None or int(head_dim * share) // 2 != pairs:
-            share = min(1, 2 * pairs / head_dim)        # a type of layers may have more columns than others
-    return row if share in (None, 1) else row | {"share": share}
+    if share is None or int(head_dim * share) // 2 != len(frequencies):
+        share = min(1, 2 * len(frequencies) / head_dim)     # a type of layers may have its own width
+    return row if share == 1 else row | {"share": share}
+
+
+def properties_of_layers(rotations, parameters):
+    """Return the properties of a type with several types of layers."""
+    own, former, layers, row = rotations[0].config, [{}, {}], {}, {}
+    with contextlib.suppress(Exception):        # the parameters of configurations with the keys of older ones
+        former = [type(own)(**BASES, **more).rope_parameters for more in ({}, {"rope_scaling": YARN})]
+    keys = {base: key for key, base in BASES.items()}
+    kinds = next((getattr(own, key) for key in KINDS if getattr(own, key, None)), ())
+    for name in sorted(key for key, value in parameters.items() if isinstance(value, dict)):
+        of_type = [each for each in rotations if each.is_in(name, kinds, parameters[name])]
+        if of_type:
+            row = properties_of(of_type[0], parameters[name])
+            unscaled, scaled = ((each or {}).get(name) or {} for each in former)
+            layers[name] = {key: row.pop(key) for key in ("base", "share", "is_scaled") if key in row}
+            layers[name]["key"] = keys.get(unscaled.get("rope_theta"))
+            layers[name]["takes_scaling"] = scaled.get("rope_type") == "yarn"
+            layers[name] |= {key: scaled[key] for key in ("attention_factor",) if key in scaled}
+    return row | {"layers": layers}
+
+
+def axes_of(way, name, rotary, sections):
+    """Return the order of the axes, and the default of mrope_section."""
+    for order, function in ORDERS.items():
+        with contextlib.suppress(Exception):            # the sections do not fit this order
+            _, rotations = run(way, name, {}, rotary.replace(axes=function(sections)))
+            if rotations and not rotations[0].row.faults:
+                return {"axes": order, "sections": [*sections]}
+    raise NotMeasured("whose mrope_section has an unknown order")
+
+
+def with_keys(row, way, name, rotation):
+    """Return the properties of a type with those of the keys that its models read."""
+    bases, widths = (frequencies_of(way, name, more) for more in (STATED_BASES, STATED_WIDTHS))
+    if stated := [width for key in WIDTHS if (width := getattr(rotation.config, key, None))]:
+        row = {key: value for key, value in row.items() if key != "share"} | {"rotary_dim": stated[0]}
+    elif widths is None or len(widths) != len(rotation.frequencies()):
+        row.setdefault("share", 1)
+    keys = {base: key for key, base in STATED_BASES.items()}
+    key = None if bases is None else keys.get(base_of(bases, None))
+    return row if key in (None, "rope_theta") else row | {"base_key": key}
 
 
 # ---- types -------------------------------------------------------------------------------------------------
@@ -308,38 +346,46 @@ def properties_of_layer(kind, config, classes, layer_type, parameters):
 def measured(name):
     """Return the properties of a type, and the configuration with its rotation."""
     default = transformers.AutoConfig.for_model(name)
-    switches = {key: values for key, values in SWITCHES.items() if hasattr(default, key)}
-    for options in [{}, *({key: value} for key, values in switches.items() for value in values)]:
-        config = shorten(transformers.AutoConfig.for_model(name, **options))
-        modules, classes = rotary_modules(config)
-        for kind, part in modules:
-            if part.model_type == config.model_type:
-                row = properties_of(kind, part, classes)
-                for key, value in options.items():
+    switches = [{key: value} for key, values in SWITCHES.items() if hasattr(default, key) for value in values]
+    reasons, found, mentions = [], set(), False
+    for switch in [{}, *switches]:
+        for way in ways_of(name, NEEDS.get(name, {}).get("keywords", {}) | switch):
+            kinds = {type(module) for module in way.model().modules()}
+            kinds = [kind for kind in kinds if kind.__module__.startswith("transformers")]
+            mentions = mentions or any(MENTION.search(inspect.getsource(kind)) for kind in kinds)
+            try:
+                report, rotations = run(way, name, {})
+            except Exception as error:  # noqa: BLE001 (a model may raise any error)
+                reasons.append(f"whose model raises {type(error).__name__}: {error}")
+                continue
+            if own := [each for each in rotations if each.config.model_type == name]:
+                parameters = getattr(own[0].config, "rope_parameters", None) or {}
+                if any(isinstance(value, dict) for value in parameters.values()):
+                    row = properties_of_layers(own, parameters)
+                else:
+                    row = properties_of(own[0], parameters)
+                    sections = [getattr(each, "mrope_section", None) for each in way.model().modules()]
+                    if any(sections):
+                        row = axes_of(way, name, own[0].rotary, next(filter(None, sections))) | row
+                    row = with_keys(row, way, name, own[0])
+                for key, value in switch.items():
                     row["switch"] = [key, value, getattr(default, key)]
-                if "layers" not in row:
-                    read = {key for key, value in STATED.items() if is_read(name, options, kind, key, value)}
-                    if widths := [width for key in WIDTHS if (width := getattr(default, key, None))]:
-                        row = {key: value for key, value in row.items() if key != "share"} | {"rotary_dim": widths[0]}
-                    elif read & {*SHARES, *WIDTHS}:
-                        row.setdefault("share", 1)
-                    if "rope_theta" not in read and (keys := read & {*KEYS_OF_BASES}):
-                        row["base_key"] = keys.pop()
-                return row, part
-    if not modules and functions_of(classes):
-        raise NotMeasured("whose rotary module was not found")
-    raise Refused("which has several parts with rotations; pass the configuration of a part" if modules
-                  else "which has no rotary embeddings")
-
-
-def is_read(name, options, kind, key, value):
-    """Return whether a value of a key changes the tables of a rotary module, or these are unknown."""
-    tables = []
-    for change in ({}, {key: value}):
-        with contextlib.suppress(Exception):                # the module expects other values
-            config = shorten(transformers.AutoConfig.for_model(name, **options, **change))
-            tables.append(tables_of(kind, config, None)[1].values)
-    return len(tables) < 2 or not np.array_equal(*tables)
+                return row, own[0].config
+            faults = [fault for row in report for fault in row.faults]
+            reasons += faults
+            if rotations or any(map(NO_ROTATION.search, faults)):
+                found.add("a rotation of another part" if rotations else "no rotation")
+            if not mentions:
+                raise Refused("which has no rotary embeddings")
+    if not reasons:
+        raise NotMeasured("which no model takes")
+    if found == {"no rotation"} and not hasattr(default, "patch_size"):
+        raise Refused("whose queries and keys do not depend on the position")
+    if found - {"no rotation"} or default.sub_configs:
+        raise Refused("which has several parts with rotations; pass the configuration of a part")
+    if hasattr(default, "patch_size"):
+        raise Refused(SEVERAL_AXES)
+    raise NotMeasured(reasons[0].split(";")[0])
 
 
 def part_of(name):
@@ -356,14 +402,15 @@ def part_of(name):
 
 def row_of(name):
     """Return the properties of a type, the part of its configuration with a rotation, or the lack of both."""
+    name = CONFIG_MAPPING[name].model_type
+    if part := part_of(name):
+        return part
     try:
         row, config = measured(name)
     except Exception as error:  # noqa: BLE001 (a configuration or a model may raise any error)
         raised = "" if isinstance(error, NotMeasured) else f"whose model raises {type(error).__name__}: "
         kind, reason = "refused" if isinstance(error, Refused) else "unmeasured", f"{raised}{error}"
-        if reason.startswith("whose rotary") and hasattr(CONFIG_MAPPING[name](), "patch_size"):
-            kind, reason = "refused", SEVERAL_AXES
-        return part_of(name) or {kind: " ".join(reason.split())[:120]}
+        return NEEDS.get(name, {}).get("read") or {kind: " ".join(reason.split())[:120]}
     defaults = [getattr(type(config), key, None) for key in ("qk_rope_head_dim", "head_dim")]
     defaults = [value for value in defaults if isinstance(value, int)]
     values = {} if defaults else type(config)().to_dict()
