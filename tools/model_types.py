@@ -357,7 +357,7 @@ def measured(name):
                 report, rotations = run(way, name, {})
             except Exception as error:  # noqa: BLE001 (a model may raise any error)
                 reasons.append(f"whose model raises {type(error).__name__}: {error}")
-                continue
+                report, rotations = [], []
             if own := [each for each in rotations if each.config.model_type == name]:
                 parameters = getattr(own[0].config, "rope_parameters", None) or {}
                 if any(isinstance(value, dict) for value in parameters.values()):
