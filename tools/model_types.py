@@ -35,7 +35,7 @@ FILE = Path(__file__).parents[1] / "src/posenc/_rotary/model_types.json"
 # shapes of arguments, in which -1 stands for the number of rows, or properties that were read in the code
 NEEDS = json.loads(Path(__file__).with_name("small_models.json").read_text())
 # a class of a rotary module, or a call of a function that rotates
-MENTION = re.compile(r"class \w*([Rr]otary|R[Oo][Pp][Ee](?![a-z]))|apply\w*(rot|rope)")
+MENTION = re.compile(r"class \w*([Rr]otary|R[Oo][Pp][Ee](?![a-z]))|apply\w*(rot|rope)\w*\(")
 # keys that select the kind of positional encoding, with values for a rotation
 SWITCHES = {"use_mem_rope": [True], "position_embedding_type": ["rotary", "rope"],
             "position_embeddings_type": ["rotary"]}
@@ -180,21 +180,26 @@ def inputs_of(model, name):
 
 
 def part_in(model, name):
-    """Return the configuration of a type in a model, or None."""
-    configs = (getattr(module, "config", None) for module in model.modules())
-    return next((each for each in configs if getattr(each, "model_type", None) == name), None)
+    """Return the first module of a model that has the configuration of a type, or None."""
+    return next((each for each in model.modules()
+                 if getattr(getattr(each, "config", None), "model_type", None) == name), None)
 
 
-def ways_of(name, options):
-    """Yield ways to run a model with a type, alone or as a part of another."""
+def ways_of(name, options, unbuilt):
+    """Yield ways to run a model with a type, alone or as a part of another.
+
+    The reasons why others cannot be built are appended to a list.
+    """
     wholes = [(name, "")] + [(key, part) for key, each in CONFIG_MAPPING.items()
                              for part, kind in each.sub_configs.items() if kind is CONFIG_MAPPING[name]]
     for whole, part in wholes:
         for kind in classes_for(CONFIG_MAPPING[whole]()):
-            with contextlib.suppress(Exception):        # another class may be built
+            try:
                 way = Way(whole, part, kind, options)
                 if part_in(way.model(), name):
                     yield way._replace(inputs=inputs_of(way.model(), name))
+            except Exception as error:  # noqa: BLE001 (a model may raise any error)
+                unbuilt.append(f"whose model raises {type(error).__name__}: {error}")
 
 
 def report_of(model, expected, inputs):
@@ -233,7 +238,7 @@ def form_of(pairs):
 def run(way, name, more, expected=None):
     """Run a model with more keywords; return the report, and the rotations that were found."""
     model, results, outputs = way.model(**more), {}, []
-    own = part_in(model, name)
+    own = part_in(model, name).config
 
     def keep(module, arguments, output):
         output = output if isinstance(output, tuple) or getattr(output, "ndim", 0) > 3 else (output,)
@@ -347,10 +352,10 @@ def measured(name):
     """Return the properties of a type, and the configuration with its rotation."""
     default = transformers.AutoConfig.for_model(name)
     switches = [{key: value} for key, values in SWITCHES.items() if hasattr(default, key) for value in values]
-    reasons, found, mentions = [], set(), False
+    reasons, unbuilt, found, mentions = [], [], set(), False
     for switch in [{}, *switches]:
-        for way in ways_of(name, NEEDS.get(name, {}).get("keywords", {}) | switch):
-            kinds = {type(module) for module in way.model().modules()}
+        for way in ways_of(name, NEEDS.get(name, {}).get("keywords", {}) | switch, unbuilt):
+            kinds = {type(module) for module in part_in(way.model(), name).modules()}
             kinds = [kind for kind in kinds if kind.__module__.startswith("transformers")]
             mentions = mentions or any(MENTION.search(inspect.getsource(kind)) for kind in kinds)
             try:
@@ -378,7 +383,7 @@ def measured(name):
             if not mentions:
                 raise Refused("which has no rotary embeddings")
     if not reasons:
-        raise NotMeasured("which no model takes")
+        raise NotMeasured((unbuilt or ["which no model takes"])[0])
     if found == {"no rotation"} and not hasattr(default, "patch_size"):
         raise Refused("whose queries and keys do not depend on the position")
     if found - {"no rotation"} or default.sub_configs:
@@ -403,14 +408,14 @@ def part_of(name):
 def row_of(name):
     """Return the properties of a type, the part of its configuration with a rotation, or the lack of both."""
     name = CONFIG_MAPPING[name].model_type
-    if part := part_of(name):
-        return part
+    if known := part_of(name) or NEEDS.get(name, {}).get("read"):
+        return known
     try:
         row, config = measured(name)
     except Exception as error:  # noqa: BLE001 (a configuration or a model may raise any error)
         raised = "" if isinstance(error, NotMeasured) else f"whose model raises {type(error).__name__}: "
         kind, reason = "refused" if isinstance(error, Refused) else "unmeasured", f"{raised}{error}"
-        return NEEDS.get(name, {}).get("read") or {kind: " ".join(reason.split())[:120]}
+        return {kind: " ".join(reason.split())[:120]}
     defaults = [getattr(type(config), key, None) for key in ("qk_rope_head_dim", "head_dim")]
     defaults = [value for value in defaults if isinstance(value, int)]
     values = {} if defaults else type(config)().to_dict()
