@@ -55,19 +55,21 @@ def test_published_configurations(config, tool):
 
 @pytest.mark.long
 def test_default_configurations_of_all_model_types(tool):
-    """At least 190 models of types with a layout can be run."""
-    counts, different = [], set()
+    """Types without a model that can be run have properties that were read in the code."""
+    different, uncompared = set(), set()
     for name, row in model_types().items():
         if "layout" in row:
+            name = tool.CONFIG_MAPPING[name].model_type
             switch = dict([row["switch"][:2]]) if "switch" in row else {}
             keywords = tool.NEEDS.get(name, {}).get("keywords", {}) | switch
             try:
-                way = next(iter(tool.ways_of(name, keywords, [])))
-                counts.append(len(found(way.model(), way.inputs, tool)))
+                if not any(found(way.model(), way.inputs, tool) for way in tool.ways_of(name, keywords, [])):
+                    uncompared.add(name)
             except AssertionError:
                 different.add(name)
     assert different == {"minimax_m3_vl_text"}          # docs/rotary.md says why
-    assert sum(map(bool, counts)) >= 190
+    read = {name for name in uncompared if "read" in tool.NEEDS.get(name, {})}
+    assert uncompared - read == {"lfm3"}                # its attention does not state the type of the layer
 
 
 @pytest.mark.parametrize("name", ["llama", "hy_v4_vl_text", "gemma3_text", "deepseek_v4", "gptj", "qwen2_vl",
