@@ -31,8 +31,8 @@ from posenc._rotary.model_config import LAYER_BASES, SHARES, WIDTHS, head_dim_of
 from posenc.check import check_rotary
 
 FILE = Path(__file__).parents[1] / "src/posenc/_rotary/model_types.json"
-# for types that cannot be run with the default configuration and tokens: keywords of the configuration,
-# shapes of arguments, in which -1 stands for the number of rows, or properties that were read in the code
+# for types that cannot be run with the default configuration and tokens: keywords of the configuration, or
+# shapes of arguments, in which -1 stands for the number of rows; for others, properties read in their code
 NEEDS = json.loads(Path(__file__).with_name("small_models.json").read_text())
 # a class of a rotary module, or a call of a function that rotates
 MENTION = re.compile(r"class \w*([Rr]otary|R[Oo][Pp][Ee](?![a-z]))|apply\w*(rot|rope)\w*\(")
