@@ -1,5 +1,4 @@
-/* The parts of the parallel loop in parallel.pxi that need C: threads of OpenMP, the counter of blocks, and
- * forks.
+/* The parts of the parallel loop in parallel.pxi that need C: threads of OpenMP, the counter of blocks, and forks.
  *
  * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child,
  * the runtime waits forever for threads that exist only in the parent.  Both cases are detected before
@@ -61,8 +60,7 @@ static void leave_home(void) { home = -1; }
 
 static void count_ended(void *unused) { (void)unused, ended++; }
 
-/* Called once, when the library is loaded.  `stack` is the stack size of OpenMP's threads in bytes, 0 for the
- * default. */
+/* Called once, when the library is loaded.  `stack` is the stack size of OpenMP's threads in bytes, or 0. */
 static void openmp_loaded(size_t stack) {
     openmp_threads(); /* LLVM's runtime reads its settings when it is first called */
     home = getpid();
@@ -71,8 +69,7 @@ static void openmp_loaded(size_t stack) {
     pthread_key_create(&team_member, count_ended);
 }
 
-/* Returns whether this process is a forked copy of the one that loaded the library.  Comparing process IDs
- * also detects copies whose fork ran no handlers (_Fork, or a system call). */
+/* Returns whether this process is a forked copy of the one that loaded the library, also without fork handlers. */
 static int openmp_is_forked(void) { return home != getpid(); }
 
 typedef struct {
@@ -100,8 +97,7 @@ static void wait_until_uncounted(pid_t number) {
 #endif
 }
 
-/* Returns the number of threads with a sufficient stack that the system grants at the same time, at most
- * `requested`. */
+/* Returns how many threads with a sufficient stack the system grants at the same time, at most `requested`. */
 static int probe_threads(int requested) {
     enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates for each thread that it starts */
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -127,9 +123,8 @@ static int probe_threads(int requested) {
     return granted;
 }
 
-/* Adds threads to a team of `existing` threads, and returns its size, at most `requested`.  New threads
- * inherit a signal mask that blocks all signals except synchronous ones, so that only threads of the host
- * program handle the blocked signals. */
+/* Adds threads to a team of `existing` threads, and returns its size, at most `requested`.  New threads inherit a
+ * signal mask that leaves all signals but the synchronous ones to the threads of the host program. */
 static int grow_team(int existing, int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;
@@ -147,10 +142,9 @@ static int grow_team(int existing, int requested) {
     return team;
 }
 
-/* Returns the number of threads for the caller's next region: at most `requested`, and 1 if the system grants
- * no other thread. GNU's runtime keeps the threads of the caller's last region and ends those that the next
- * region does not need.  So the team of the last call still exists, unless a thread of any team has ended
- * since. */
+/* Returns the number of threads for the caller's next region, at most `requested`.  GNU's runtime keeps the threads
+ * of the caller's last region and ends those that the next region does not need.  So the team of the last call still
+ * exists, unless a thread of any team has ended since. */
 static int openmp_team(int requested) {
     static _Thread_local int last, last_ended;
     const int now_ended = ended, existing = last && now_ended == last_ended ? last : 1;
