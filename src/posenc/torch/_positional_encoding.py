@@ -140,16 +140,16 @@ class PositionalTable(TableModule):
             rows = self._rows_at(positions, dtype, device)
             return encodings_at(positions, self.encoding, dtype, device) if rows is None else rows
         compiling, is_long = torch.compiler.is_compiling(), False
+        table: Any = None
         if not compiling:       # start + n could overflow in NumPy's arithmetic
             start = checks.integer("start", start, checks.LOWEST, "an integer; positions= takes a tensor")
         stop = start + n
         if not tensors.is_recording():
             table = self._table(dtype, device, stop=stop) if start >= 0 else None
-        else:                   # graphs contain the table only if `_length` is set
-            in_graph = self._length is not None and (compiling or tensors.is_tracing())
-            table = kept_table(self, dtype, device) if in_graph else None
+        elif self._length is not None and (compiling or tensors.is_tracing()):      # else, graphs have no table
+            table = kept_table(self, dtype, device)
             # in a traced program, the rows of NaN or another number of rows show that x is too long
-            is_long = in_graph and (start < 0 or compiling and stop > self._length_of(table))
+            is_long = start < 0 or compiling and stop > self._length_of(table)
         if table is None or is_long:
             sequence: Any = range(start, stop) if tensors.is_eager() else torch.arange(n, device="cpu") + start
             return encodings_at(sequence, self.encoding, dtype, device)
