@@ -74,7 +74,7 @@ def check(args: argparse.Namespace) -> int:
     """Compare the stored tables of rotary embeddings with a model's configuration.
 
     Without tables, print the rotation that the configuration describes.  With tables, compare the
-    tables with this rotation; the exit code is 1 unless all of them are right.
+    tables with this rotation; the exit code is 1 unless all of them are right or have float32 angles.
 
     examples:
       posenc check config.json
