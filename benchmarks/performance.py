@@ -6,8 +6,8 @@ Writes the quartiles of the seconds per call, and the largest difference of each
 to docs/data/performance.json, and updates the tables.  Requires Linux, torch, transformers, diffusers, onnx
 and onnxruntime.
 
-"new": before a call, the C library returns its free memory to the system, so that the call has the page
-faults of the first call in a process.  "reused": the output array was written before.
+"new": the C library gets the memory of each array from the system, so that each call has the page faults of
+the first call in a process.  "reused": the output array was written before.
 """
 
 import ctypes
@@ -35,17 +35,19 @@ LIBRARIES = ("torch", "transformers", "diffusers", "onnxruntime")
 THREADS = sorted({1, 2, 4, 8, 16, os.cpu_count()} & {*range(1, min(16, os.cpu_count()) + 1)})
 
 
-def release_memory(call):
-    pause(call)
-    ctypes.CDLL(None).malloc_trim(0)
-
-
-NEW = {"before": release_memory, "cold": True, "rounds": 60}       # for "new" memory, where times differ most
+def in_new_memory(calls):
+    """Return the quartiles of calls that get the memory of their arrays from the system."""
+    threshold, mallopt = -3, ctypes.CDLL(None).mallopt          # M_MMAP_THRESHOLD, by default up to 32 MiB
+    mallopt(threshold, 1 << 17)
+    try:
+        return quartiles(calls, before=pause, cold=True, rounds=60)         # whose times differ most
+    finally:
+        mallopt(threshold, 1 << 25)
 
 
 def measured(name):
     """Return {name of a call: {"error": largest difference from posenc, number of threads: quartiles}}."""
-    options = NEW if name.endswith("new") else {"before": pause}
+    measure = in_new_memory if name.endswith("new") else partial(quartiles, before=pause)
     case, result = rivals.CASES[name], {}
     for threads in THREADS:
         torch.set_num_threads(threads)
@@ -65,7 +67,7 @@ def measured(name):
                                         np.float64).reshape(-1)
                     exact = values.copy() if exact is None else exact
                     result.setdefault(each, {})["error"] = float(f"{abs(values - exact).max():.1e}")
-            for each, values in quartiles(calls, **options).items():
+            for each, values in measure(calls).items():
                 result.setdefault(each, {})[str(threads)] = values
     return result
 
@@ -80,7 +82,7 @@ def one_row():
         arrays[f"`encoding.encode({rows}, threads=1)`"] = partial(plain.encode, rows, threads=1)
         arrays[f"`numpy.full(({rows}, 512), 1, numpy.float32)`"] = partial(np.full, (rows, 512), 1, np.float32)
     new = {f"{name}, new memory": call for name, call in arrays.items()}
-    return quartiles(new, **NEW) | quartiles(arrays | {
+    return in_new_memory(new) | quartiles(arrays | {
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
         "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
