@@ -6,8 +6,8 @@ Writes the quartiles of the seconds per call, and the largest difference of each
 to docs/data/performance.json, and updates the tables.  Requires Linux, torch, transformers, diffusers, onnx
 and onnxruntime.
 
-"new": the C library gets the memory of each array from the system, so that each call has the page faults of
-the first call in a process.  "reused": the output array was written before.
+"new": the memory of each array comes from the system, as in the first call in a process.  "reused": the output
+array was written before.
 """
 
 import ctypes
@@ -35,19 +35,21 @@ LIBRARIES = ("torch", "transformers", "diffusers", "onnxruntime")
 THREADS = sorted({1, 2, 4, 8, 16, os.cpu_count()} & {*range(1, min(16, os.cpu_count()) + 1)})
 
 
-def in_new_memory(calls):
-    """Return the quartiles of calls that get the memory of their arrays from the system."""
-    threshold, mallopt = -3, ctypes.CDLL(None).mallopt          # M_MMAP_THRESHOLD, by default up to 32 MiB
-    mallopt(threshold, 1 << 17)
-    try:
-        return quartiles(calls, before=pause, cold=True, rounds=60)         # whose times differ most
-    finally:
-        mallopt(threshold, 1 << 25)
+def allocate_from(system):
+    """Let the C library get the memory of every large array from the system; or keep freed memory, as it does by
+    default after large arrays were freed.
+    """
+    mmap_threshold, trim_threshold, set_option = -3, -1, ctypes.CDLL(None).mallopt
+    set_option(mmap_threshold, 1 << 17 if system else 1 << 25)
+    set_option(trim_threshold, 1 << 26)
+
+
+NEW = {"before": pause, "cold": True, "rounds": 60}         # for "new" memory, where times differ most
 
 
 def measured(name):
     """Return {name of a call: {"error": largest difference from posenc, number of threads: quartiles}}."""
-    measure = in_new_memory if name.endswith("new") else partial(quartiles, before=pause)
+    options = NEW if name.endswith("new") else {"before": pause}
     case, result = rivals.CASES[name], {}
     for threads in THREADS:
         torch.set_num_threads(threads)
@@ -67,22 +69,26 @@ def measured(name):
                                         np.float64).reshape(-1)
                     exact = values.copy() if exact is None else exact
                     result.setdefault(each, {})["error"] = float(f"{abs(values - exact).max():.1e}")
-            for each, values in measure(calls).items():
+            for each, values in quartiles(calls, **options).items():
                 result.setdefault(each, {})[str(threads)] = values
     return result
 
 
+def results(memory, **options):
+    """Measure new arrays, with one thread."""
+    encoding, calls = posenc.Encoding(512), {}
+    for n in (4096, 8192):
+        calls[f"`encoding.encode({n}, threads=1)`, {memory}"] = partial(encoding.encode, n, threads=1)
+        calls[f"`numpy.full(({n}, 512), 1, numpy.float32)`, {memory}"] = partial(np.full, (n, 512), 1, np.float32)
+    return quartiles(calls, **options)
+
+
 def one_row():
-    """Measure new arrays, one row of 512 columns, encodings, and many conventions, with one thread."""
+    """Measure one row of 512 columns, encodings, and many conventions."""
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
     pickled, bases = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)]
     encodings = [posenc.Encoding(512, base=base) for base in bases]
-    arrays = {}
-    for rows in (4096, 8192):
-        arrays[f"`encoding.encode({rows}, threads=1)`"] = partial(plain.encode, rows, threads=1)
-        arrays[f"`numpy.full(({rows}, 512), 1, numpy.float32)`"] = partial(np.full, (rows, 512), 1, np.float32)
-    new = {f"{name}, new memory": call for name, call in arrays.items()}
-    return in_new_memory(new) | quartiles(arrays | {
+    return quartiles({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
         "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
@@ -111,17 +117,22 @@ def main(names):
     chosen = [case for case in rivals.CASES if not names or case.startswith(tuple(names))]
     document = pages.load("performance") if names and "performance.json" not in pages.stale() else {}
     begin, before = time.perf_counter(), used_by_others()
-    for name in chosen:
+    allocate_from(system=True)
+    rows = results("new memory", **NEW)
+    for name in sorted(chosen, key=lambda name: not name.endswith("new")):
         start = time.perf_counter()
+        if not name.endswith("new"):
+            allocate_from(system=False)
         document[name] = measured(name)
         print(f"{name} ({time.perf_counter() - start:.0f} s):", *(
             f"  {key:40} error {values.get('error', '-'):8} "
             + "  ".join(f"{values[t][1] * 1e3:9.4g} ms" for t in map(str, THREADS) if t in values)
             for key, values in document[name].items()), sep="\n", flush=True)
-        document = {name: document[name] for name in rivals.CASES if name in document}
-        others = (used_by_others() - before) / (time.perf_counter() - begin)
-        save("performance",
-             document | {"one row": one_row(), "system": system(others), "versions": versions(*LIBRARIES)})
+    allocate_from(system=False)
+    rows |= results("freed before") | one_row()
+    others = (used_by_others() - before) / (time.perf_counter() - begin)
+    cases = {name: document[name] for name in rivals.CASES if name in document}
+    save("performance", cases | {"one row": rows, "system": system(others), "versions": versions(*LIBRARIES)})
     pages.update()
 
 
