@@ -216,7 +216,9 @@ class Phases(NamedTuple):
     def geometric(
         self, divisors: Sequence[float], usual: Sequence[float] = (), sigmas: float = PRECISE
     ) -> tuple[float, list[float]]:
-        """Return the first frequency, and a base for each divisor of the exponents; none if there is no line.
+        """Return the first frequency, and a list with a base for each divisor of the exponents.
+
+        The list is empty if the frequencies are not geometric.
 
         These are those of a line that is fitted to the logarithms of positive frequencies.  A single one has
         the default base.
