@@ -218,10 +218,8 @@ class Phases(NamedTuple):
     ) -> tuple[float, list[float]]:
         """Return the first frequency, and a list with a base for each divisor of the exponents.
 
-        The list is empty if the frequencies are not geometric.
-
-        These are those of a line that is fitted to the logarithms of positive frequencies.  A single one has
-        the default base.
+        A line is fitted to the logarithms of the known positive frequencies.  A single one has the default base.
+        The list is empty if there is none, or if the line is too steep.
         """
         w, error = self.frequency, np.maximum(self.error / np.abs(self.frequency), 2.0**-50)
         k = np.flatnonzero((w > 0) & (error < KNOWN))
