@@ -381,10 +381,24 @@ def test_a_table_computed_in_inference_mode_can_be_used_in_training():
     module = PositionalEncoding(6)
     with torch.inference_mode():
         module(torch.zeros(2, 9, 6))
+        module(torch.zeros(2, 9, 6))            # with the rows of the first call
     assert not module.pe.is_inference()
     x = torch.ones(2, 9, 6, requires_grad=True)
     (module(x) * module.pe).sum().backward()
     assert_bits(x.grad[0], posenc.encode(9, 6))
+
+
+def test_repeated_calls():
+    """A module keeps the rows of its last call; they are not those of another start, length, dtype or device."""
+    module = PositionalEncoding(6)
+    for start, n, dtype in [(1, 3, "float32")] * 2 + [(2, 3, "float32"), (2, 2, "float32"), (2, 2, "float64")]:
+        x = torch.zeros(n, 6, dtype=getattr(torch, dtype))
+        assert_bits(module(x, start=start), posenc.encode(range(start, start + n), 6, dtype=dtype))
+        assert module(x.to("meta"), start=start).is_meta
+    for start in (2.0, True):
+        with pytest.raises(TypeError, match="start is "):
+            module(x, start=start)
+    assert not copy.deepcopy(module)._tables.__dict__
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -424,6 +438,8 @@ def test_dropout():
     assert 0.4 < (module(x) == 0).float().mean() < 0.6
     module.dropout = nn.Identity()
     assert torch.equal(module(x), module.eval()(x))
+    module.dropout.register_forward_hook(lambda _module, _args, y: y + 1)
+    assert torch.equal(module(x), x + posenc.torch.encode(100, 64) + 1)
 
 
 def test_autocast():

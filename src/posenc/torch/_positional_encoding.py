@@ -139,21 +139,26 @@ class PositionalTable(TableModule):
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
             rows = self._rows_at(positions, dtype, device)
             return encodings_at(positions, self.encoding, dtype, device) if rows is None else rows
-        compiling, is_long = torch.compiler.is_compiling(), False
-        table: Any = None
+        compiling, table = torch.compiler.is_compiling(), None
         if not compiling:       # start + n could overflow in NumPy's arithmetic
             start = checks.integer("start", start, checks.LOWEST, "an integer; positions= takes a tensor")
-        stop = start + n
-        if not tensors.is_recording():
+        stop, is_recording = start + n, tensors.is_recording()
+        if not is_recording:
+            arguments, rows = self._tables.last
+            if arguments == (dtype, device, start, n):
+                return rows
             table = self._table(dtype, device, stop=stop) if start >= 0 else None
         elif self._length is not None and (compiling or tensors.is_tracing()):      # else, graphs have no table
-            table = kept_table(self, dtype, device)
+            kept = kept_table(self, dtype, device)
             # in a traced program, the rows of NaN or another number of rows show that x is too long
-            is_long = start < 0 or compiling and stop > self._length_of(table)
-        if table is None or is_long:
+            table = None if start < 0 or compiling and stop > self._length_of(kept) else kept
+        if table is None:
             sequence: Any = range(start, stop) if tensors.is_eager() else torch.arange(n, device="cpu") + start
             return encodings_at(sequence, self.encoding, dtype, device)
-        return table[start - self._first + 1 : stop - self._first + 1]
+        rows = table[start - self._first + 1 : stop - self._first + 1]
+        if not is_recording:
+            self._tables.last = (dtype, device, start, n), rows
+        return rows
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._like = fn(self._like)
@@ -348,24 +353,25 @@ class PositionalEncoding(PositionalTable):
         True
         """
         if x is None:
-            return super().forward(start=start, positions=positions)
+            return self._scaled(super().forward(start=start, positions=positions))
         tensors.check_x(x, self.d_model)
         sequence_first = not self.batch_first and x.ndim > 2
         if positions is not None:
             positions = tensors.tensor_of_positions(positions, x.device)
             in_column = sequence_first and positions.ndim < 2
             checks.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
-        encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x)
+        encodings = self._scaled(self._encodings(x.shape[0 if sequence_first else -2], start, positions, x))
         if sequence_first and encodings.ndim < 3:       # n positions along the first axis
             encodings = encodings.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
+        # self.dropout takes longer, because Python raises an AttributeError before it calls __getattr__
+        dropout: Any = self.__getattr__("dropout")
         if self.x_scale is None:
             is_new = positions is not None and encodings.shape == x.shape and tensors.is_eager()
-            return self.dropout(encodings.add_(x) if is_new else x + encodings)
+            return dropout(encodings.add_(x) if is_new else x + encodings)
         product = x * tensors.rounded_scale(specialized(self.x_scale), x.dtype)
-        return self.dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
+        return dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
 
-    def _encodings(self, n: int, start: int, positions: Any, like: Tensor) -> Tensor:
-        encodings = super()._encodings(n, start, positions, like)
+    def _scaled(self, encodings: Tensor) -> Tensor:
         return encodings if self.alpha is None else self.alpha * encodings
 
     def _agrees(self, stored: Tensor) -> bool:
