@@ -93,8 +93,9 @@ def test_replace():
     assert Encoding(6, base=5.0, shift=0.5).replace(frequencies=[1, 2, 3]) == Encoding(6, frequencies=[1, 2, 3])
     assert whisper.replace() == whisper
     assert EXPLICIT.__replace__(d_model=6, scale=2.0) == EXPLICIT.replace(scale=2.0)      # for copy.replace
-    with pytest.raises(ValueError, match="frequencies and base"):
-        EXPLICIT.replace(base=5.0)
+    for base in (5.0, 10000.0):
+        with pytest.raises(ValueError, match="frequencies and base"):
+            EXPLICIT.replace(base=base)
     with pytest.raises(TypeError, match="theta"):
         whisper.replace(theta=5.0)
 

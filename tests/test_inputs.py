@@ -49,6 +49,8 @@ BAD_TOGETHER = [
     ({"frequencies": [1.0, 2.0], "frequency_scale": 2.0}, "frequencies and frequency_scale"),
     ({"frequencies": [1.0, 2.0], "shift": 1.0}, "frequencies and shift"),
     ({"frequencies": [1.0, 2.0], "spacing": "endpoint"}, "frequencies and spacing"),
+    ({"frequencies": [1.0, 2.0], "base": 10000.0}, "frequencies and base"),         # the default of base
+    ({"periods": [1.0, 2.0], "spacing": "paper"}, "periods and spacing"),
     ({"d_model": 8, "shift": 3.99}, r"frequencies range from 2\*\*-3989 to 2\*\*-3 turns"),
     ({"d_model": 2**16, "base": 1e-300, "frequency_scale": 1e-300},
      r"2\*\*-128 to 2\*\*128 for more than 16384 frequencies"),

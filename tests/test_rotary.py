@@ -510,6 +510,8 @@ Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0})  lacks the key 'long_mscale'
 Rotary(8, scaling=LONGROPE | {"max_position_embeddings": None})  lacks the key 'factor'
 Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})  scaling['long_factor'][3] is -4.0
 Rotary(8, scaling=YARN, frequencies=[1] * 4)  frequencies and scaling
+Rotary(8, base=10000.0, frequencies=[1] * 4)  frequencies and base
+Rotary.preset("pixtral", 8, base=10000.0, frequencies=[1] * 4)  frequencies and base
 Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})  scale is 1e+308
 Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)  frequencies range from 2**
 Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})  frequency -inf

@@ -220,6 +220,12 @@ def test_mistakes(x, options, kind, message, record):
     assert message in str(error.value)
 
 
+def test_prepared_positions_exclude_a_direction():
+    for inverse in (False, True):
+        with pytest.raises(ValueError, match="inverse and positions of type RotaryAt are both given"):
+            rotate(X, PLAIN.at(5, inverse=True), inverse=inverse)
+
+
 def test_leaves_and_positions_that_require_grad_are_refused():
     for view in (lambda x: x, lambda x: x[:1], lambda x: (x * 1).split(1)[0], lambda x: (x * 1).unbind()[1]):
         x = view(X.clone().requires_grad_())

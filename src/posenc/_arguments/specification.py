@@ -92,7 +92,8 @@ class Specification:
     _parameters: ClassVar[Fields]
     _size: ClassVar[str]                            # the first field, such as d_model
     _keywords: ClassVar[Fields]                     # the other fields
-    _given: frozenset[str]                          # the keywords of the call, even those with the default value
+    # the keywords of the call that are not None, even those with the default value
+    _given: frozenset[str]
 
     def __init_subclass__(cls) -> None:
         if fields := {name: field for name, field in vars(cls).items() if isinstance(field, Keyword)}:
@@ -103,7 +104,7 @@ class Specification:
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
         checks.keywords(keywords, cls._keywords if arguments else cls._parameters)
         instance = super().__new__(cls)
-        vars(instance)["_given"] = frozenset(keywords)
+        vars(instance)["_given"] = frozenset(name for name, value in keywords.items() if value is not None)
         return instance
 
     @property
@@ -122,8 +123,11 @@ class Specification:
             values[name] = field.checked(values[name])
         changes = changes_of(self)
         for name in changes:
-            for excluded in changes.keys() & self._keywords[name].excludes:
-                raise checks.both_given(name, excluded)
+            for excluded in self._keywords[name].excludes:
+                # keywords that exclude each other, such as spacing and shift, may have their default values
+                is_mutual = name in self._keywords[excluded].excludes
+                if excluded in changes or excluded in self._given and not is_mutual:
+                    raise checks.both_given(name, excluded)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Specification) or other._keywords is not self._keywords:
@@ -236,7 +240,10 @@ class Specification:
             raise checks.wrong_type("document", document, f"a dict with {size} and the dict {group}, as from to_dict()")
         for key in document.keys() - {"version", size, group, "positions", "dtype"}:
             raise ValueError(f"document has {key}, expected version, {size}, {group}, positions and dtype")
-        return cls(document[size], **keywords)
+        checks.keywords(keywords, cls._keywords)
+        values = {name: cls._keywords[name].checked(value) for name, value in keywords.items()}
+        # to_dict() states the defaults, too, beside keywords that exclude them
+        return cls(document[size], **changed(values, without_defaults(values, cls._keywords), cls._keywords))
 
     def __repr__(self) -> str:
         """Return a constructor call with the keywords that differ from the default.
@@ -253,8 +260,11 @@ def size_of(specification: Specification) -> int:
 
 def changes_of(specification: Specification) -> dict[str, Any]:
     """Return the keywords that differ from the default, with their checked values."""
-    keywords = specification._keywords
-    return {name: value for name, value in specification._values.items() if value != keywords[name].default}
+    return without_defaults(specification._values, specification._keywords)
+
+
+def without_defaults(values: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value != fields[name].default}
 
 
 def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], fields: Fields) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, ArrayT, Positions
-from posenc._arguments.specification import Keyword, Layout, Specification, with_lists
+from posenc._arguments.specification import Keyword, Layout, Specification, changed, with_lists
 from posenc._axes.axis_columns import AxisColumns, encode_axes, slices_of
 from posenc._core import kernel
 from posenc._encoding.columns import checked_width, kernel_columns
@@ -129,7 +129,7 @@ class Rotary(Specification):
         keywords["scaling"], shared = keywords_in_scaling(keywords["scaling"], head_dim)
         for key, value in shared.items():
             name = IN_SCALING[key]
-            if name in self._given and keywords[name] not in (None, value):
+            if name in self._given and keywords[name] != value:
                 raise checks.both_given(name, f"scaling[{key!r}]")
             keywords[name] = value
         rotary_dim = self.head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
@@ -286,10 +286,12 @@ class Rotary(Specification):
         >>> rotary.axes == (0,) * 16 + (1,) * 16
         True
         """
+        checks.keywords(changes, cls._keywords)
         size = checked_width("head_dim", head_dim)
-        own = changes.keys() & {"base", "frequency_scale"}
+        # base and frequency_scale are those of the preset's formula, unless other frequencies replace it
+        own = changes.keys() & {"base", "frequency_scale"} if changes.get("frequencies") is None else ()
         values = {name: cls._keywords[name].checked(changes.pop(name)) for name in own}
-        return cls(size, **preset_keywords(name, size, **values) | changes)
+        return cls(size, **changed(preset_keywords(name, size, **values), changes, cls._keywords))
 
     def tables(
         self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,

@@ -25,7 +25,7 @@ FORMS = {"twice": lambda x: torch.cat((x, x), -1), "in pairs": lambda x: x.repea
 
 
 def rotate(
-    x: Tensor, positions: AnyPositions = None, *, rotary: Rotary | None = None, inverse: bool = False
+    x: Tensor, positions: AnyPositions = None, *, rotary: Rotary | None = None, inverse: bool | None = None
 ) -> Tensor:
     """Return rotated queries or keys, with the same bits as `posenc.Rotary.rotate`.
 
@@ -42,7 +42,7 @@ def rotate(
     rotary : posenc.Rotary, optional
         The rotation, unless `positions` is a `RotaryAt`.
     inverse : bool, optional
-        Rotate by the negative angles.  Not allowed with a `RotaryAt`.
+        Rotate by the negative angles; by default False.  Not allowed with a `RotaryAt`, which has its own.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def rotate(
 
 
 def rotate_(
-    x: Tensor, positions: AnyPositions = None, *, rotary: Rotary | None = None, inverse: bool = False
+    x: Tensor, positions: AnyPositions = None, *, rotary: Rotary | None = None, inverse: bool | None = None
 ) -> Tensor:
     """Rotate queries or keys in place, with the same bits as `posenc.Rotary.rotate`.
 
@@ -89,7 +89,7 @@ def rotate_(
     rotary : posenc.Rotary, optional
         The rotation, unless `positions` is a `RotaryAt`.
     inverse : bool, optional
-        Rotate by the negative angles.  Not allowed with a `RotaryAt`.
+        Rotate by the negative angles; by default False.  Not allowed with a `RotaryAt`, which has its own.
 
     Returns
     -------
@@ -118,15 +118,15 @@ def rotate_(
     return _rotate_tensor(x, positions, rotary, inverse, in_place=True)
 
 
-def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bool, in_place: bool) -> Tensor:
+def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: Any, in_place: bool) -> Tensor:
     at = positions if isinstance(positions, RotaryAt) else None
     if at is not None:
-        if rotary is not None or inverse:
+        if rotary is not None or inverse is not None:
             raise checks.both_given("inverse" if rotary is None else "rotary", "positions of type RotaryAt")
         rotary, inverse = at.rotary, at.inverse
     if not isinstance(rotary, Rotary):
         raise checks.wrong_type("rotary", rotary, "a posenc.Rotary, unless positions is a posenc.RotaryAt")
-    checks.boolean("inverse", inverse)
+    inverse = inverse is not None and checks.boolean("inverse", inverse)
     tensors.check_x(x, rotary.head_dim, DTYPES, "RotaryEmbedding")
     if tensors.is_direct(x, positions):
         if not in_place:
@@ -141,7 +141,7 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: bo
     if axes is not None and tensor.shape[:1] != (axes,):
         raise checks.axes_error(tensor, axes)
     checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]), axes is not None)
-    result = rotate_by_operator(x, tensor, bool(inverse), tensors.text_of(rotary))
+    result = rotate_by_operator(x, tensor, inverse, tensors.text_of(rotary))
     return x.copy_(result) if in_place else result
 
 
