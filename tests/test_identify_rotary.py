@@ -299,7 +299,7 @@ def test_a_function_with_a_short_table():
     ((lambda x, p: x,), {"head_dim": 8, "positions": [[5, 6]]}, r"positions has shape \(1, 2\), expected \(2,\)"),
     (((COS[:1], SIN[:1]),), {"positions": [np.nan]}, "positions has nan, expected finite numbers"),
     ((INV_FREQ,), {"positions": 5}, "positions is given with frequencies, expected tables or a function; omit it"),
-    ((INV_FREQ,), {"head_dim": 32}, "head_dim is 32, expected at least 64, the number of rotated columns"),
+    ((INV_FREQ,), {"head_dim": 32}, "rotary_dim is 64, expected an even number of at most 32"),
     ((INV_FREQ,), {"head_dim": 32, "expect": ROTARY}, "head_dim is 32, but expect has 64; omit head_dim"),
     ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration"),
     ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),

@@ -17,7 +17,7 @@ import numpy as np
 from posenc import Rotary
 from posenc._arguments.arrays import DTYPES
 from posenc.check import match, mistakes
-from posenc.check.match import Arithmetic, Array, Curve, Mask, Phases, Waves, difference, exact, size_of
+from posenc.check.match import Arithmetic, Mask, Phases, difference, exact, size_of
 from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, number, pairs
 from posenc.check.reading import Reading, chunks, spread
 from posenc.check.report import RotaryMatch, Verdict
@@ -27,31 +27,29 @@ FEWEST = 8                  # rows from the first one on that a rotation must gi
 OFFSETS = np.array(sorted(range(32, -33, -1), key=abs))  # of positions, the usual ones first
 
 
-def judged(reading: Reading, expected: Rotary | None) -> RotaryMatch:
+def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> RotaryMatch:
     """Compare a reading with the expected rotation; the reason of the result contains only the remarks."""
-    rows = np.arange(len(reading.positions)) if reading.call else spread(len(reading.positions))
-    positions, values, faults = reading.positions[rows], reading.read(rows), reading.faults
-    finite = np.isfinite(values).all(axis=1)
-    if not finite.any() or not values.size:
+    faults, rows = reading.faults, slice(None) if reading.call else spread(len(reading.positions))
+    sample = reading.at(rows)
+    finite = np.isfinite(sample.values).all(axis=1)
+    if not finite.any() or not sample.values.size:
         return RotaryMatch(None, math.inf, "", faults or (fault("nothing"),))
     if not finite.all():
-        faults += (fault("finite", positions[~finite].min()),)
-    positions, values = positions[finite], values[finite]
-    if not np.ptp(positions):
+        faults += (fault("finite", sample.positions[~finite].min()),)
+    sample = sample.at(finite)
+    if not np.ptp(sample.positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")
-    width, target = 2 * values.shape[1], None
-    size = reading.head_dim or width
-    if size < width:
-        raise ValueError(f"head_dim is {size}, expected at least {width}, the number of rotated columns")
+    width, target = 2 * sample.values.shape[1], None
+    size = head_dim or width
     if expected is not None:
-        target = expected.replace(axes=None)
+        target, size = expected.replace(axes=None), max(size, width)
         if width != expected.rotary_dim:
-            changes = {"rotary_dim": width, "head_dim": max(expected.head_dim, width)}
+            changes = {"rotary_dim": width, "head_dim": size}
             other = mistakes.replaced_or_none(target, **changes)
             target = other or target.replace(**changes, scaling=None, frequencies=None)
             faults += (fault("width", width, expected.rotary_dim),)
-    comparison = Comparison(reading, positions, values, target, Rotary(size, rotary_dim=width))
-    result = comparison.result()
+    whole = sample if reading.call else reading
+    result = Comparison(whole, sample, target, Rotary(size, rotary_dim=width)).result()
     result = result._replace(faults=(*faults, *result.faults))
     if expected is not None and expected.axes and expected.rotary_dim == width and result.rotary:
         result = _on_axes(reading, result, result.rotary.replace(axes=expected.axes))
@@ -70,11 +68,10 @@ def _on_axes(reading: Reading, result: RotaryMatch, rotary: Rotary) -> RotaryMat
 
 
 class Comparison(NamedTuple):
-    """Values at several positions, with the expected rotation of the same width, if any."""
+    """Values, and a sample of these, with the expected rotation of the same width, if any."""
 
-    reading: Reading
-    positions: Array
-    values: Waves
+    whole: Reading
+    sample: Reading
     target: Rotary | None
     blank: Rotary                       # the number of columns, and other keywords by default
     faults: tuple[str, ...] = ()        # of the orientation, if the values and positions have been corrected
@@ -85,56 +82,59 @@ class Comparison(NamedTuple):
         The expected rotation is tried first; it makes the verdict "right".  All others only find the
         sentences for a wrong rotation.
         """
-        dtype, target = match.narrowest(self.values, self.reading.dtype), self.target
+        values, positions, target = self.sample.values, self.sample.positions, self.target
+        dtype = match.narrowest(values, self.sample.dtype)
         plain = match.plain(dtype)
         if target is not None:
             for how in plain:
-                if self._curve(target, how).explains(self.values, how):
+                if self._explains(target, how):
                     return self._described(target, how)
         oriented, phases = self._oriented(dtype)
         found = oriented._found(dtype, phases)
-        if found.rotary is None and target is not None and self._is_partly(target, plain[-1]):
-            found = self._described(target, plain[-1], is_whole=False)
-        nearest = found.rotary or target
-        if nearest is None:
-            return found
-        errors = difference(self.values, exact(nearest, self.positions)).max(axis=0)
-        wrong = np.flatnonzero(errors > FAULTS["unknown"].threshold * abs(size_of(nearest)))
-        if found.rotary is None and len(wrong):
-            where = f"; those of {pairs(wrong)} differ from the expected ones by up to {errors.max():.2g}"
-            found = found._replace(faults=(fault("unknown", where),))
-        return found._replace(difference=float(errors.max()))
+        result = RotaryMatch(None, math.inf, "", (fault("unknown", ""),))
+        if found is not None:
+            result = oriented._described(*found)
+        elif target is not None:
+            differing = _differing(self.sample, target, plain[-1])
+            if differing.any() and (differing.mean() < FEW or not differing[:FEWEST].any()):
+                result = self._described(target, plain[-1])
+        nearest = result.rotary or target
+        if nearest is not None:
+            errors = difference(values, exact(nearest, positions)).max(axis=0)
+            wrong = np.flatnonzero(errors > FAULTS["unknown"].threshold * abs(size_of(nearest)))
+            if result.rotary is None and len(wrong):
+                where = f"; those of {pairs(wrong)} differ from the expected ones by up to {errors.max():.2g}"
+                result = result._replace(faults=(fault("unknown", where),))
+            result = result._replace(difference=float(errors.max()))
+        return result
 
-    def _found(self, dtype: str, phases: Phases) -> RotaryMatch:
-        """Return the first of the other rotations that explains the values.
+    def _found(self, dtype: str, phases: Phases) -> tuple[Rotary, Arithmetic, str] | None:
+        """Return the first of the other rotations that explains the values, its arithmetic and a sentence.
 
         They are tried in plain arithmetic, then in 16 bits, then without a formula.  A fitted number may have
         too few digits, which looks like rounded angles; so each arithmetic is tried with all numbers.
         """
         is_turning, loose = np.abs(phases.frequency) > phases.error + 2.0**-50, phases.loose()
         rotary = self.blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
-        size, precision = float(np.abs(self.values).mean()), 2.0 ** -match.PRECISION[dtype]
-        error = max(match.SIGMAS / math.sqrt(self.values.size) * precision, 2.0**-50)
+        values, precision = self.sample.values, 2.0 ** -match.PRECISION[dtype]
+        size = float(np.abs(values).mean())
+        error = max(match.SIGMAS / math.sqrt(values.size) * precision, 2.0**-50)
         expected = 1.0 if self.target is None else size_of(self.target)
         scales = dict.fromkeys([expected, 1.0, match.short(size, 2 * precision), match.short(size, error)])
         # rotations take long to create, so they are created only if those of the groups before have failed
         all_loose = itertools.chain(named(loose, self.target), fitted(loose, self.blank))
-        plain, partial = match.plain(dtype), None
+        plain = match.plain(dtype)
         for group, kinds in ((named(phases, self.target), plain), (fitted(phases, self.blank), plain),
                              (all_loose, match.narrow(dtype)), ([(rotary, "")], plain)):
             for how, (candidate, sentence), scale in itertools.product(kinds, group, scales):
                 factor = scale / size_of(candidate)
                 scaled = candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor)
-                if self._curve(scaled, how).explains(self.values, how):
-                    return self._described(scaled, how, sentence)
-                if partial is None and how == plain[-1] and self._is_partly(scaled, how):
-                    partial = scaled, how, sentence
-        if partial is not None:
-            return self._described(*partial, is_whole=False)
-        return RotaryMatch(None, math.inf, "", (fault("unknown", ""),))
+                if self._explains(scaled, how):
+                    return scaled, how, sentence
+        return None
 
-    def _curve(self, rotary: Rotary, how: Arithmetic) -> Curve:
-        return match.rotation_curve(rotary, self.positions, how)
+    def _explains(self, rotary: Rotary, how: Arithmetic) -> bool:
+        return match.rotation_curve(rotary, self.sample.positions, how).explains(self.sample.values, how)
 
     def _oriented(self, dtype: str) -> tuple[Comparison, Phases]:
         """Return the comparison with the right orientation and offset of the positions, and the phases.
@@ -142,39 +142,40 @@ class Comparison(NamedTuple):
         With the right ones, most frequencies have the expected sign, and the row nearest to position 0 has
         the angles of its position.
         """
-        reading = self.reading
-        smallest = 2.0 ** max(DTYPES[dtype].smallest, DTYPES[reading.dtype].smallest)
+        positions, precision = self.sample.positions, match.PRECISION[dtype]
+        smallest = 2.0 ** max(DTYPES[dtype].smallest, DTYPES[self.sample.dtype].smallest)
         guess = None if self.target is None else self.target.frequencies    # pairs may turn by half a turn
-        sign, precision = 1 if guess is None or np.sum(guess) >= 0 else -1, match.PRECISION[dtype]
-        row = np.argmin(np.abs(self.positions))
-        at = float(self.positions[row])
-        views = []
+        sign = 1 if guess is None or np.sum(guess) >= 0 else -1
+        row = np.argmin(np.abs(positions))
+        at, views = float(positions[row]), []
         for name, turn in ORIENTATIONS[: 4 if self.target is None or size_of(self.target) > 0 else 3]:
-            values = turn(self.values)
-            phases = match.phases_of(self.positions, values, precision, smallest, guess)
+            values = turn(self.sample.values)
+            phases = match.phases_of(positions, values, precision, smallest, guess)
             is_reversed = np.sum(np.sign(phases.frequency)) * sign < 0
             angles = (at + OFFSETS[:, None]) * phases.frequency
-            errors = np.abs(phases.amplitude * np.exp(1j * angles) - values[row])
+            errors = np.abs(np.abs(values[row]) * np.exp(1j * angles) - values[row])
             total = errors[:, np.abs(at) * phases.error < match.KNOWN].sum(axis=1)
-            total = np.maximum(total, phases.amplitude.sum() * 2.0**-precision)     # roundings
+            total = np.maximum(total, np.abs(values[row]).sum() * 2.0**-precision)     # roundings
             views.append((is_reversed, total.min(), name, turn, int(OFFSETS[total.argmin()]), phases))
         *_, name, turn, offset, phases = min(views, key=lambda view: view[:2])
         faults = [fault(name)] if name else []
         if offset:
-            first = float(np.min(self.positions))
+            first = float(np.min(positions))
             faults.append(fault("start", number(first + offset), number(first)))
-        reading = reading._replace(positions=reading.positions + offset,
-                                   read=lambda rows: turn(self.reading.read(rows)))
-        return Comparison(reading, self.positions + offset, turn(self.values), self.target, self.blank,
-                          tuple(faults)), phases
+        whole, sample = (each._replace(positions=each.positions + offset, values=turn(each.values))
+                         for each in (self.whole, self.sample))
+        return Comparison(whole, sample, self.target, self.blank, tuple(faults)), phases
 
-    def _described(
-        self, rotary: Rotary, how: Arithmetic, sentence: str = "", is_whole: bool = True
-    ) -> RotaryMatch:
-        """Return the result for an explanation of all values, or of some rows, with faults and remarks."""
-        reading, target, faults = self.reading, self.target, [*self.faults]
-        layout: Any = reading.layout or "halves"
-        of_rows, last = self._rows(rotary, how, is_whole)
+    def _described(self, rotary: Rotary, how: Arithmetic, sentence: str = "") -> RotaryMatch:
+        """Return the result for an explanation of all values, or of nearly all, with faults and remarks."""
+        positions, target, faults = self.whole.positions, self.target, [*self.faults]
+        layout: Any = self.whole.layout or "halves"
+        last = match.ERRORS_AT[-1] if self.whole.call else int(np.abs(positions).max())
+        of_rows = list[str]()
+        differing = np.flatnonzero(not how.is_narrow and _differing(self.whole, rotary, how))
+        if len(differing):
+            of_rows = [fault("rows", len(differing), len(positions), int(abs(positions[differing[0]])))]
+            last = int(abs(positions[max(differing[0] - 1, 0)]))
         errors = {}
         # the errors of other columns or positions would not be those of the arithmetic
         for position in () if self.faults else sorted({min(position, last) for position in match.ERRORS_AT}):
@@ -185,46 +186,27 @@ class Comparison(NamedTuple):
             faults = [*([sentence] if sentence else mistakes.of_frequencies(rotary, target)), *faults]
             if not math.isclose(size_of(rotary), size_of(target), rel_tol=FAULTS["scale"].threshold):
                 faults.append(fault("scale", number(size_of(rotary)), number(size_of(target))))
-            if reading.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
+            if self.whole.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
                 faults.insert(0, fault("layout", layout, target.layout))
             else:
                 layout = target.layout
-        reference = exact(rotary, self.positions)
-        of_arithmetic = [*mistakes.of_arithmetic(how, reference, reading.dtype)]
+        reference = exact(rotary, self.sample.positions)
+        of_arithmetic = [*mistakes.of_arithmetic(how, reference, self.sample.dtype)]
         faults += of_arithmetic + of_rows
         verdict: Verdict = "float32 angles" if how.angles == "float32" and not faults else "right"
         remark = "" if of_arithmetic else f"{how.angles} angles" if how.angles else "rounding"
         if verdict == "float32 angles":
             position, error = max(errors.items())
             remark += f": the estimated error is {error:.1g} at position {position:,}"
-        largest = float(difference(self.values, reference).max())
+        largest = float(difference(self.sample.values, reference).max())
         return RotaryMatch(rotary.replace(layout=layout), largest, remark, tuple(faults), errors, verdict)
 
-    def _rows(self, rotary: Rotary, how: Arithmetic, is_whole: bool) -> tuple[list[str], int]:
-        """Compare all rows with the rotation found in the sample, or in some of its rows unless `is_whole`.
 
-        Return the fault of the rows that differ, and the last position before them.
-        """
-        at, last = self.reading.positions, int(np.abs(self.reading.positions).max())
-        if self.reading.call:
-            last = match.ERRORS_AT[-1]
-        if is_whole and (self.reading.call or how.is_narrow):
-            return [], last
-        how = how._replace(angles="float32")            # perhaps only other rows show float32 angles
-        parts = [self._differs(rotary, how, at[k], self.reading.read(k))
-                 for k in chunks(len(at), self.values.shape[1])]
-        differing = np.flatnonzero(np.concatenate(parts))
-        if not len(differing):
-            return [] if is_whole else [fault("some")], last
-        row = differing[0]
-        return [fault("rows", len(differing), len(at), int(abs(at[row])))], int(abs(at[max(row - 1, 0)]))
-
-    def _is_partly(self, rotary: Rotary, how: Arithmetic) -> bool:
-        """Return whether nearly all rows agree, or the first rows."""
-        differs = self._differs(rotary, how, self.positions, self.values)
-        return bool(differs.mean() < FEW or not differs[:FEWEST].any())
-
-    def _differs(self, rotary: Rotary, how: Arithmetic, positions: Array, values: Waves) -> Mask:
-        """Return a mask of the rows that differ."""
-        differs = match.rotation_curve(rotary, positions, how).differs(values, how)
-        return np.asarray((differs | ~np.isfinite(values)).any(axis=1))
+def _differing(reading: Reading, rotary: Rotary, how: Arithmetic) -> Mask:
+    """Return a mask of the rows that differ from a rotation by more than the errors of float32 angles."""
+    how, masks = how._replace(angles="float32"), []     # perhaps only rows outside a sample show these
+    for rows in chunks(*reading.values.shape):
+        part = reading.at(rows)
+        differs = match.rotation_curve(rotary, part.positions, how).differs(part.values, how)
+        masks.append((differs | ~np.isfinite(part.values)).any(axis=1))
+    return np.concatenate(masks)

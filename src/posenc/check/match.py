@@ -202,11 +202,10 @@ def short(x: float, error: float, favourites: Sequence[float] = (), lenience: fl
 
 
 class Phases(NamedTuple):
-    """Estimates for each pair of columns: its values turn with the position, and have a constant size."""
+    """Estimates of the frequency by which each pair of columns turns with the position."""
 
     frequency: Reals
     error: Reals                        # of the frequency if values are correctly rounded; infinity: unknown
-    amplitude: Reals
 
     def are_near(self, frequencies: Reals) -> bool:
         """Return whether all known estimates agree with `frequencies` within their errors."""
@@ -255,11 +254,10 @@ def phases_of(
     order = np.argsort(positions, kind="stable")
     # subtract before the conversion, because float64 rounds large positions
     at, z = (positions[order] - positions[order[0]]).astype(np.float64), values[order]
-    amplitude = np.median(np.abs(z), axis=0)
     errors = 2.0**-precision * np.abs(np.sin(2 * np.angle(z))) + smallest / np.maximum(np.abs(z), smallest)
     w = np.zeros(z.shape[1]) if guess is None else guess.copy()
     error, reach = np.full(len(w), np.inf), np.zeros(len(w))
-    going, distance = amplitude > 0, 0.0
+    going, distance = np.median(np.abs(z), axis=0) > 0, 0.0
     while going.any() and at[-1] > distance:
         row = np.searchsorted(at, max(2 * distance, at[at > distance][0]), side="right") - 1
         distance = float(at[row])
@@ -279,4 +277,4 @@ def phases_of(
     step = np.sum(weights * from_middle * np.where(is_used, residual, 0), axis=0) / spread
     enough = (is_used.sum(axis=0) > 8) & (spread > 0)
     return Phases(np.where(enough, w + step, w),
-                  np.where(enough, np.minimum(1 / np.sqrt(spread), error), error), amplitude)
+                  np.where(enough, np.minimum(1 / np.sqrt(spread), error), error))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -69,16 +68,19 @@ def positions_of(positions: Any, rows: int | None = None) -> Array:
 
 
 class Reading(NamedTuple):
-    """The values of a rotation, cosines and sines at some positions, or the faults of one without values."""
+    """Cosines and sines, as cos + i sin, at some positions; or the faults of a rotation without values."""
 
     dtype: str                                  # the dtype of the given values
-    positions: Array = np.empty(0)              # the positions of all rows
-    read: Callable[[Any], Waves] = lambda rows: np.zeros((0, 0), complex)      # cos + i sin of some rows
-    call: Callable[[Array], Waves] | None = None        # cos + i sin at other positions
+    positions: Array = np.empty(0)
+    values: Waves = np.empty((0, 0), np.complex128)     # a row for each position
+    call: Callable[[Array], Waves] | None = None        # the values at other positions; None: those of tables
     layout: Layout | None = None                # the layout of the pairs, if the rotation shows it
-    head_dim: int | None = None                 # if the rotation shows it
     faults: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    def at(self, rows: Any) -> Reading:
+        """Return the reading of some rows."""
+        return self._replace(positions=self.positions[rows], values=self.values[rows])
 
 
 def is_pair(rotation: Any) -> bool:
@@ -87,7 +89,7 @@ def is_pair(rotation: Any) -> bool:
     return is_sequence and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
 
 
-def read_arrays(rotation: Any, positions: Any, expected: Rotary | None, head_dim: int | None) -> Reading:
+def read_arrays(rotation: Any, positions: Any, expected: Rotary | None) -> Reading:
     """Read tables or frequencies."""
     if is_pair(rotation):
         (cos, dtype), (sin, sin_dtype) = array_of("cos", rotation[0]), array_of("sin", rotation[1])
@@ -101,8 +103,7 @@ def read_arrays(rotation: Any, positions: Any, expected: Rotary | None, head_dim
         elif array.ndim == 1 and array.size:
             if positions is not None:
                 raise TypeError("positions is given with frequencies, expected tables or a function; omit it")
-            size = 1.0 if expected is None else size_of(expected)
-            return _read_frequencies(float64_of(array, dtype), size, head_dim)
+            return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
         elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:    # as of torch.view_as_real
             cos, sin = array[..., 0], array[..., 1]
         elif array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
@@ -110,38 +111,30 @@ def read_arrays(rotation: Any, positions: Any, expected: Rotary | None, head_dim
         else:
             shapes = "(n, 2 * pairs) for cosines and sines, or (pairs,)"
             raise ValueError(f"rotation has shape {array.shape}, expected {shapes}")
-    cos, sin = rows_of("cos", cos), rows_of("sin", sin)
-    half, layout = cos.shape[1] // 2, None
-    twice: tuple[tuple[Layout, Any, Any], ...] = (
-        ("halves", np.s_[:, :half], np.s_[:, half:]), ("interleaved", np.s_[:, ::2], np.s_[:, 1::2]))
-    is_once = cos.shape[1] % 2 or expected is not None and cos.shape[1] == expected.rotary_dim // 2
-    for form, one, two in () if is_once else twice:
+    z = rows_of("cos", float64_of(cos, dtype) + 1j * float64_of(sin, dtype))
+    layout: Layout | None = None
+    is_once = z.shape[1] % 2 or expected is not None and z.shape[1] == expected.rotary_dim // 2
+    for name, columns in () if is_once else columns_of(z.shape[1]).items():
+        one, two = z[:, columns].transpose(2, 0, 1)
         # in some tables, the two sines of a pair have opposite signs
-        if _equal(cos[one], cos[two]) and (_equal(sin[one], sin[two]) or _equal(sin[one], -sin[two])):
+        if _equal(one, two) or _equal(one, two.conj()):
             # tables that repeat all columns, as halves, are also used for interleaved columns
-            cos, sin, layout = cos[one], sin[two], form if form == "interleaved" else None
+            z, layout = two, name if name == "interleaved" else None
             break
-
-    def read(rows: Any) -> Waves:
-        return np.asarray(float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype))
-
-    at = positions_of(len(cos) if positions is None else positions, len(cos))
-    return Reading(dtype, at, read, layout=layout, head_dim=head_dim)
+    return Reading(dtype, positions_of(len(z) if positions is None else positions, len(z)), z, layout=layout)
 
 
 def _equal(x: Array, y: Array) -> bool:
     return np.array_equal(x, y, equal_nan=True)
 
 
-def _read_frequencies(w: Array, size: float, head_dim: int | None) -> Reading:
+def _read_frequencies(w: Reals, size: float) -> Reading:
     """Return the cosines and sines of frequencies, multiplied by the size of the expected ones."""
-    # no pair turns by more than 1 at once
-    at = spread(REACH) / max(1.0, np.abs(w).max())
-
     def call(positions: Array) -> Waves:
         return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
 
-    return Reading("float64", at, lambda rows: call(at[rows]), call, head_dim=head_dim)
+    at = spread(REACH) / max(1.0, np.abs(w).max())      # no pair turns by more than 1 at once
+    return Reading("float64", at, call(at), call)
 
 
 def rows_of(name: str, table: Array) -> Array:
@@ -210,7 +203,6 @@ def read_function(
 
     Without `positions`, the function is called only at positions below `most`.
     """
-    head_dim = head_dim if expected is None else expected.head_dim
     if head_dim is None:
         needed = "expect or head_dim, the number of columns"
         raise TypeError(f"rotation is a function, so identify_rotary needs {needed}")
@@ -234,7 +226,7 @@ def read_function(
     if remarks and call.length and last < call.length and not call.grows(last + 1):
         faults, remarks = (fault("short", remarks[0], call.length),), ()
     count = 2 if len(rotated) == 2 and not _equal(*rotated) else 1
-    readings = [_read_rotated(call, k, at, rotated[k], expected, any_order) for k in range(count)]
+    readings = [_read_rotated(call, k, at, head_dim, expected, any_order) for k in range(count)]
     if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
         readings[1] = readings[1]._replace(faults=(fault("orders"),))
     return [each._replace(remarks=each.remarks + remarks, faults=each.faults + faults) for each in readings]
@@ -248,52 +240,46 @@ Form: TypeAlias = tuple[Layout, Array, Array, tuple[str, ...]]
 
 
 def _read_rotated(
-    call: Rotation, index: int, at: Array, rows: Reals, expected: Rotary | None, any_order: bool
+    call: Rotation, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool
 ) -> Reading:
-    """Read the rotation of queries (index 0) or of keys (index 1); `rows` are some values at the positions.
+    """Read the rotation of queries (index 0) or of keys (index 1).
 
     Random vectors show the form of the rotation; then vectors of 1 and 0 give exact cosines and sines.
     """
-    rng, head_dim = np.random.default_rng(0), rows.shape[1]
-
     def values(positions: Array, columns: Any = slice(None)) -> Reals:
         """Return the rotated vectors of 1 in some columns, and of 0 in the others."""
         x = np.zeros((positions.shape[-1], head_dim), np.float32)
         x[:, columns] = 1
         return call.values(x, positions)[index]
 
-    usable = at[np.isfinite(rows).all(axis=1)]
-    if call.is_free and usable.size:
-        some = usable[np.linspace(0, len(usable) - 1, 16).astype(int)][np.arange(16) * 7 % 16]
-        alone = values(some[-1:])
-        difference, size = (np.nanmax(np.abs(x), initial=0.0) for x in (values(some)[-1:] - alone, alone))
-        if difference > FAULTS["alone"].threshold * size:
-            return Reading("float32", faults=(fault("alone"),))
+    rng = np.random.default_rng(0)
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
-    x = (rng.integers(-32, 32, (len(positions), head_dim)) / 8).astype(np.float32)      # exact in every dtype
-    result, dtype = array_of("the result", call(x, positions)[index])
+    x = rng.integers(-32, 32, (len(positions), head_dim)) / 8           # exact in every dtype
+    result, dtype = array_of("the result", call(x.astype(np.float32), positions)[index])
     y = float64_of(result, dtype)
     finite = np.isfinite(y).all(axis=1)                         # large angles overflow in float16
     if not finite.any():
-        return Reading("float32", faults=(fault("nothing"),))
+        return Reading(dtype, faults=(fault("nothing"),))
+    positions, x, y = positions[finite], x[finite], y[finite]
+    if call.is_free:
+        alone, together = (values(rows)[-1] for rows in (positions[:16][-1:], positions[:16]))
+        if not np.abs(together - alone).max() <= FAULTS["alone"].threshold * np.abs(alone).max():
+            return Reading(dtype, faults=(fault("alone"),))
     # thresholds are those of float32
-    unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y[finite], dtype)])
-    form = _form_of(values, positions[finite], x[finite].astype(np.float64), y[finite], unit, expected)
+    unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y, dtype)])
+    form = _form_of(values, positions, x, y, unit, expected)
     if form is None:
-        return Reading("float32", faults=(fault("pairing"),))
+        return Reading(dtype, faults=(fault("pairing"),))
     layout, given, returned, faults = form
-    order: tuple[str, ...] = ()
-    if not np.array_equal(given, returned):
-        order = (fault("order", numbers(given[0]), numbers(returned[0])),)
+    is_moved = not np.array_equal(given, returned)
+    order = (fault("order", numbers(given[0]), numbers(returned[0])),) if is_moved else ()
 
     def waves(positions: Array) -> Waves:
-        rows = values(positions, given[:, 0])
-        return np.asarray(rows[:, returned[:, 0]] + 1j * rows[:, returned[:, 1]])
+        cos, sin = values(positions, given[:, 0])[:, returned].transpose(2, 0, 1)
+        return np.asarray(cos + 1j * sin)
 
-    sampled = waves(at)
-    return Reading(dtype, positions=at, read=lambda rows: sampled[rows], call=waves, layout=layout,
-                   head_dim=head_dim, faults=faults if any_order else faults + order,
-                   remarks=order if any_order else ())
+    remarks, faults = (order, faults) if any_order else ((), faults + order)
+    return Reading(dtype, at, waves(at), waves, layout, faults, remarks)
 
 
 def _form_of(
@@ -307,41 +293,45 @@ def _form_of(
     error = unit * FAULTS["pairing"].threshold
     head_dim, changed = x.shape[1], np.flatnonzero(np.abs(y - x).max(axis=0) > error * np.abs(x).max())
     width = 2 * (changed[-1] // 2 + 1) if len(changed) else head_dim
-    layouts: tuple[Layout, Layout] = ("halves", "interleaved")
-    layouts = layouts if expected is None or expected.layout == "halves" else layouts[::-1]
-    of_expected = () if expected is None else (expected.rotary_dim,)
-    for dim, layout in itertools.product(dict.fromkeys((*of_expected, width, head_dim)), layouts):
-        given = _columns(dim)[layout]
-        results = np.stack([values(positions, given[:, member]) for member in (0, 1)], axis=-1)
+    dims = [] if expected is None else [expected.rotary_dim]
+    for dim in dict.fromkeys((*dims, width, head_dim)):
+        forms = columns_of(dim, None if expected is None else expected.layout)
         factors = np.sum(x[:, dim:] * y[:, dim:], axis=0) / np.sum(x[:, dim:] ** 2, axis=0)
         others = np.abs(y[:, dim:] - factors * x[:, dim:]).max(initial=0)
-        for moved in (given, *_columns(dim).values()):
-            matrices = results[:, moved]                    # of shape (n, pairs, 2, 2)
-            differences = y[:, moved] - np.einsum("npij,npj->npi", matrices, x[:, given])
-            if max(np.abs(differences).max(initial=0), others) <= error * max(np.abs(y).max(), 2.0**-12):
-                faults = [fault("factor", numbers(dim + k))] if len(k := np.flatnonzero(factors != 1)) else []
-                return layout, given, moved, (*faults, *_faults_of_matrices(matrices, layout, given, unit))
+        for layout, given in forms.items():
+            results = np.stack([values(positions, given[:, member]) for member in (0, 1)], axis=-1)
+            for moved in (given, *forms.values()):
+                matrices = results[:, moved]                    # of shape (n, pairs, 2, 2)
+                differences = y[:, moved] - np.einsum("npij,npj->npi", matrices, x[:, given])
+                largest = max(np.abs(differences).max(initial=0), others)
+                if largest <= error * max(np.abs(y).max(), 2.0**-12):
+                    scaled = numbers(dim + np.flatnonzero(factors != 1))
+                    faults = [fault("factor", scaled)] if scaled else []
+                    faults += _faults_of_matrices(matrices, layout, given, unit)
+                    return layout, given, moved, tuple(faults)
     return None
 
 
-def _columns(dim: int) -> dict[Layout, Array]:
-    """Return the columns of each pair in each layout."""
-    return {"halves": np.arange(dim).reshape(2, -1).T, "interleaved": np.arange(dim).reshape(-1, 2)}
+def columns_of(dim: int, first: str | None = None) -> dict[Layout, Array]:
+    """Return the columns of each pair in each layout, in one of them first."""
+    columns: dict[Layout, Array] = {
+        "halves": np.arange(dim).reshape(2, -1).T, "interleaved": np.arange(dim).reshape(-1, 2)}
+    return dict(sorted(columns.items(), key=lambda item: item[0] != first))
 
 
 def _faults_of_matrices(matrices: Reals, layout: Layout, given: Array, unit: float) -> Iterator[str]:
     """Yield the fault of matrices that are not those of a rotation; `given` has the columns of each pair."""
-    cosines, sines = matrices[..., [0, 1], [0, 1]], matrices[..., [1, 0], [0, 1]] * (1, -1)
-    size, differences = np.abs(matrices).max(initial=0), [x[..., 1] - x[..., 0] for x in (cosines, sines)]
-    of_columns = np.zeros((len(matrices), given.size))
-    of_columns[:, given] = cosines
-    largest = max(np.abs(part).max(initial=0) for part in differences) / max(size, 2.0**-99)
-    for name, columns in _columns(given.size).items() if largest > ALIKE else ():
-        one, two = of_columns[:, columns].swapaxes(0, 2)
-        if name != layout and np.allclose(one, two, atol=ALIKE * size):
+    # cos + i sin, as the first and as the second column of the matrices show them
+    one, two = matrices[..., 0, 0] + 1j * matrices[..., 1, 0], matrices[..., 1, 1] - 1j * matrices[..., 0, 1]
+    size = max(np.abs(matrices).max(initial=0), 2.0**-99)
+    largest = match.difference(one, two).max(initial=0) / size
+    cosines = np.zeros((len(matrices), given.size))
+    cosines[:, given] = np.stack([one.real, two.real], axis=-1)
+    for name, columns in columns_of(given.size).items() if largest > ALIKE else ():
+        if name != layout and np.ptp(cosines[:, columns], axis=-1).max() <= ALIKE * size:
             yield fault("cosines", name, layout)
             return
-    bias = max(abs(np.sum(x[..., 0] * part)) for x, part in zip((cosines, sines), differences, strict=True))
+    bias = max(abs(np.sum(part(one) * part(two - one))) for part in (np.real, np.imag))
     of_roundings = SIGMAS * unit * FLOAT32 / math.sqrt(max(1, cosines.size))
     if largest > unit * FAULTS["matrix"].threshold or bias > np.sum(cosines**2) * (of_roundings + BIAS):
         yield fault("matrix", largest)

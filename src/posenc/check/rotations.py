@@ -200,14 +200,15 @@ def matched(
 ) -> tuple[RotaryMatch, list[Reading]]:
     """Return the match of a rotation, and its readings."""
     checks.boolean("any_order", any_order)
+    head_dim = head_dim if expected is None else expected.head_dim
     # the host program may have set NumPy to raise floating-point errors
     with np.errstate(all="ignore"):
         if callable(rotation):
             most = None if expected is None else valid_positions(expected)
             readings = read_function(rotation, positions, expected, head_dim, any_order, most)
         else:
-            readings = [read_arrays(rotation, positions, expected, head_dim)]
-        result, *keys = (judged(reading, expected) for reading in readings)
+            readings = [read_arrays(rotation, positions, expected)]
+        result, *keys = (judged(reading, expected, head_dim) for reading in readings)
     for other in keys:
         of_keys = tuple(f"keys: {each}" for each in other.faults if each not in result.faults)
         result = result._replace(
