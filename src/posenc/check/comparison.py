@@ -134,7 +134,7 @@ class Comparison(NamedTuple):
         return None
 
     def _explains(self, rotary: Rotary, how: Arithmetic) -> bool:
-        return match.rotation_curve(rotary, self.sample.positions, how).explains(self.sample.values, how)
+        return match.rotation_curve(rotary, self.sample.positions, how).explains(self.sample.values)
 
     def _oriented(self, dtype: str) -> tuple[Comparison, Phases]:
         """Return the comparison with the right orientation and offset of the positions, and the phases.
@@ -207,6 +207,6 @@ def _differing(reading: Reading, rotary: Rotary, how: Arithmetic) -> Mask:
     how, masks = how._replace(angles="float32"), []     # perhaps only rows outside a sample show these
     for rows in chunks(*reading.values.shape):
         part = reading.at(rows)
-        differs = match.rotation_curve(rotary, part.positions, how).differs(part.values, how)
+        differs = match.rotation_curve(rotary, part.positions, how).differs(part.values)
         masks.append((differs | ~np.isfinite(part.values)).any(axis=1))
     return np.concatenate(masks)

@@ -215,7 +215,7 @@ def _explanation(rows: Rows, proposal: Match, how: Arithmetic) -> tuple[float, M
     """Return the match, with its cost, if the encoding explains the table better than by chance."""
     encoding, positions, names, *_ = proposal
     curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
-    if not curve.explains(rows.values, how):
+    if not curve.explains(rows.values):
         return None
     cost = PRESET_BITS if names else cost_of(encoding)
     if isinstance(positions, range) and rows.positions is None:
@@ -242,7 +242,7 @@ def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -
         curve = table_curve(encoding, np.asarray(positions[part]), how)
         differences = np.abs(values - exact)
         is_zero = ~values.any(axis=1) & differences.any(axis=1)
-        if (curve._replace(error=2 * curve.error).differs(values, how) & (differences != 0))[~is_zero].any():
+        if (curve._replace(error=2 * curve.error).differs(values) & (differences != 0))[~is_zero].any():
             return None
         largest, zeros = max(largest, differences[~is_zero].max(initial=0)), zeros + is_zero.sum()
     reason = "every value correctly rounded"
@@ -328,16 +328,13 @@ def waves_of(encoding: Encoding) -> tuple[Reals, Reals]:
     return frequencies.take(index, mode="clip"), np.where(is_cosine, math.pi / 2, 0.0)
 
 
-def table_curve(encoding: Encoding, positions: Array, arithmetic: Arithmetic) -> Curve:
+def table_curve(encoding: Encoding, positions: Array, how: Arithmetic) -> Curve:
     """Return the curve of an encoding; the errors of all roundings of angles are bounded."""
-    frequencies, _ = waves_of(encoding)
-    unit = 2.0 ** -match.PRECISION[arithmetic.angles] if arithmetic.angles else 0.0
-    unit *= match.NARROW_ERROR if arithmetic.is_narrow else 1.0
-    angles = (positions.astype(np.float64) + encoding.position_offset)[:, None] * frequencies
-    # values may also be rounded before they are multiplied by the scale
-    rounding = (1 if abs(encoding.scale) == 1 else 2) * 2.0 ** -match.PRECISION[arithmetic.table]
-    error = unit * match.errors_of_angles(frequencies, angles) + rounding
-    return Curve(encoding.encode(positions, dtype="float64"), error, abs(encoding.scale), slack=0)
+    unit = 2.0 ** -match.PRECISION[how.angles] if how.angles else 0.0
+    unit *= match.NARROW_ERROR if how.is_narrow else 1.0
+    values, at = encoding.encode(positions, dtype="float64"), positions + encoding.position_offset
+    curve = match.curve_of(values, waves_of(encoding)[0], at, encoding.scale, how, unit)
+    return curve._replace(error=curve.error + 2.0 ** -match.PRECISION[how.table])
 
 
 def placed(encoding: Encoding, rows: Rows) -> range | None:

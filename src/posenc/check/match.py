@@ -103,34 +103,40 @@ class Curve(NamedTuple):
     values: Array
     error: Reals                        # bounds of the errors of rounded angles, as a share of the size
     size: float                         # absolute factor of the sines
-    slack: float = SLACK                # half ulps by which rounded values may differ, if not in `error`
+    how: Arithmetic
 
-    def differs(self, values: Array, arithmetic: Arithmetic) -> Mask:
+    def differs(self, values: Array) -> Mask:
         """Return a mask of the values that differ by more than the errors; large errors explain any value."""
         # values may also be rounded before they are multiplied by the scale
-        rounding = (1 if self.size == 1 else 2) * self.slack * 2.0 ** -PRECISION[arithmetic.table]
+        rounding = (1 if self.size == 1 else 2) * SLACK * 2.0 ** -PRECISION[self.how.table]
         # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
-        smallest = DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest - 1
+        smallest = DTYPES["float16" if self.how.table in NARROW else self.how.table].smallest - 1
         common = 2.0**smallest + self.size * np.where(self.error < 1, self.error, np.inf)
         is_near = [np.abs(x - y) <= common + rounding * np.abs(y) for x, y in (
             (values.real, self.values.real), (values.imag, self.values.imag))]
         return np.asarray(~np.all(is_near, axis=0))
 
-    def explains(self, values: Array, arithmetic: Arithmetic) -> bool:
+    def explains(self, values: Array) -> bool:
         """Return whether all values agree: this is the rule of every verdict."""
         if (self.error >= 1).mean() >= BLURRED:
             return False
-        differs = self.differs(values, arithmetic)
+        differs = self.differs(values)
         most = max(differs.mean(axis=axis).max() for axis in (0, 1))
-        is_halfway = arithmetic.is_narrow and differs.mean() < NARROW_SHARE and most < NARROW_MOST
+        is_halfway = self.how.is_narrow and differs.mean() < NARROW_SHARE and most < NARROW_MOST
         return bool(is_halfway or not differs.any())
 
 
-def errors_of_angles(frequencies: Reals, angles: Reals) -> Reals:
-    """Return bounds of the errors of sines, in half ulps, if frequencies are exponentials of logarithms."""
+def curve_of(
+    values: Array, frequencies: Reals, positions: Array, size: float, how: Arithmetic, unit: float
+) -> Curve:
+    """Return the curve of values with some frequencies; `unit` is half an ulp of the angles.
+
+    The frequencies may be exponentials of logarithms.
+    """
     turning = np.abs(frequencies[frequencies != 0])
     growth = 2 + 2 * float(np.ptp(np.log(turning))) if len(turning) else 0.0
-    return np.asarray(1 + growth * np.abs(angles))
+    angles = np.abs(positions.astype(np.float64)[:, None] * frequencies)
+    return Curve(values, np.asarray(unit * (1 + growth * angles)), abs(size), how)
 
 
 # ---- rotations ---------------------------------------------------------------------------------------------
@@ -159,12 +165,11 @@ def computed(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Waves:
     return rounded(size_of(rotary) * waves, arithmetic.table)
 
 
-def rotation_curve(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Curve:
+def rotation_curve(rotary: Rotary, positions: Array, how: Arithmetic) -> Curve:
     """Return the curve of a rotation; roundings to 16 bits are simulated, and others bounded."""
-    unit = {"": 0.0, "float64": 2.0**-53}.get(arithmetic.angles, FLOAT32)
-    values = computed(rotary, positions, arithmetic) if arithmetic.is_narrow else exact(rotary, positions)
-    angles = positions.astype(np.float64)[:, None] * rotary.frequencies
-    return Curve(values, unit * errors_of_angles(rotary.frequencies, angles), abs(size_of(rotary)))
+    unit = {"": 0.0, "float64": 2.0**-53}.get(how.angles, FLOAT32)
+    values = computed(rotary, positions, how) if how.is_narrow else exact(rotary, positions)
+    return curve_of(values, rotary.frequencies, positions, size_of(rotary), how, unit)
 
 
 def positions_near(position: int) -> Array:
