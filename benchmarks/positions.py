@@ -15,7 +15,7 @@ import pages
 import plots
 import torch
 from common import pause, quartiles, save, times_of
-from rivals import compiled, frequencies, interleaved
+from rivals import compiled, copied, cosine, frequencies
 
 import posenc
 
@@ -24,10 +24,10 @@ DAYS = np.array([1, 7, 30.5, 365.2425]) * 86_400 * 10**9         # nanoseconds
 
 
 def recipe(positions, out):
-    """Compute sines and cosines in float32, in blocks that stay in the cache."""
-    positions, rates = positions.astype(np.float32)[:, None], frequencies(out.shape[1]).astype(np.float32)
+    """Compute sines and cosines in the dtype of `out`, in blocks that stay in the cache."""
+    positions, rates = positions.astype(out.dtype)[:, None], frequencies(out.shape[1]).astype(out.dtype)
     rows = min(2**16 // out.shape[1], 1024, len(positions))
-    angles = np.empty((rows, len(rates)), np.float32)
+    angles = np.empty((rows, len(rates)), out.dtype)
 
     def fill():
         for i in range(0, len(positions), rows):
@@ -39,13 +39,21 @@ def recipe(positions, out):
     return fill
 
 
-def compiled_recipe(positions, out):
-    """Compute sines in float32; the cosine of an angle is the sine of the angle + pi/2."""
+def polynomial(rates, angles, dtype, positions, out):
+    """Compute angles in turns, and cosines by a polynomial, in these dtypes; rates are turns by pair."""
     positions = torch.from_numpy(positions).view(len(positions), -1, 1)
     columns = torch.from_numpy(out).view(*positions.shape[:2], -1)
-    rates, phases = (torch.tensor(each, dtype=torch.float32) for each in interleaved(columns.shape[2]))
-    return compiled(lambda p, rates, phases, out: out.copy_(torch.sin(p.float() * rates + phases)),
+    rates = torch.from_numpy(rates.repeat(2)).to(angles)
+    phases = torch.tensor([-0.25, 0.0], dtype=angles).repeat(len(rates) // 2)
+    return compiled(lambda p, rates, phases, out: out.copy_(cosine(p.to(angles) * rates + phases, dtype)),
                     positions, rates, phases, columns)
+
+
+def polynomials(rates, *dtypes):
+    """Return {rival: function of positions and out} for dtypes of the angles and the polynomial."""
+    names = {torch.float32: "float32", torch.float64: "float64"}
+    return {f"`torch.compile`, {names[angles]} angles, {names[dtype]} polynomial":
+            partial(polynomial, rates, angles, dtype) for angles, dtype in dtypes}
 
 
 def taken(rows, positions, out):
@@ -54,8 +62,8 @@ def taken(rows, positions, out):
 
 
 def selected(rows, positions, out):
-    table, positions, out = map(torch.from_numpy, (posenc.encode(rows, out.shape[1]), positions, out))
-    return lambda: torch.index_select(table, 0, positions, out=out)
+    table, out = torch.tensor(posenc.encode(rows, out.shape[1])), torch.from_numpy(out)
+    return partial(torch.index_select, table, 0, torch.from_numpy(positions), out=out)
 
 
 def table_in_call(rows, positions, out):
@@ -78,16 +86,6 @@ def by_period(times, out):
     return call
 
 
-def compiled_by_period(times, out):
-    rates, quarters = torch.from_numpy(1 / DAYS).repeat_interleave(2), torch.tensor([0.0, 0.25] * len(DAYS))
-
-    def fill(times, rates, quarters, out):
-        turns = times.double()[:, None] * rates
-        out.copy_((((turns - turns.floor()).float() + quarters) * (2 * np.pi)).sin())
-
-    return compiled(fill, torch.from_numpy(times), rates, quarters, torch.from_numpy(out))
-
-
 def recipe_of_axes(points, out):
     width = out.shape[1] // 2
     fills = [recipe(each, out[:, i * width : (i + 1) * width]) for i, each in enumerate(points.T)]
@@ -96,11 +94,15 @@ def recipe_of_axes(points, out):
 
 def encoding_cases():
     """Yield a name, positions, keywords of an encoding, and {rival: function of positions and out}."""
-    numpy, in_torch = {"float32 recipe": recipe}, {"float32 recipe, `torch.compile`": compiled_recipe}
+    numpy, single, double = {"float32 recipe": recipe}, torch.float32, torch.float64
+    dtypes = [(single, single), (double, single), (double, double)]
     yield ("4,096 timesteps below 1,000, x 320", RANDOM.integers(0, 1000, 4096), {"d_model": 320},
            {"float32 table in the call, `np.take`": partial(table_in_call, 1000),
             "`np.take`": partial(taken, 1000), "`torch.index_select`": partial(selected, 1000)})
-    yield "4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320}, numpy | in_torch
+    yield ("4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
+           numpy | polynomials(frequencies(320) / (2 * np.pi), *dtypes))
+    yield ("4,096 real timesteps, x 320, in float64", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
+           {"float64 recipe": recipe} | polynomials(frequencies(320) / (2 * np.pi), (double, double)))
     yield ("8,192 positions below 131,072, x 512", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
            numpy | {"`np.take`": partial(taken, 131_072),
                     "`torch.index_select`": partial(selected, 131_072)})
@@ -109,11 +111,10 @@ def encoding_cases():
     times = RANDOM.integers(17 * 10**17, 19 * 10**17, 400_000)
     periods = {"d_model": 8, "periods": tuple(DAYS)}
     yield ("400,000 timestamps, x 8", times, periods,
-           {"`t / period` less its floor, float32": by_period,
-            "`t / period` less its floor, `torch.compile`": compiled_by_period})
+           {"`t / period` less its floor, float32": by_period} | polynomials(1 / DAYS, *dtypes[1:]))
     places = np.column_stack([RANDOM.uniform(-90, 90, 100_000), RANDOM.uniform(-180, 180, 100_000)])
     yield ("100,000 latitudes and longitudes, x 64", places, {"d_model": 64},
-           {"float32 recipe": recipe_of_axes} | in_torch)
+           {"float32 recipe": recipe_of_axes} | polynomials(frequencies(32) / (2 * np.pi), *dtypes))
 
 
 def ratios_of(ours, calls):
@@ -128,12 +129,35 @@ def ratios_of(ours, calls):
     return {rival: ratios[rival] for rival in calls}
 
 
+def additions(share, threads, pool):
+    """Return a call of posenc and {rival: calls} that add to a batch with a share of padding on the left."""
+    x, table = copied(np.zeros((32, 512, 512), np.float32)), posenc.encode(512, 512)
+    tensor, rows = torch.from_numpy(x), torch.tensor(table)
+    padding = np.clip(RANDOM.normal(512 * share, 40, 32), 0, 500).astype(int)
+    positions = np.maximum(np.arange(512) - padding[:, None], -1)
+
+    def add(part):
+        for i in part:
+            x[i, padding[i] :] += table[: 512 - padding[i]]
+
+    def add_all():
+        torch._foreach_add_([tensor[i, first:] for i, first in enumerate(padding)],
+                            [rows[: 512 - first] for first in padding])
+
+    calls = [partial(add, range(32))]
+    if threads > 1:
+        calls.append(lambda: list(pool.map(add, np.array_split(range(32), threads))))
+    return (partial(posenc.Encoding(512, padding_idx=-1).add_to, x, positions, threads=threads),
+            {"slices of a table": calls, "slices of a table, `torch._foreach_add_`": [add_all]})
+
+
 def measured(threads, pool):
     """Yield each case and its ratios.  The pool calls NumPy; torch has threads of its own."""
     torch.set_num_threads(threads)
-    torch.compiler.reset()
     for name, positions, keywords, rivals in encoding_cases():
-        out = np.empty((len(positions), keywords["d_model"]), np.float32)
+        torch.compiler.reset()          # the number of compilations of a function is limited
+        dtype = np.float64 if name.endswith("in float64") else np.float32
+        out = copied(np.ones((len(positions), keywords["d_model"]), dtype))
         encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points,
                                                                                         **keywords)
         calls = {}
@@ -145,24 +169,12 @@ def measured(threads, pool):
                 calls[rival].append(lambda parts=parts: list(pool.map(lambda call: call(), parts)))
         yield name, ratios_of(partial(encode, positions, out=out, threads=threads), calls)
     for share in (0.3, 0.51):
-        x, table = np.zeros((32, 512, 512), np.float32), posenc.encode(512, 512)
-        padding = np.clip(RANDOM.normal(512 * share, 40, 32), 0, 500).astype(int)
-        positions = np.maximum(np.arange(512) - padding[:, None], -1)
-        encoding = posenc.Encoding(512, padding_idx=-1)
-
-        def slices(parts, x=x, table=table, padding=padding):
-            def add(part):
-                for i in part:
-                    x[i, padding[i] :] += table[: 512 - padding[i]]
-            list((pool.map if parts > 1 else map)(add, np.array_split(range(32), parts)))
-        ours = partial(encoding.add_to, x, positions, threads=threads)
-        calls = {"slices of a table": [partial(slices, parts) for parts in sorted({1, threads})]}
-        yield f"add to 32 x 512 x 512, {share:.0%} padding", ratios_of(ours, calls)
+        yield f"add to 32 x 512 x 512, {share:.0%} padding", ratios_of(*additions(share, threads, pool))
 
 
 def curves():
     """Return the quartiles of the time of 8,192 x 512 by the share of irregular rows, and by their bits."""
-    out, encoding = np.empty((8192, 512), np.float32), posenc.Encoding(512)
+    out, encoding = copied(np.ones((8192, 512), np.float32)), posenc.Encoding(512)
     consecutive, scattered = np.arange(8192) + 10**6, RANDOM.integers(0, 2**24, 8192)
     shares = {share: np.where(RANDOM.random(8192) * 100 < share, scattered, consecutive)
               for share in (0, 1, 2, 5, 10, 20, 30, 50, 70, 90, 100)}
@@ -177,7 +189,7 @@ if __name__ == "__main__":
         with ThreadPoolExecutor(threads) as pool:
             for name, found in measured(threads, pool):
                 for rival, values in found.items():
-                    print(f"{name:46} {threads} thread(s)  {rival:24} {values[1]:6.2f}", flush=True)
+                    print(f"{name:46} {threads} thread(s)  {rival:50} {values[1]:6.2f}", flush=True)
                     ratios.setdefault(name, {}).setdefault(rival, {})[threads] = [round(v, 3) for v in values]
     save("positions", {"ratios": ratios, "curves": curves()})
     pages.update()

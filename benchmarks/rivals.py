@@ -5,21 +5,22 @@ that restores the input of the calls, and {name: call}.  The first word of a nam
 
 posenc    the call of posenc.
 pasted    code as people paste it.
-exact     code in float64, whose result is then cast, or code that adds rows of a table that was computed so
-          before: most of its values are correctly rounded.
+exact     code in float64 (for bfloat16, in float32), whose result is then cast, or code that adds rows of a
+          table that was computed so before: most of its values are correctly rounded.
 fast      the fastest code that we could write, usually in float32.
 roof      the time to write as much memory.
 
 Code that is exact or fast keeps every buffer between calls, and everything else but the values of the result.
-Only the fastest that we know is here: sines and cosines of all angles of a table, complex products in float64
-and rotations without a compiler took longer, and so did NumPy where there is only torch.
+Its own tensors begin on a cache line, and the arrays that both write begin where NumPy puts them.
+Only the fastest that we know is here: sines and cosines of all angles of a table, additions in blocks, and
+compiled rotations of adjacent columns took longer, and so did NumPy where there is only torch.
 
 A call returns its result, so that `performance.py` can measure the error.
 """
 
 import importlib
 import math
-from functools import partial
+from functools import partial, reduce
 
 import ml_dtypes
 import numpy as np
@@ -43,8 +44,36 @@ def interleaved(d_model):
 
 
 def compiled(function, *tensors):
-    """Return a compiled function that is called with these tensors, and others if it has more arguments."""
-    return partial(torch.compile(function, dynamic=False), *tensors)
+    """Return a compiled function that is called with these tensors, and others if it has more arguments.
+
+    `fullgraph` raises an error where a part would not be compiled.
+    """
+    return partial(torch.compile(function, dynamic=False, fullgraph=True), *tensors)
+
+
+def copied(values):
+    """Return a copy that begins 16 bytes after a cache line, as most large arrays of NumPy do."""
+    buffer = np.empty(values.nbytes + 64, np.uint8)
+    start = (16 - buffer.ctypes.data) % 64
+    copy = buffer[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def coefficients(degree):
+    """Return the coefficients, highest first, of a polynomial P: q P(q**2) is sin(2 pi q) if |q| <= 1/4."""
+    polynomial, chebyshev = np.polynomial.Polynomial, np.polynomial.Chebyshev
+    fit = chebyshev.interpolate(lambda u: 2 * np.pi * np.sinc(2 * np.sqrt(u)), degree, [0, 1 / 16])
+    return fit.convert(kind=polynomial).coef[::-1].tolist()
+
+
+COEFFICIENTS = {torch.float32: coefficients(4), torch.float64: coefficients(6)}
+
+
+def cosine(turns, dtype):
+    """Return cos(2 pi turns) by a polynomial in a dtype, which takes less time compiled than `torch.cos`."""
+    q = (0.25 - (turns - turns.round()).abs()).to(dtype)
+    return q * reduce(lambda value, coefficient: value * (q * q) + coefficient, COEFFICIENTS[dtype])
 
 
 def nothing():
@@ -86,7 +115,7 @@ def rows_of_blocks(n, limit):
 def factors(anchors, offsets, rates, phases):
     """Return P, Q, C and S in float64: the row anchors[i] + offsets[j] is P[i] * C[j] + Q[i] * S[j]."""
     angles, turns = anchors[:, None] * rates + phases, offsets[:, None] * rates
-    return map(torch.from_numpy, (np.sin(angles), np.cos(angles), np.cos(turns), np.sin(turns)))
+    return map(torch.tensor, (np.sin(angles), np.cos(angles), np.cos(turns), np.sin(turns)))
 
 
 def float64_angle_addition(n, rates, phases):
@@ -116,7 +145,7 @@ def angle_addition(n, d_model):
 
 
 def table(threads, pool, *, n, d_model, new):
-    out, rows = np.ones((n, d_model), np.float32), torch.from_numpy(posenc.encode(n, d_model))
+    out, rows = copied(np.ones((n, d_model), np.float32)), torch.tensor(posenc.encode(n, d_model))
     output = partial(np.empty_like, out) if new else lambda: out
 
     def filling(fill):
@@ -145,6 +174,7 @@ def timesteps(threads, pool, *, n, d_model):
     options = {"flip_sin_to_cos": True, "downscale_freq_shift": 0}
     encoding = posenc.preset("diffusers-timestep", d_model, **options)
     rows, values = encoding.encode(1000), np.empty((1000, d_model), np.float32)
+    rows_of_torch = torch.tensor(rows)
     diffusers = importlib.import_module("diffusers.models.embeddings")
     fill = float64_angle_addition(1000, np.tile(rates, 2), np.repeat([np.pi / 2, 0], d_model // 2))
 
@@ -154,23 +184,24 @@ def timesteps(threads, pool, *, n, d_model):
 
     def table_in_call():
         fill(values)
-        return torch.embedding(torch.from_numpy(values), steps)
+        return torch.index_select(torch.from_numpy(values), 0, steps)
 
     return nothing, {
         "posenc": partial(encoding.encode, t),
         "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
-        "exact, torch.embedding from a float64 table": table_in_call,
+        "exact, torch.index_select from a float64 table": table_in_call,
         **once(threads, {"exact, NumPy float64": in_numpy,
                          "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
-        "fast, torch.embedding from a table": partial(torch.embedding, torch.from_numpy(rows), steps),
-        "fast, torch.index_select from a table": partial(torch.index_select, torch.from_numpy(rows), 0, steps),
+        "fast, torch.index_select from a table": partial(torch.index_select, rows_of_torch, 0, steps),
     }
 
 
 def scattered(threads, pool, *, n, d_model, limit):
     """Encode integers at random below `limit`, into a buffer."""
-    positions, out = np.random.default_rng(0).integers(0, limit, n), np.ones((n, d_model), np.float32)
+    positions = np.random.default_rng(0).integers(0, limit, n)
+    out = copied(np.ones((n, d_model), np.float32))
     steps, rows = torch.from_numpy(positions), posenc.encode(limit, d_model)
+    rows_of_torch = torch.tensor(rows)
     parts = np.array_split(positions, threads), np.array_split(out, threads)
 
     def take(positions, out):
@@ -191,7 +222,7 @@ def scattered(threads, pool, *, n, d_model, limit):
         "fast, torch.compile float32": lambda: (fill_float(), out)[1],
         "fast, np.take from a table": lambda: (list(pool.map(take, *parts)), out)[1],
         "fast, torch.index_select from a table": lambda: (
-            torch.index_select(torch.from_numpy(rows), 0, steps, out=torch.from_numpy(out)), out)[1],
+            torch.index_select(rows_of_torch, 0, steps, out=torch.from_numpy(out)), out)[1],
     }
 
 
@@ -199,29 +230,23 @@ def timestamps(threads, pool, *, t):
     """Encode times in nanoseconds by their hour, day, week and year: 8 columns."""
     periods = [seconds * 10**9 for seconds in (3600, 86_400, 7 * 86_400, 31_556_952)]
     encoding, times = posenc.Encoding(periods=["1h", "1D", "7D", "31556952s"]), t.view("datetime64[ns]")
-    rates, quarters = np.repeat([1 / period for period in periods], 2), np.tile([0, 0.25], 4)
-    middle = (int(t.min()) + int(t.max())) // 2      # differences from it are nearly exact in float64
-    phases = np.repeat([middle % period / period for period in periods], 2) + quarters
+    rates, middle = np.repeat([1 / period for period in periods], 2), (int(t.min()) + int(t.max())) // 2
+    phases = np.repeat([middle % period / period for period in periods], 2) + np.tile([-0.25, 0], 4)
 
     def pasted():
         return np.stack([f(2 * np.pi * t / period) for period in periods for f in (np.sin, np.cos)], axis=-1)
 
-    def turns(t, rates, phases):
-        turns = t.double()[:, None] * rates + phases
-        return (turns - turns.round()) * (2 * math.pi)
+    def compiled_in(dtype):
+        def encode(t, rates, phases):               # t - middle is nearly exact in float64
+            return cosine((t - middle).double()[:, None] * rates + phases, dtype).float()
 
-    def exact(t, rates, phases):
-        return turns(t - middle, rates, phases).sin().float()
+        return compiled(encode, *map(torch.from_numpy, (t, rates, phases)))
 
-    def fast(t, rates, phases):
-        return turns(t, rates, phases).float().sin()
-
-    tensors = [torch.from_numpy(array) for array in (t, rates)]
     return nothing, {
         "posenc": partial(encoding.encode, times),
         **once(threads, {"pasted, NumPy": pasted}),
-        "exact, torch.compile float64": compiled(exact, *tensors, torch.from_numpy(phases)),
-        "fast, torch.compile float32": compiled(fast, *tensors, torch.from_numpy(quarters)),
+        "exact, torch.compile float64": compiled_in(torch.float64),
+        "fast, torch.compile float32": compiled_in(torch.float32),
     }
 
 
@@ -235,10 +260,10 @@ def padded(threads, pool, *, shape):
     """
     batch, n, d_model = shape
     lengths = np.random.default_rng(0).integers(n // 2, n + 1, batch)
-    mask, x = np.arange(n) < lengths[:, None], np.zeros(shape, np.float32)
+    mask, x = np.arange(n) < lengths[:, None], copied(np.zeros(shape, np.float32))
     encoding = posenc.preset("fairseq", d_model)
     rows, tensor, masks = encoding.encode(n + 2), torch.from_numpy(x), torch.from_numpy(mask)
-    rows_of_torch = torch.from_numpy(rows)
+    rows_of_torch = torch.tensor(rows)
 
     def ours(**options):
         return encoding.add_to(x, posenc.positions_from_mask(mask, padding_idx=1), **options)
@@ -259,47 +284,40 @@ def padded(threads, pool, *, shape):
         list(pool.map(add, np.array_split(x, threads), np.array_split(lengths, threads)))
         return x
 
+    def slices_of_torch():
+        torch._foreach_add_([row[:end] for row, end in zip(tensor, lengths, strict=True)],
+                            [rows_of_torch[2 : 2 + end] for end in lengths])
+        return x
+
     return partial(x.fill, 0), {
         "posenc": ours, "pasted, fairseq": pasted, "exact, row[:n] += table[:n]": slices,
+        "exact, torch._foreach_add_": slices_of_torch,
         **once(threads, {"exact, x += np.take(table, positions)": take}),
     }
 
 
-def addition(library, n, d_model):
-    """Return a function that adds a table of n rows to a batch, in blocks that keep a part of it cached."""
-    table = posenc.encode(n, d_model).reshape(-1, rows_of_blocks(n, BLOCK) * d_model)
-    table = table if library is np else library.from_numpy(table)
-
-    def add(x):
-        x = (x if library is np else library.from_numpy(x)).reshape(len(x), *table.shape)
-        for i in range(len(table)):
-            library.add(x[:, i], table[i], out=x[:, i])
-
-    return add
-
-
 def adding(threads, pool, *, shape):
     """Add encodings to a batch; all rivals add a table that was computed before."""
-    x = np.zeros(shape, np.float32)
-    encoding, rows, tensor = posenc.Encoding(shape[-1]), posenc.encode(*shape[1:]), torch.from_numpy(x)
-    rows_of_torch = torch.from_numpy(rows)
+    x, rows = copied(np.zeros(shape, np.float32)), posenc.encode(*shape[1:])
+    tensor, rows_of_torch = torch.from_numpy(x), torch.tensor(rows)
 
-    def calling(function, *args):
-        function(*args)
+    def plain():
+        each = map if threads == 1 else pool.map
+        list(each(lambda part: part.__iadd__(rows), np.array_split(x, threads)))
         return x
 
-    blocks = addition(np, *shape[1:])
     return partial(x.fill, 0), {
-        "posenc": partial(encoding.add_to, x),
+        "posenc": partial(posenc.Encoding(shape[-1]).add_to, x),
         "pasted, tensor + table": lambda: tensor + rows_of_torch,
-        **once(threads, {"exact, x += table": partial(calling, x.__iadd__, rows)}),
-        "exact, tensor += table": partial(calling, tensor.add_, rows_of_torch),
-        "exact, NumPy in blocks": lambda: calling(lambda: list(pool.map(blocks, np.array_split(x, threads)))),
-        "exact, torch in blocks": partial(calling, addition(torch, *shape[1:]), x),
+        "exact, x += table": plain,
+        "exact, tensor += table": lambda: (tensor.add_(rows_of_torch), x)[1],
     }
 
 
 # ---- rotations of (batch, heads, n, head_dim), with halves, by cosines and sines computed before ------------
+
+
+BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16}      # for NumPy, which has no bfloat16
 
 
 def transformers_recipe(x, positions, base):
@@ -312,24 +330,27 @@ def transformers_recipe(x, positions, base):
 
 
 def torch_compiled(x, cos, sin):
-    """Rotate in place, in blocks: the C library does not reuse the memory of large temporaries.
+    """Rotate in place, in one call.
 
-    The halves have storages of their own: the compiler copies tensors that share one.
+    The compiler copies tensors that share a storage, so each has its own.  It makes large temporary arrays if
+    it can merge axes of the halves, so the second axis is split.
     """
-    y, axis, size = (x, 1, 2**19) if x.is_contiguous() else (x.transpose(1, 2), 2, 2**20)
-    bits, half = y.view(torch.int16 if x.itemsize == 2 else torch.int32).numpy(), x.shape[-1] // 2
-    halves = [torch.from_numpy(part).view(x.dtype) for part in (bits[..., :half], bits[..., half:])]
-    tables = [table.unsqueeze(axis).contiguous().expand(halves[0].shape) for table in (cos, sin)]
-    blocks = list(zip(*(each.split(max(1, size // y[:, 0].numel()), 1) for each in (*halves, *tables)),
-                      strict=True))
+    y, axis = (x, 1) if x.is_contiguous() else (x.transpose(1, 2), 2)
+    bits = y.view(BITS[x.dtype]).numpy().squeeze()
+    tables = [table.unsqueeze(axis).expand(*y.shape[:-1], -1).squeeze() for table in (cos, sin)]
+    middle, half = bits.shape[1] // 2, bits.shape[2] // 2
+    blocks = [[*(torch.from_numpy(bits[:, rows, columns]).view(x.dtype)
+                 for columns in (slice(half), slice(half, None))), *(table[:, rows] for table in tables)]
+              for rows in (slice(middle), slice(middle, None))]
 
-    def rotate(a, b, cos, sin):
-        left, right = a * cos - b * sin, b * cos + a * sin
-        a.copy_(left)
-        b.copy_(right)
+    def rotate(*blocks):
+        for a, b, cos, sin in blocks:
+            left, right = a * cos - b * sin, b * cos + a * sin
+            a.copy_(left)
+            b.copy_(right)
 
-    function = compiled(rotate)
-    return lambda: ([function(*block) for block in blocks], x)[1]
+    function = compiled(rotate, *blocks)
+    return lambda: (function(), x)[1]
 
 
 def onnxruntime(x, cos, sin, threads):
@@ -355,21 +376,24 @@ def onnxruntime(x, cos, sin, threads):
 def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
     """Rotate positions of heads, stored by head or by position, or the last positions of a batch."""
     generator = torch.Generator().manual_seed(0)
-    start = torch.randn(shape, generator=generator).to(dtype)
-    start = start.transpose(1, 2).contiguous().transpose(1, 2) if by_position else start
-    x, (batch, _, n, head_dim) = start.clone(), shape
+    start, (batch, _, n, head_dim) = torch.randn(shape, generator=generator).to(dtype), shape
+    start = start.transpose(1, 2).contiguous() if by_position else start
+    x = torch.from_numpy(copied(start.view(BITS[dtype]).numpy())).view(dtype)
+    start, x = (each.transpose(1, 2) if by_position else each for each in (start, x))
     positions = torch.arange(n)[None] if n > 1 else torch.randint(0, 100_000, (batch, 1), generator=generator)
     rotary = posenc.Rotary(head_dim, base=base)
     array = x.numpy() if dtype == torch.float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    factors = [torch.from_numpy(f) for f in rotary.tables(positions.numpy(), dtype="float64")]
+    factors = [torch.tensor(f) for f in rotary.tables(positions.numpy(), dtype="float64")]
     single = [factor.float().contiguous() for factor in factors]
     cases = {
         "posenc": partial(rotary.at(positions.numpy()[:, None]).rotate, array),
         "pasted, transformers": transformers_recipe(x, positions, base),
-        "exact, torch.compile float64": torch_compiled(x, *factors),
-        "fast, torch.compile": torch_compiled(x, *single),
     }
-    if dtype == torch.float32:
+    if dtype == torch.bfloat16:
+        cases["exact, torch.compile float32"] = torch_compiled(x, *single)
+    else:
+        cases["exact, torch.compile float64"] = torch_compiled(x, *factors)
+        cases["fast, torch.compile float32"] = torch_compiled(x, *single)
         cases["fast, onnxruntime"] = onnxruntime(x, *single, threads)
     return lambda: x.copy_(start), cases
 
@@ -377,21 +401,22 @@ def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
 def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
     """Rotate positions of heads whose pairs are adjacent columns, as complex numbers."""
     start = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    x, rotary = start.clone(), posenc.Rotary(shape[-1], base=base, layout="interleaved")
-    pairs = torch.view_as_complex(x.view(*shape[:-1], -1, 2))
-    cos, sin = map(torch.from_numpy, rotary.tables(shape[-2], dtype="float64"))
-    single = torch.complex(cos, sin).to(torch.complex64)
+    x, rotary = copied(start.numpy()), posenc.Rotary(shape[-1], base=base, layout="interleaved")
+    pairs = torch.from_numpy(x.view(np.complex64))
+    double = torch.complex(*map(torch.from_numpy, rotary.tables(shape[-2], dtype="float64")))
+    single, rows = double.to(torch.complex64), rows_of_blocks(shape[-2], 1024)
+    blocks, factors = (each.view(-1, rows, each.shape[-1]) for each in (pairs, double))
+    buffer = torch.empty(factors.shape[1:], dtype=factors.dtype)
 
-    def turned(pairs, cos, sin):
-        a, b = pairs[..., 0], pairs[..., 1]
-        pairs.copy_(torch.stack([a * cos - b * sin, b * cos + a * sin], -1))
+    def exact():
+        for i, block in enumerate(blocks):
+            block.copy_(buffer.copy_(block).mul_(factors[i % len(factors)]))
+        return x
 
-    double, heads = compiled(turned), torch.view_as_real(pairs).flatten(0, 1)
-
-    return lambda: x.copy_(start), {
-        "posenc": partial(rotary.at(shape[-2]).rotate, x.numpy()),
+    return lambda: pairs.copy_(torch.view_as_complex(start.view(*pairs.shape, 2))), {
+        "posenc": partial(rotary.at(shape[-2]).rotate, x),
         "pasted, Llama": lambda: torch.view_as_real(pairs * single).flatten(3),
-        "exact, torch.compile float64": lambda: ([double(head, cos, sin) for head in heads], x)[1],
+        "exact, torch complex128 in blocks": exact,
         "fast, torch complex64": lambda: (pairs.mul_(single), x)[1],
     }
 
