@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
-from posenc._encoding.encoding import Encoding, check_encoding, without_durations
+from posenc._encoding.encoding import Encoding, without_durations
 
 with checks.importing_for("posenc.plot"):
     from matplotlib import axes, cm, figure, layout_engine, ticker
@@ -32,7 +32,6 @@ def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], lis
     """Return the encodings in float64, the positions relative to an origin, and the label of the position
     axis.
     """
-    check_encoding(encoding)
     rows = checks.positions_of(positions, without_durations(encoding, "a plot").position_offset)
     if not isinstance(rows, range) and rows.ndim != 1:
         raise ValueError(f"positions has shape {rows.shape}, expected one dimension")

@@ -266,10 +266,11 @@ def check_encoding(encoding: Any) -> None:
 
 
 def without_durations(encoding: Encoding, user: str) -> Encoding:
-    """Return the encoding.
+    """Check and return the encoding.
 
     Raise a TypeError if it takes datetimes, because `user` has only numbers as positions.
     """
+    check_encoding(encoding)
     if encoding._has_durations:
         raise TypeError(f"periods are durations, expected numbers, as the positions of {user} are numbers")
     return encoding

@@ -2,9 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -203,18 +202,21 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
         return File(source.values(), encoding, positions, source.dtype)
 
 
-def opened_table(path: str, *, key: str | None = None) -> AbstractContextManager[Table]:
+@contextmanager
+def opened_table(path: str, *, key: str | None = None) -> Iterator[Table]:
     """Open a file of any format as a table.
 
     The message of a ValueError about the file's content begins with the path.
     """
     suffix = table.format_of(path, key=key)
-    if suffix == ".zarr":
-        from posenc._files import zarr_store
+    with atomic.naming(path), table.explaining(path):
+        if suffix == ".zarr":
+            from posenc._files import zarr_store
 
-        return zarr_store.open_table_store(path)
-    read_safetensors = partial(table.read_safetensors_header, key=key)
-    return table.open_table_file(path, table.read_npy_header if suffix == ".npy" else read_safetensors)
+            yield zarr_store.table_in(path)
+        else:
+            with table.opened_file(path) as file:
+                yield table.read_npy_header(file) if suffix == ".npy" else table.read_safetensors_header(file, key)
 
 
 def verify(

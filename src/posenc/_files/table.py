@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from posenc._arguments import arrays, checks
 from posenc._core import kernel
 from posenc._encoding.columns import WIDEST
-from posenc._encoding.encoding import Encoding, check_encoding, rows_of_chunk, without_durations
-from posenc._files.atomic import naming
+from posenc._encoding.encoding import Encoding, rows_of_chunk, without_durations
 
 # Limit for tables without rows, because a small file can state any width, and a new Encoding needs 200 bytes
 # for each column.
@@ -105,9 +104,7 @@ def itemsize(dtype: str) -> int:
 
 def checked_specification(positions: Any, encoding: Any, dtype: Any) -> TableSpecification:
     """Return the specification of a table to write; raise every error that `encode` would raise."""
-    check_encoding(encoding)
-    without_durations(encoding, "a file")
-    positions = checks.range_of(positions, encoding.position_offset)
+    positions = checks.range_of(positions, without_durations(encoding, "a file").position_offset)
     return TableSpecification(positions, encoding, arrays.dtype(dtype)[0])
 
 
@@ -230,17 +227,10 @@ def in_file(
     return Table(shape, dtype, specification, buffer_rows(*shape, dtype), read, values)
 
 
-@contextmanager
-def open_table_file(path: str, read_header: Callable[[BinaryIO, int], Table]) -> Iterator[Table]:
-    """Open a file and yield ``read_header(file, size)``.
-
-    The message of every ValueError begins with the path.
-    """
-    with naming(path), explaining(path):
-        if not stat.S_ISREG(os.stat(path).st_mode):             # to open a named pipe would wait for a writer
-            raise ValueError("not a regular file")
-        with open(path, "rb") as file:
-            yield read_header(file, os.fstat(file.fileno()).st_size)
+def opened_file(path: str) -> BinaryIO:
+    if not stat.S_ISREG(os.stat(path).st_mode):         # to open a named pipe would wait for a writer
+        raise ValueError("not a regular file")
+    return open(path, "rb")
 
 
 @contextmanager
@@ -263,7 +253,7 @@ def npy_header(specification: TableSpecification) -> bytes:
     return file.getvalue()
 
 
-def read_npy_header(file: BinaryIO, file_size: int) -> Table:
+def read_npy_header(file: BinaryIO) -> Table:
     """Return the table in a .npy file, without pickle; the size of the file must match its header."""
     try:
         np.lib.format.read_magic(file)      # other versions are for longer headers than that of a table
@@ -278,7 +268,7 @@ def read_npy_header(file: BinaryIO, file_size: int) -> Table:
     if fortran_order:
         raise ValueError("Fortran order, expected C order")
     offset = file.tell()
-    size = offset + shape[0] * shape[1] * dtype.itemsize
+    size, file_size = offset + shape[0] * shape[1] * dtype.itemsize, os.fstat(file.fileno()).st_size
     if file_size != size:
         raise ValueError(f"{file_size} bytes, expected {size} for shape {shape} of {dtype}")
     return in_file(file, shape, name, offset, ">" if dtype.str[0] == ">" else "<")
@@ -323,7 +313,7 @@ def read_safetensors(file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
     return tensors, document, 8 + size
 
 
-def read_safetensors_header(file: BinaryIO, file_size: int, key: str | None) -> Table:
+def read_safetensors_header(file: BinaryIO, key: str | None) -> Table:
     """Return the table in a tensor of a file, by default the only tensor, or ``pe`` if there are several."""
     tensors, document, start = read_safetensors(file)
     if key is None:

@@ -6,8 +6,7 @@ is written only in part has no specification.
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -95,25 +94,23 @@ def open_array(path: str) -> zarr.Array[Any]:
         raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
 
 
-@contextmanager
-def open_table_store(path: str) -> Iterator[table.Table]:
-    """Open an array as a table."""
-    with atomic.naming(path), table.explaining(path):
-        array = open_array(path)
-        # index of the axis before the positions
-        first_axis = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()
+def table_in(path: str) -> table.Table:
+    """Return the table in an array."""
+    array = open_array(path)
+    # index of the axis before the positions
+    first_axis = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()
 
-        def read(first: int, rows: int) -> NDArray[Any]:
-            try:
-                values = np.asarray(array[(*first_axis, slice(first, first + rows))])
-            except Exception as error:      # each codec raises different errors for a damaged chunk
-                raise OSError(errno.EIO, f"{type(error).__name__}: {str(error)[:200]}", path) from error
-            values = np.ascontiguousarray(values.reshape(rows, shape[1]), values.dtype.newbyteorder("="))
-            return values.view(f"u{values.itemsize}")
+    def read(first: int, rows: int) -> NDArray[Any]:
+        try:
+            values = np.asarray(array[(*first_axis, slice(first, first + rows))])
+        except Exception as error:      # each codec raises different errors for a damaged chunk
+            raise OSError(errno.EIO, f"{type(error).__name__}: {str(error)[:200]}", path) from error
+        values = np.ascontiguousarray(values.reshape(rows, shape[1]), values.dtype.newbyteorder("="))
+        return values.view(f"u{values.itemsize}")
 
-        shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
-        specification = specification_in(array.attrs.get("posenc"), shape)
-        chunk_rows = max(1, array.chunks[len(first_axis)])
-        # whole chunks
-        block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)
-        yield table.Table(shape, dtype, specification, block_rows, read, lambda: array)
+    shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
+    specification = specification_in(array.attrs.get("posenc"), shape)
+    chunk_rows = max(1, array.chunks[len(first_axis)])
+    # whole chunks
+    block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)
+    return table.Table(shape, dtype, specification, block_rows, read, lambda: array)
