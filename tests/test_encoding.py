@@ -91,7 +91,8 @@ def test_replace():
     assert whisper.replace(shift=1) == Encoding(384, shift=1, layout="halves", odd=whisper.odd)
     assert EXPLICIT.replace(order="sin").replace(order="cos") == EXPLICIT
     assert Encoding(6, base=5.0, shift=0.5).replace(frequencies=[1, 2, 3]) == Encoding(6, frequencies=[1, 2, 3])
-    assert whisper.replace() == whisper
+    assert whisper.replace() == whisper.replace(shift=None) == whisper          # None excludes nothing
+    assert Encoding(6, base=5.0).replace(frequencies=None) == Encoding(6, base=5.0)
     assert EXPLICIT.__replace__(d_model=6, scale=2.0) == EXPLICIT.replace(scale=2.0)      # for copy.replace
     for base in (5.0, 10000.0):
         with pytest.raises(ValueError, match="frequencies and base"):

@@ -232,6 +232,14 @@ def test_a_full_disk_is_reported_before_values_are_computed(path, monkeypatch):
     assert caught.value.filename == str(path) and names(path.parent) == []
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="requires posix_fallocate")
+@pytest.mark.parametrize("rows", [2**50, 2**62])
+def test_a_size_beyond_the_file_system_is_reported_at_once(npy, rows):
+    with pytest.raises(OSError) as caught:
+        posenc.save(npy, rows, Encoding(8), progress=lambda size: pytest.fail("rows were written"))
+    assert caught.value.errno in (errno.EFBIG, errno.ENOSPC) and names(npy.parent) == []
+
+
 @pytest.mark.parametrize("path", ["npy", "safetensors"], indirect=True)
 @pytest.mark.parametrize("rows", [0, 10])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError(errno.EIO, "Input/output error")])

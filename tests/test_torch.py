@@ -298,6 +298,9 @@ posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4)  TypeError  position
 posenc.torch.encode(torch.ones(2).to_sparse(), 4)  TypeError  positions is nested or has layout torch.sparse_coo
 posenc.torch.add_to(torch.ones(3, 4), out=torch.ones(3, 4).to_sparse())  TypeError  out is nested or has layout
 PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3))  ValueError  positions
+posenc.torch.encode(3, 4, out=torch.ones(3, 4), device="meta")  ValueError  is on cpu, expected meta
+posenc.torch.grid((3,), 4, out=torch.ones(3, 4, device="meta"))  TypeError  unexpected keyword argument 'out'
+posenc.torch.points(torch.ones(3, 1), 4, device="cpu")  TypeError  unexpected keyword argument 'device'; besides
 PositionalTable(20, 11)(torch.zeros(2, 7, 11))  ValueError  (..., n, 20)
 """
 

@@ -331,5 +331,6 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
         consecutive = f"; range(p, p + {expected[-1]}) has consecutive positions"
         raise ValueError(f"positions has shape {shape}, expected {expected[-1:]}{consecutive}")
     if not fits or 1 < len(sizes) < n:
-        fitting = f"{n} dimensions that fit {expected}{' after the first dimension' if has_axes else ''}"
-        raise ValueError(f"positions has shape {shape}, expected {expected[-1:]} or {fitting}")
+        fitting = f" or {n} dimensions that fit {expected}" if n > 1 else ""
+        fitting += " after the first dimension" if has_axes else ""
+        raise ValueError(f"positions has shape {shape}, expected {expected[-1:]}{fitting}")

@@ -269,7 +269,7 @@ def without_defaults(values: Mapping[str, Any], fields: Fields) -> dict[str, Any
 
 def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """Return `keywords` updated with `changes`, without the keywords that the changes exclude."""
-    excluded = {name for change in changes for name in fields[change].excludes}
+    excluded = {name for change, value in changes.items() if value is not None for name in fields[change].excludes}
     return {name: value for name, value in keywords.items() if name not in excluded} | dict(changes)
 
 

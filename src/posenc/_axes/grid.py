@@ -327,7 +327,7 @@ def _extents(shape: Any) -> list[int | NDArray[Any]]:
             if extents[k].ndim != 1:
                 raise ValueError(f"{name} has shape {extents[k].shape}, expected one dimension")
         else:
-            extents.append(checks.position(name, checks.integer(name, extent, 0)))
+            extents.append(checks.position(name, checks.integer(name, extent, 0, "an integer or a sequence")))
     if not extents:
         raise ValueError("shape is empty, expected at least one axis")
     return extents

@@ -56,9 +56,9 @@ def write(path: str, blocks: Iterable[Any], size: int, overwrite: bool = False) 
             new_path = os.path.join(folder, "new")
             with open(new_path, "xb") as file:
                 try:                    # speeds up writing; not on macOS and Windows
-                    os.posix_fallocate(file.fileno(), 0, size)
+                    os.posix_fallocate(file.fileno(), 0, min(size, 2**63 - 1))
                 except (AttributeError, OSError) as error:
-                    if getattr(error, "errno", None) == errno.ENOSPC:
+                    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EFBIG):
                         raise
                 for block in blocks:
                     file.write(block)

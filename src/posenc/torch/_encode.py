@@ -338,9 +338,11 @@ def device_of(value: Any = None) -> torch.device:
 
 @torch.compiler.disable
 def _on_device(
-    device: torch.device, function: Callable[..., Any], *arguments: Any, dtype: Any = None, **options: Any
+    device: torch.device, function: Callable[..., Any], /, *arguments: Any, dtype: Any = None, **options: Any
 ) -> Tensor:
     """Return the result of a function of posenc, whose arguments may be tensors, on a device."""
+    if "out" in options:
+        raise TypeError("unexpected keyword argument 'out'; the result is a new tensor")
     if dtype is not None:
         tensors.check_dtype("dtype is", dtype)
         options["dtype"] = tensors.DTYPES[dtype]

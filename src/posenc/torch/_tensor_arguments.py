@@ -200,7 +200,7 @@ def check_out(out: Tensor, dtype: torch.dtype, device: torch.device, shape: Any 
     check_dense("out", out)
     check_dtype("out has dtype", out.dtype, [dtype])
     if out.device != device or shape not in (None, out.shape):
-        expected = f"{tuple(shape or ())} on {device}"
+        expected = device if shape is None else f"{tuple(shape)} on {device}"
         raise ValueError(f"out has shape {tuple(out.shape)} and is on {out.device}, expected {expected}")
 
 
