@@ -35,7 +35,7 @@ cdef class Columns:
     """
 
     cdef spec_t spec
-    # number of rows that had a digit for each level, in the other dtypes and in float64
+    # rows with a digit for each level: of float32, float16 and bfloat16 tables, and of float64 tables
     cdef int64_t wanted[2][LEVELS]
     cdef int fractions                  # of digits_t
     cdef bytes radians                  # or None, before the first use of digit tables
@@ -208,9 +208,8 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
     """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
 
     Evenly spaced rows have an offset table, except most narrow ones.  In other arrays, integers have a span (its table is not computed
-    here), and an offset table if there are runs; the remaining rows have digit tables, which `digits` will
-    describe.  It is NULL for a rotation, which has only an offset table.  Without a table, rows are evaluated
-    directly.  No lock is held while a table is built, because a child process that is forked at this time
+    here), and an offset table if there are runs; the remaining rows have digit tables, described by `digits`.
+    A rotation has only an offset table, and `digits` is NULL.  Without a table, rows are evaluated directly.  No lock is held while a table is built, because a child process that is forked at this time
     would inherit the lock in its locked state.  Two threads may therefore build the same table.
     """
     cdef uint64_t step

@@ -36,8 +36,8 @@ enum {
     GROUP_BYTES = 1 << 19,       /* memory of these rows besides ... */
     GROUP_ROW_BYTES = 36,        /* ... that of each row */
     SORTED_COLUMNS = 256,        /* fewest columns of rows that are sorted */
-    MOST_NARROW = TILE / 2,      /* most columns of rows that share a tile */
-    NARROWEST = TILE / 4,        /* most columns of rows that take longer from an anchor than directly */
+    MOST_NARROW = TILE / 2,      /* rows of at most so many columns share a tile */
+    NARROWEST = TILE / 4,        /* rows of at most so many columns take less time directly than from an anchor */
     NO_PHASE_BITS = 1 << 20,     /* of frequencies that are not rational */
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
@@ -102,7 +102,7 @@ typedef struct {
     ptrdiff_t first; /* first column of the tables */
     double *fine, *fine_low, *coarse, *coarse_low;
     double *reach; /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
-    double *farthest; /* (columns): the same for all rows */
+    double *farthest; /* (columns): the same for all fine and coarse rows */
 } offsets_t;
 
 enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 }; /* doubles */

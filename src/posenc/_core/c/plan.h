@@ -92,7 +92,8 @@ static inline int is_streamed(const job_t *job, const spec_t *spec, ptrdiff_t ro
            !is_new_page(job->out + rows / 2 * job->row_stride);
 }
 
-/* Returns whether rows end with a part of a tile that takes longer to write than a panel to flush. */
+/* Returns whether rows end with a part of a tile, and are so short that writing this part takes longer than flushing
+ * a panel. */
 static inline int has_short_end(const spec_t *spec) { return spec->d_model % TILE && spec->columns <= MOST_SHORT_TILES * TILE; }
 
 /* Returns the column at which the offset table of a job begins: see spec_from in advance.h. */

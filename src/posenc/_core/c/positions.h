@@ -261,8 +261,8 @@ static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
 }
 
 /* Counts the rows of a job that are neither in its span nor next to each other: with_digits[k] is the number
- * of those with at least k digits.  Returns the number of rows outside the span that are 1 from the next
- * row. */
+ * of those with at least k digits.  Returns the number of rows outside the span whose position differs by 1
+ * from that of the next row. */
 static inline ptrdiff_t count_digits(const spec_t *spec, const job_t *job, ptrdiff_t rows, int fractions,
                                      ptrdiff_t with_digits[LEVELS]) {
     const ptrdiff_t each = 1 + rows / SURVEYED_ROWS;

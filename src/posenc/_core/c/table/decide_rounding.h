@@ -78,9 +78,9 @@ INLINE vu64 zeros_of(vf64 x) {
     return u64_sub(u64_set(0), u64_shr(u64_sub(u64_and(bits_of_f64(x), u64_set(INT64_MAX)), u64_set(1)), 63));
 }
 
-/* Returns zero in lanes where value - error and value + error round to the same number and *value is not
- * subnormal in dtype, or the error is 0.  Sets *value to that number.  Half-way points may be rounded in
- * either direction: a value that may be one is undecided. */
+/* Rounds *value to dtype.  Returns zero in the lanes in which this is decided: value - error and value + error round
+ * to the same number, and *value is not subnormal in dtype; or the error is 0.  Half-way points may be rounded in
+ * either direction, so a value that may be one is undecided. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
@@ -92,7 +92,7 @@ INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     return u64_select(zeros_of(error), u64_set(0), u64_or(u64_xor(below, above), subnormal));
 }
 
-/* Does the same for two vectors of values.  Only for float32, the values are not rounded, and may be subnormal. */
+/* Does the same for two vectors of values.  float32 values are not rounded, and may be subnormal. */
 INLINE vu64 undecided_values(vf64 value[2], const vf64 error[2], dtype_t dtype) {
     if (dtype != FLOAT32)
         return u64_or(undecided_double(&value[0], error[0], dtype), undecided_double(&value[1], error[1], dtype));

@@ -54,8 +54,8 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
     anchor_t a;
     const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
     if (rows <= 0) return;
-    /* the anchor of a single group is in the middle of its rows, because rows without a counterpart take
-     * longer */
+    /* the anchor of a single group is in the middle of its rows: a row takes longer if there is none at the same
+     * distance on the other side */
     const int is_single = b->count <= FINE, middle = is_single ? (int)(rows + 1) / 2 : HALF;
     const offsets_t *const o = b->job->offsets;
     if (is_single)
