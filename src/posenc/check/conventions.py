@@ -8,9 +8,9 @@ in several kinds of arithmetic (`_explanation`), then with all rows (`_compared`
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 import posenc
 from posenc import Encoding
-from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
@@ -129,9 +128,7 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
     if positions is not None:
-        checked = positions_of(positions, rows=total)
-        is_range = isinstance(positions, range) or checks.is_index(positions)
-        positions = checks.positions_of(positions) if is_range else checked
+        positions = positions_of(positions, total)
     if not array.size:
         return Matches()
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
@@ -199,11 +196,12 @@ def _explained(rows: Rows, proposals: Iterable[Match], kinds: Iterable[Arithmeti
     is_placed = rows.positions is None
     for how in kinds:
         explanations = filter(None, (_explanation(rows, each, how) for each in proposals))
-        found = sorted(explanations, key=lambda pair: pair[0])
+        found = sorted(explanations, key=lambda pair: (pair[0], len(changes_of(pair[1].encoding))))
         first: dict[Any, Match] = {}
         for cost, each in found:
             if cost < found[0][0] + TIE:        # the same table may have several encodings
-                first.setdefault((key_of(each.encoding), is_placed and each.positions), each)
+                known = first.setdefault(key := (key_of(each.encoding), is_placed and each.positions), each)
+                first[key] = known._replace(presets=(*dict.fromkeys(known.presets + each.presets),))
         # a negative start is equivalent to a position offset
         chosen = [each for each in first.values() if not is_placed or each.positions[0] >= 0]
         if found:
@@ -260,17 +258,14 @@ def key_of(encoding: Encoding) -> bytes:
     return encoding.encode(np.array([2.5, 777.0]), dtype="float64").tobytes()
 
 
-@functools.lru_cache(maxsize=4)
-def preset_encodings(d_model: int) -> Sequence[tuple[Encoding, tuple[str, ...]]]:
-    """Return each table's shortest encoding, with the names of all presets with this table."""
-    groups: dict[bytes, list[tuple[str, Encoding]]] = {}
-    for name in posenc.presets():
+def preset_encodings(d_model: int) -> Iterator[tuple[Encoding, tuple[str, ...]]]:
+    """Yield the encoding of each convention that presets have, with their names."""
+    for _, presets in itertools.groupby(posenc.presets().values(), key=lambda preset: preset.convention):
+        names = tuple(preset.name for preset in presets)
         with contextlib.suppress(ValueError):           # the preset does not support this d_model
-            encoding = posenc.preset(name, d_model)
-            encoding = encoding.replace(padding_idx=None, odd=encoding.odd if d_model % 2 else "truncate")
-            groups.setdefault(key_of(encoding), []).append((name, encoding))
-    shortest = (min(group, key=lambda pair: len(changes_of(pair[1])))[1] for group in groups.values())
-    return [*zip(shortest, (tuple(name for name, _ in group) for group in groups.values()), strict=True)]
+            encoding = posenc.preset(names[0], d_model)
+            odd = encoding.odd if d_model % 2 else "truncate"
+            yield encoding.replace(padding_idx=None, odd=odd), names
 
 
 # ---- fits --------------------------------------------------------------------------------------------------

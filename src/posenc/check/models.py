@@ -10,7 +10,6 @@ The verdict depends neither on names in the model nor on its code.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,8 +34,10 @@ CONSECUTIVE = 2048          # positions of a model that chooses them; scores may
 UNROTATED = "the queries and keys do not depend on the position"
 VARIES = "vectors depend on the position before they are projected to queries and keys"
 STATED = "the configuration has no rotation for this layer"
+SEVERAL = f"the configuration has several rotations, but not the type of this layer; {CHECK}"
 UNIT = 0.5                  # length of rescaled vectors: powers of two keep bits, and 1 would hide a rounding
 BOTH = ("queries", "keys")
+LISTS = ("layer_types", "no_rope_layers")       # in a configuration
 # DeepSeek-V4's names of rotations, for its types of layers
 ROTATIONS = {"sliding_attention": "main", "compressed_sparse_attention": "compress",
              "heavily_compressed_attention": "compress"}
@@ -138,20 +139,27 @@ def _readable(config: Any) -> Any:
     return config and (look_up(config, "text_config") or config)
 
 
-def _listed(config: Any, name: str, length: int) -> Sequence[Any]:
-    """Return a list in a configuration with an element for each attention, or else a list of None."""
-    values = () if isinstance(config, Rotary) else look_up(config, name) or ()
-    return values if len(values) == length else [None] * length
+def _of_layer(config: Any, index: int, count: int) -> list[Any]:
+    """Return the type of an attention, and whether it rotates, from lists with a value for each of `count`."""
+    lists = [() if isinstance(config, Rotary) else look_up(config, name) or () for name in LISTS]
+    return [values[index] if len(values) == count else None for values in lists]
 
 
-def _expected(config: Any) -> tuple[dict[Any, Rotary], str]:
-    """Return the rotation of each layer type in a configuration, or the reason why there is none."""
+def _expected(config: Any, layer_type: Any = None, flag: Any = None) -> tuple[Rotary | None, str]:
+    """Return the rotation of a layer in a configuration, if any, and the reason why it is not certain.
+
+    `flag` is 0 if the configuration states that the layer has no rotation.
+    """
+    if flag == 0:
+        return None, STATED
     if config is None or isinstance(config, Rotary):
-        return ({None: config}, "") if config else ({}, "no configuration was given; pass config=")
+        return config, "" if config else "no configuration was given; pass config="
     try:
-        return {name: Rotary.from_config(config, name) for name in Rotary.layer_types(config)}, ""
+        types = Rotary.layer_types(config)
+        known = [name for name in (layer_type, ROTATIONS.get(layer_type)) if name in types]
+        return Rotary.from_config(config, (known or types)[0]), "" if known or len(types) == 1 else SEVERAL
     except (TypeError, ValueError) as error:
-        return {}, str(error)
+        return None, str(error)
 
 
 # ---- attentions --------------------------------------------------------------------------------------------
@@ -160,54 +168,57 @@ def _expected(config: Any) -> tuple[dict[Any, Rotary], str]:
 class Attention(Rotation):
     """The queries and keys of an attention, as a function of vectors before their rotation and of positions.
 
-    `layer_type` is that of the configuration, and `flag` states whether the layer has a rotation, if the
-    configuration states this.  `others` are the attentions before this one, and `calls` is the number of
-    calls of its module in a run.  Unless `reason` states why it cannot be compared, it has `sources`.
+    It is the attention `number` of a run, and the `index`-th of `count` that have the configuration.  Unless
+    `reason` states why it cannot be compared, it has `sources`.
     """
 
-    def __init__(self, model: Model, number: int, taken: Taken, config: Any, layer_type: Any, flag: Any,
-                 others: Sequence[Attention], calls: int):
-        self.model, self.number, self.vectors, self.config = model, number, taken.vectors, config
-        self.name, self.layer_type, self.is_stated = taken.name or "model", layer_type, flag is not None
-        self.has_cache = calls == 1 and model.cache != ""       # else calls might exchange their keys
+    start = 0                           # the first column that may be rotated
+
+    def __init__(
+        self, model: Model, number: int, taken: Sequence[Taken], config: Any, index: int, count: int
+    ):
+        own = taken[number]
+        self.model, self.number, self.name, self.vectors = model, number, own.name, own.vectors
+        self.config, self.length = config, longest(config)
+        # calls of one module might exchange their keys in a cache
+        self.has_cache = model.cache != "" and sum(other.name == own.name for other in taken) == 1
         (self.rows, self.width), self.keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
-        self.length = longest(config)
         self.is_free = model.takes_positions and self.keys == self.rows     # a cache may have other rows
         most = self.reach if self.is_free else CONSECUTIVE if self.keys == self.rows else self.keys
         self.reach = min(most, self.length or most)
         # factors of queries and keys by which these are divided, or 0 for that of each row, then times UNIT
         self.divisors: dict[int, float] = {}
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
-        self.start = 0                                                  # the first column that may be rotated
-        expected, self.reason = ({}, STATED) if flag == 0 else _expected(config)
-        known = layer_type if layer_type in expected else ROTATIONS.get(layer_type)
-        self.is_known = known in expected or len(expected) < 2
-        self.rotary: Any = expected.get(known, next(iter(expected.values()), None))
+        self.layer_type, flag = _of_layer(config, index, count)
+        self.is_stated = flag is not None
+        self.rotary: Any
+        self.rotary, self.reason = _expected(config, self.layer_type, flag)
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates = len(columns) > 0 or self.rows == 1
-        if not self.reason:
-            self.reason = self._find_sources(taken, columns, others)
+        if self.rotary is not None:
+            self.reason = self._find_sources(taken, columns)
 
-    def _find_sources(self, taken: Taken, columns: Array, others: Sequence[Attention]) -> str:
+    def _find_sources(self, taken: Sequence[Taken], columns: Array) -> str:
         """Find the vectors before the rotation, given the columns that differ between rows.
 
         Return the reason if there are none.
         """
-        rotary = self.rotary
+        own, head_dim = taken[self.number], self.rotary.head_dim
         if not self.rotates:
-            return f"{VARIES}; {CHECK}" if taken.varies else UNROTATED
-        if not self.is_known:
-            return f"the configuration has several rotations, but not the type of this layer; {CHECK}"
+            return f"{VARIES}; {CHECK}" if own.varies else UNROTATED
+        if self.reason:
+            return self.reason
         # a function of inputs may use a cache
         if self.rows == 1 or self.keys != self.rows and not callable(self.model.inputs):
             return f"the numbers of queries and keys in an attention are {self.rows} and {self.keys}; {CHECK}"
-        if rotary.head_dim > self.width:
-            return f"queries have {self.width} columns, expected head_dim {rotary.head_dim}; {CHECK}"
-        if min(columns) >= self.width - rotary.head_dim:
-            self.start = self.width - rotary.head_dim
-        has_own_keys = not any(running.close(self.vectors[1], other.vectors[1]) for other in others)
-        for index, vectors in enumerate(self.vectors[: 1 + has_own_keys]):
-            source = running.source_of(vectors[..., self.start :], taken.records, rotary)
+        if head_dim > self.width:
+            return f"queries have {self.width} columns, expected head_dim {head_dim}; {CHECK}"
+        if min(columns) >= self.width - head_dim:
+            self.start = self.width - head_dim
+        # an attention may have the keys of one before it
+        shared = any(running.close(own.vectors[1], other.vectors[1]) for other in taken[: self.number])
+        for index, vectors in enumerate(own.vectors[: 1 if shared else 2]):
+            source = running.source_of(vectors[..., self.start :], own.records, self.rotary)
             if source is None:
                 return f"the {BOTH[index]} before the rotation were not found; {CHECK}"
             self.sources[index] = source
@@ -258,7 +269,7 @@ class Attention(Rotation):
 
     def faults_of_heads(self) -> list[str]:
         """Return a fault if the same vectors were rotated otherwise in a head than in the first one."""
-        faults: list[str] = []
+        faults = []
         for index in self.sources:
             heads = self.vectors[index][..., self.start :]
             others = [k for k in range(1, len(heads)) if not running.close(heads, heads[k:])]
@@ -269,45 +280,42 @@ class Attention(Rotation):
         """Compare calls that continue with a cache with a single call; return the faults, and a remark."""
         if not self.has_cache:
             return [], ""
+        x, start = self.random(sum(CACHED)), 0
         cache: dict[str, Any] = {}
-        parts, x = [], self.random(sum(CACHED))
+        wrong = dict[str, None]()
         try:
             whole, _ = self.run(x, None, last=self.number)
-            for start, stop in itertools.pairwise([0, *itertools.accumulate(CACHED)]):
-                vectors, result = self.run(x[start:stop], None, use_cache=True, **cache)
-                cache = {self.model.cache: getattr(result, self.model.cache)}
-                parts.append((start, stop, vectors))
+            for count in CACHED:
+                rows = slice(start, start + count)
+                vectors, result = self.run(x[rows], None, use_cache=True, **cache)
+                if start and vectors[1].shape[1] == count:              # the model is not a decoder
+                    return [], ""
+                cache, start = {self.model.cache: getattr(result, self.model.cache)}, start + count
+                wrong |= {BOTH[index]: None for index in self.sources
+                          if not running.contains(vectors[index], whole[index][:, rows])}
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             return [], f"; not with a cache, because a call raises {type(error).__name__}: {error}"
-        if parts[1][2][1].shape[1] == CACHED[1]:                        # the model is not a decoder
-            return [], ""
-        wrong = [BOTH[index] for index in self.sources if not all(
-            running.contains(vectors[index], whole[index][:, start:stop]) for start, stop, vectors in parts)]
         return [fault("cache", " and ".join(wrong))] if wrong else [], ", also with a cache"
 
 
 def _attentions(model: Model, config: Any) -> list[Attention]:
     """Run the model; return its attentions."""
     if model.at is None and model.inputs is not None and not callable(model.inputs):
-        taken, _ = model.run(0, last=0)
+        taken, _ = model.run(-1, last=0)                # no axis has this length
         model.at = np.arange(taken[0].vectors[0].shape[1] if taken else 0)
+    model.count = ROWS if model.at is None else model.at.shape[-1]
     given = config if config is not None else _readable(getattr(model.module, "config", None))
-    model.axes = axes_of(next(iter(_expected(given)[0].values()), None))
-    rows = ROWS if model.at is None else model.at.shape[-1]
-    taken, _ = model.run(rows, np.arange(rows))
-    found: list[tuple[int, Taken, Any]] = []
-    for number_, part in enumerate(taken):
-        configs = [_readable(each) for each in part.configs if config is None] or [config]
-        # the second part of an attention has the same queries and keys
-        if not any(all(map(running.close, part.vectors, other.vectors)) for _, other, _ in found):
-            found.append((number_, part, configs[-1]))
-    attentions: list[Attention] = []
-    for number_, part, its_config in found:
-        same = [k for k, _, other in found if other is its_config]
-        lists = (_listed(its_config, name, len(same)) for name in ("layer_types", "no_rope_layers"))
-        layer_type, flag = (values[same.index(number_)] for values in lists)
-        calls = sum(other.name == part.name for other in taken)
-        attentions.append(Attention(model, number_, part, its_config, layer_type, flag, attentions[:], calls))
+    model.axes = axes_of(_expected(given)[0])
+    taken, _ = model.run(model.count, np.arange(model.count))
+    configs = [_readable(part.config) if config is None else config for part in taken]
+    # the second part of an attention has the same queries and keys
+    numbers = [k for k, part in enumerate(taken) if not any(
+        all(map(running.close, part.vectors, other.vectors)) for other in taken[:k])]
+    attentions = []
+    for number_ in numbers:
+        same = [k for k in numbers if configs[k] is configs[number_]]
+        index = same.index(number_)
+        attentions.append(Attention(model, number_, taken, configs[number_], index, len(same)))
     return attentions
 
 
@@ -316,7 +324,7 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
 
 def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     """Return a row for each group of attentions that rotate the same random vectors alike."""
-    rows = ROWS if model.at is None else model.at.shape[-1]
+    rows = model.count
     sources = {each.number: [(source, each.random(rows)) for source in each.sources.values()]
                for each in attentions if not each.reason}
     if sources:
@@ -352,14 +360,12 @@ def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> 
 def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attention]) -> RotaryRow:
     """Return the row of an attention without a rotation: right only if the configuration says so."""
     rotary, reason, words = attention.rotary, attention.reason, ""
-    same = [other for other in attentions if other.config is attention.config]
-    is_any = any(other.rotates for other in same)
-    is_other = is_any and not any(other.rotates for other in same if other.layer_type == attention.layer_type)
+    types = {each.layer_type for each in attentions if each.config is attention.config and each.rotates}
     if attention.rotates:
         words = fault("unstated") if reason == STATED else ""
-    elif rotary is None or is_other:                    # only the other types of layers have a rotation
+    elif rotary is None or types and attention.layer_type not in types:     # other types have a rotation
         return unchecked_row(name, rotary, reason)._replace(verdict="no rotation")
-    elif reason == UNROTATED and (attention.is_stated or not is_any and attention.layer_type is None):
+    elif reason == UNROTATED and (attention.is_stated or not types and attention.layer_type is None):
         words = not_rotated(range(rotary.rotary_dim // 2))
     elif reason == UNROTATED:
         reason = f"{reason}, and the configuration does not state that these have no rotation"

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from posenc import Rotary
-from posenc._arguments import checks
-from posenc._arguments.arrays import as_array
+from posenc._arguments import arrays, checks
 from posenc._arguments.specification import Layout
 from posenc.check import match
 from posenc.check.match import FLOAT32, PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
@@ -42,26 +41,22 @@ def array_of(name: str, value: Any) -> tuple[Array, str]:
         from posenc.check.running import array_of_tensor
 
         value = array_of_tensor(name, value)
-    array = as_array(name, value)
+    array = arrays.as_array(name, value)
     if array.dtype.kind == "c":
         return array, "float32" if array.dtype.itemsize == 8 else "float64"
-    dtype = "bfloat16" if array.dtype == np.uint16 else array.dtype.newbyteorder("=").name
-    if dtype not in PRECISION:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
-    return array, dtype
+    of_array = "bfloat16" if array.dtype == np.uint16 else array.dtype.newbyteorder("=")
+    return array, arrays.dtype(of_array, f"{name} has dtype")[0]
 
 
-def positions_of(positions: Any, rows: int | None = None) -> Array:
-    """Return finite positions as an array of int64 or float64 with one dimension."""
-    if hasattr(positions, "detach"):
-        positions, _ = array_of("positions", positions.double())
-    array = np.asarray(checks.positions_of(positions))
-    n = rows if rows is not None else max(1, array.shape[-1])
-    if array.shape != (n,):
-        raise ValueError(f"positions has shape {array.shape}, expected ({n},)")
-    if not np.isfinite(array).all():
-        raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
-    return array
+def positions_of(positions: Any, rows: int | None = None) -> Any:
+    """Return finite positions as a range, or as an array of int64 or float64 with one dimension."""
+    positions = checks.positions_of(positions)
+    shape, expected = np.shape(positions), max(1, np.size(positions)) if rows is None else rows
+    if shape != (expected,):
+        raise ValueError(f"positions has shape {shape}, expected ({expected},)")
+    if not np.isfinite(positions).all():
+        raise ValueError(f"positions has {positions[~np.isfinite(positions)][0]}, expected finite numbers")
+    return positions
 
 
 # ---- rotations ---------------------------------------------------------------------------------------------
@@ -121,7 +116,8 @@ def read_arrays(rotation: Any, positions: Any, expected: Rotary | None) -> Readi
             # tables that repeat all columns, as halves, are also used for interleaved columns
             z, layout = two, name if name == "interleaved" else None
             break
-    return Reading(dtype, positions_of(len(z) if positions is None else positions, len(z)), z, layout=layout)
+    at = np.asarray(positions_of(len(z) if positions is None else positions, len(z)))
+    return Reading(dtype, at, z, layout=layout)
 
 
 def _equal(x: Array, y: Array) -> bool:
@@ -210,7 +206,7 @@ def read_function(
     most = min(own.reach if own else REACH, most or REACH)
     choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     if positions is not None:
-        choices = [positions_of(positions)]
+        choices = [np.asarray(positions_of(positions))]
     call = own or Rotation(function, axes_of(expected), choices[-1], head_dim)
     remarks, faults = tuple[str, ...](), tuple[str, ...]()
     for at in choices:

@@ -187,13 +187,13 @@ def _forms(vectors: Tensor) -> list[Tensor]:
 class Taken(NamedTuple):
     """Queries and keys of shape (heads, rows, columns) in an attention.
 
-    `name` is that of the innermost module that runs, `configs` are the configurations of all that run, and
-    `records` are possible sources.  `varies` states whether an argument of a projection had different rows.
+    `name` and `config` are those of the innermost module that runs and has them, and `records` are possible
+    sources.  `varies` states whether an argument of a projection had different rows.
     """
 
     vectors: tuple[Tensor, Tensor]
     name: str
-    configs: list[Any]
+    config: Any
     records: Sequence[Source]
     varies: bool
 
@@ -206,7 +206,7 @@ class Model(TorchFunctionMode):
 
     def __init__(self, model: Module, inputs: Any, at: Array | None):
         super().__init__()
-        self.inputs, self.at, self.axes = inputs, at, 1
+        self.inputs, self.at, self.axes, self.count = inputs, at, 1, 0
         try:
             self.module = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
         except Exception:  # noqa: BLE001  (locks, generators and tensors of a graph cannot be copied)
@@ -266,7 +266,7 @@ class Model(TorchFunctionMode):
         self.records: list[Source] = []
         self.varies = False
         self.product: tuple[Tensor, Tensor] | None = None
-        self.pending = list(self.sources.get(len(self.taken), ()))
+        self.pending = dict(enumerate(self.sources.get(len(self.taken), ())))
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -311,17 +311,17 @@ class Model(TorchFunctionMode):
             if close(first, last):
                 lengths = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
                 self.records.append(Source(function, axis, lengths, first.clone()))
-        here = [item for item in self.pending if item[0].is_in(function, tensor)]
-        self.pending = [item for item in self.pending if all(item is not other for other in here)]
-        for source, vectors in here:
+        here = [key for key, (source, _) in self.pending.items() if source.is_in(function, tensor)]
+        for source, vectors in map(self.pending.pop, here):
             source.put(vectors, tensor)
 
     def _take(self, queries: Tensor, keys: Tensor) -> None:
         queries, keys = (x.detach().reshape(-1, *x.shape[-2:]) for x in (queries, keys))
         names = [self.names.get(id(module), "") for module in self.modules]
-        configs = [module.config for module in self.modules if getattr(module, "config", None) is not None]
-        name = next(filter(None, reversed(names)), "")
-        self.taken.append(Taken((queries, keys), name, configs, self.records, self.varies))
+        name = next(filter(None, reversed(names)), "model")
+        configs = (getattr(module, "config", None) for module in reversed(self.modules))
+        config = next((each for each in configs if each is not None), None)
+        self.taken.append(Taken((queries, keys), name, config, self.records, self.varies))
         if len(self.taken) - 1 == self.last:
             raise Done
         self._start_attention()
