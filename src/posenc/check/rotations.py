@@ -223,18 +223,18 @@ def matched(
         of_keys = tuple(f"keys: {each}" for each in other.faults if each not in result.faults)
         result = result._replace(
             difference=max(result.difference, other.difference), faults=result.faults + of_keys,
-            errors={at: max(error, other.errors.get(at, 0.0)) for at, error in result.errors.items()},
-            verdict="wrong" if of_keys else result.verdict)
-    reason = "; ".join(filter(None, (*result.faults, result.reason)))
-    faults = () if expected is None else result.faults
-    return result._replace(reason=reason, faults=faults, errors=MappingProxyType({**result.errors})), readings
+            errors={at: max(error, other.errors.get(at, 0.0)) for at, error in result.errors.items()})
+    reason = "; ".join(filter(None, (*result.faults, result.reason, *readings[0].remarks)))
+    return result._replace(
+        reason=reason, faults=() if expected is None else result.faults,
+        errors=MappingProxyType({**result.errors}), verdict="wrong" if result.faults else result.verdict), readings
 
 
 # ---- the comparison ----------------------------------------------------------------------------------------
 
 
 def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> RotaryMatch:
-    """Compare a reading with the expected rotation; the reason of the result contains only the remarks."""
+    """Compare a reading with the expected rotation; the reason of the result does not contain the faults."""
     faults, rows = reading.faults, slice(None) if reading.call else spread(len(reading.positions))
     sample = reading.at(rows)
     finite = np.isfinite(sample.values).all(axis=1)
@@ -258,9 +258,8 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
     result = Comparison(whole, sample, target, Rotary(size, rotary_dim=width)).result()
     result = result._replace(faults=(*faults, *result.faults))
     if expected is not None and expected.axes and expected.rotary_dim == width and result.rotary:
-        result = _on_axes(reading, result, result.rotary.replace(axes=expected.axes))
-    return result._replace(reason="; ".join(filter(None, (result.reason, *reading.remarks))),
-                           verdict="wrong" if result.faults else result.verdict)
+        return _on_axes(reading, result, result.rotary.replace(axes=expected.axes))
+    return result
 
 
 def _on_axes(reading: Reading, result: RotaryMatch, rotary: Rotary) -> RotaryMatch:
@@ -297,22 +296,17 @@ class Comparison(NamedTuple):
                     return self._described(target, how)
         oriented, phases = self._oriented(dtype)
         found = oriented._found(dtype, phases)
-        result = RotaryMatch(None, math.inf, "", (fault("unknown", ""),))
         if found is not None:
-            result = oriented._described(*found)
-        elif target is not None:
-            differing = _differing(self.sample, target, plain[-1])
-            if differing.any() and (differing.mean() < FEW or not differing[:FEWEST].any()):
-                result = self._described(target, plain[-1])
-        nearest = result.rotary or target
-        if nearest is not None:
-            errors = difference(values, exact(nearest, positions)).max(axis=0)
-            wrong = np.flatnonzero(errors > FAULTS["unknown"].threshold * abs(size_of(nearest)))
-            if result.rotary is None and len(wrong):
-                where = f"; those of {pairs(wrong)} differ from the expected ones by up to {errors.max():.2g}"
-                result = result._replace(faults=(fault("unknown", where),))
-            result = result._replace(difference=float(errors.max()))
-        return result
+            return oriented._described(*found)
+        if target is None:
+            return RotaryMatch(None, math.inf, "", (fault("unknown", ""),))
+        differing = _differing(self.sample, target, plain[-1])
+        if differing.any() and (differing.mean() < FEW or not differing[:FEWEST].any()):
+            return self._described(target, plain[-1])
+        errors = difference(values, exact(target, positions)).max(axis=0)
+        wrong = np.flatnonzero(errors > FAULTS["unknown"].threshold * abs(size_of(target)))
+        where = f"; those of {pairs(wrong)} differ from the expected ones by up to {errors.max():.2g}"
+        return RotaryMatch(None, float(errors.max()), "", (fault("unknown", where if len(wrong) else ""),))
 
     def _found(self, dtype: str, phases: Phases) -> tuple[Rotary, Arithmetic, str] | None:
         """Return the first of the other rotations that explains the values, its arithmetic and a sentence.
