@@ -111,22 +111,22 @@ def undisturbed() -> Iterator[None]:
 
 
 class Source(NamedTuple):
-    """A tensor with equal rows: the function that returned it, the axis of rows, the other axes, and a row.
+    """A tensor with equal rows: the function that returned it, the axis of rows, and a row.
 
     `columns` of the row have the elements of vectors before the rotation, for each head.
     """
 
     function: Any
     axis: int
-    lengths: tuple[int, ...]
     row: Tensor
     columns: Any = None
 
     def is_in(self, function: Any, tensor: Tensor) -> bool:
         """Return whether a tensor of another run is the same one, with another number of rows."""
-        lengths = (*tensor.shape[: self.axis], *tensor.shape[self.axis + 1 :])
-        return self.function is function and self.lengths == lengths and close(
-            tensor.select(self.axis, 0).reshape(-1), self.row)
+        if self.function is not function or tensor.ndim != 1 + self.row.ndim:
+            return False
+        row = tensor.select(self.axis, 0)
+        return row.shape == self.row.shape and close(row, self.row)
 
     def put(self, vectors: Array, tensor: Tensor) -> None:
         """Put vectors into the columns of a tensor, in place."""
@@ -145,27 +145,22 @@ def source_of(vectors: Tensor, records: Sequence[Source], rotary: Rotary) -> Sou
     finite = heads.isfinite().all(0)
     after = _forms(heads[:, finite])
     for record in reversed(records):
-        row = record.row.double().cpu()
+        row = record.row.double().cpu().reshape(-1)
         step = math.gcd(rotary.head_dim, len(row))
         if len(row) < rotary.head_dim:
             continue
         windows = row.unfold(0, rotary.head_dim, step)[:, : rotary.rotary_dim]
-        starts = _places(_forms(windows[:, finite]), after) * step
-        if (starts < 0).any():
+        before = _forms(windows[:, finite])
+        pairs = [(before[0], after[0]), *itertools.product(before[1:], after[1:])]
+        cosines, places = torch.stack([(a @ b.mT).abs() for a, b in pairs]).amax(0).round(decimals=9).max(0)
+        if (cosines < 1 - SMALL).any():
             continue
-        columns = starts[:, None] + torch.arange(rotary.head_dim)
+        columns = places[:, None] * step + torch.arange(rotary.head_dim)
         factors = row[columns[:, : rotary.rotary_dim]].norm(dim=1) / heads.nan_to_num().norm(dim=1)
         last = factors if last is None else last
         if torch.allclose(factors, last, rtol=SAME):
             found = record._replace(columns=torch.unique(columns, dim=0))
     return found
-
-
-def _places(before: Sequence[Tensor], after: Sequence[Tensor]) -> Tensor:
-    """Return the number of the vector before the rotation of each vector, or -1, given their forms."""
-    pairs = [(before[0], after[0]), *itertools.product(before[1:], after[1:])]
-    cosines, places = torch.stack([(a @ b.mT).abs() for a, b in pairs]).amax(0).round(decimals=9).max(0)
-    return torch.where(cosines > 1 - SMALL, places, -1)
 
 
 def _forms(vectors: Tensor) -> list[Tensor]:
@@ -306,11 +301,9 @@ class Model(TorchFunctionMode):
         if not tensor.is_floating_point() or self.rows not in tensor.shape:
             return
         axis = tensor.shape.index(self.rows)
-        if not self.sources and tensor.numel() > self.rows:
-            first, last = (tensor.select(axis, k).detach().reshape(-1) for k in (0, -1))
-            if close(first, last):
-                lengths = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
-                self.records.append(Source(function, axis, lengths, first.clone()))
+        table = tensor.movedim(axis, 0)
+        if not self.sources and tensor.numel() > self.rows and close(table[0], table[-1]):
+            self.records.append(Source(function, axis, table[0].clone()))
         here = [key for key, (source, _) in self.pending.items() if source.is_in(function, tensor)]
         for source, vectors in map(self.pending.pop, here):
             source.put(vectors, tensor)
