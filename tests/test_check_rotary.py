@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
+import rotary_models_small as small  # noqa: E402
 from posenc import Rotary  # noqa: E402
 from posenc.check import RotaryReport, check_rotary  # noqa: E402
 from posenc.check.mistakes import FAULTS  # noqa: E402
@@ -182,6 +183,23 @@ class Static(nn.Module):
 def test_inputs_may_be_a_function_of_positions(base, rows, verdict):
     report = check_rotary(Static(base, rows), config(4096), inputs=lambda at: (torch.ones(1, len(at), dtype=int), at))
     assert verdicts(report) == [verdict], report
+
+
+class Extra(small.Consecutive):
+    """Takes other vectors, such as those of images, which may be none."""
+
+    def forward(self, ids, extra):
+        self.layers[0].out(extra)
+        return super().forward(ids)
+
+
+@pytest.mark.parametrize("attention", [small.sdpa, small.eager])
+def test_arguments_may_have_an_axis_of_length_0(attention):
+    model, inputs = Extra(attention=attention), {"ids": torch.ones(1, 12, dtype=int), "extra": torch.zeros(1, 0, 2 * D)}
+    assert verdicts(check_rotary(model, HALVES, inputs=inputs)) == [FLOAT32]
+    assert verdicts(check_rotary(model, small.PAIRS, inputs=inputs)) == ["wrong"]
+    row, = check_rotary(model, HALVES, inputs=inputs | {"ids": torch.ones(1, 0, dtype=int)})
+    assert row.verdict == UNCHECKED and "no attention was found" in row.faults[0]
 
 
 def test_positions_may_have_several_axes():

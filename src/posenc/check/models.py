@@ -301,9 +301,12 @@ class Attention(Rotation):
 def _attentions(model: Model, config: Any) -> list[Attention]:
     """Run the model; return its attentions."""
     if model.at is None and model.inputs is not None and not callable(model.inputs):
-        taken, _ = model.run(-1, last=0)                # no axis has this length
-        model.at = np.arange(taken[0].vectors[0].shape[1] if taken else 0)
+        taken, _ = model.run(running.ANY, last=0)
+        queries = [part.vectors[0] for part in taken if part.vectors[0].numel()]
+        model.at = np.arange(queries[0].shape[1] if queries else 0)
     model.count = ROWS if model.at is None else model.at.shape[-1]
+    if not model.count:
+        return []
     given = config if config is not None else _readable(getattr(model.module, "config", None))
     model.axes = axes_of(_expected(given)[0])
     taken, _ = model.run(model.count, np.arange(model.count))

@@ -33,6 +33,7 @@ PRODUCTS = {torch.matmul, torch.bmm, torch.baddbmm, torch.einsum,
             Tensor.matmul, Tensor.bmm, Tensor.__matmul__, Tensor.baddbmm}
 SOFTMAX = {torch.softmax, functional.softmax, Tensor.softmax}
 SAME = 0.02             # relative difference of factors that are equal up to roundings to 16 bits
+ANY = -1                # rows of a run with an unknown number: no axis has this length
 SMALL = 1e-4            # difference of the cosine from 1 for vectors of one direction
 
 
@@ -272,14 +273,14 @@ class Model(TorchFunctionMode):
         if function in SOFTMAX and self.product is not None:
             shape = (0, *(args[0] if args else kwargs["input"]).shape)
             # a column may be added to the scores; a router of experts has others
-            if shape[-2] == self.rows and shape[-1] - self.product[1].shape[-2] in (0, 1):
+            if self.rows in (shape[-2], ANY) and shape[-1] - self.product[1].shape[-2] in (0, 1):
                 self._take(*self.product)
         if function is functional.linear and len(args) > 1 and id(args[1]) in self.weights:
             result = self._projected(*args[:2])
         else:
             result = function(*args, **kwargs)
         is_product = function in PRODUCTS and isinstance(result, Tensor) and result.ndim > 1
-        if is_product and result.shape[-2] == self.rows <= result.shape[-1]:
+        if is_product and self.rows in (result.shape[-2], ANY) and self.rows <= result.shape[-1]:
             self.product = _factors(function, args, kwargs) or self.product
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             self._see(function, tensor)
@@ -309,7 +310,7 @@ class Model(TorchFunctionMode):
             source.put(vectors, tensor)
 
     def _take(self, queries: Tensor, keys: Tensor) -> None:
-        queries, keys = (x.detach().reshape(-1, *x.shape[-2:]) for x in (queries, keys))
+        queries, keys = (x.detach().reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (queries, keys))
         names = [self.names.get(id(module), "") for module in self.modules]
         name = next(filter(None, reversed(names)), "model")
         configs = (getattr(module, "config", None) for module in reversed(self.modules))
