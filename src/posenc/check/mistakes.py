@@ -36,7 +36,7 @@ FAULTS = {
     "alone": Fault(ALIKE, "a call with a single row has other values than a call with several rows"),
     "heads": Fault(1e-3, "the heads are not rotated alike: head {} differs from head 0"),
     "cache": Fault(1e-3, "{} of a call with a cache have other values than those of a call without"),
-    # columns: reading.py; width, layout and axes: comparison.py
+    # columns: reading.py; width, layout and axes: rotations.py
     "nothing": Fault(0, "no value is finite"),
     "pairing": Fault(ROUNDED, "the result is not linear in pairs of columns, as halves or interleaved"),
     "factor": Fault(0, "columns {} are multiplied by a factor but not rotated"),
@@ -58,12 +58,12 @@ FAULTS = {
     "slightly": Fault(0, "the frequencies differ slightly from the expected ones"),
     "still": Fault(0, "{} {} not rotated"),
     "unstated": Fault(0, "queries and keys are rotated, the configuration has no rotation for this layer"),
-    # cosines and sines: below, and comparison.py
+    # cosines and sines: below, and rotations.py
     "signs": Fault(0, "the signs of the sines are reversed"),
     "exchanged": Fault(0, "cos and sin are exchanged"),
     "negated": Fault(0, "values are multiplied by -1, expected 1"),
     "scale": Fault(1e-6, "cosines and sines are multiplied by {}, expected {}"),
-    # positions: comparison.py
+    # positions: rotations.py
     "start": Fault(0, "positions start at {}, expected {}"),
     "finite": Fault(0, "some values are not finite, for example at position {:,}"),
     "rows": Fault(0, "the values at {} of {} positions differ, the first at {:,}"),
@@ -73,7 +73,7 @@ FAULTS = {
     "positions": Fault(0, "positions were rounded to {} above {:,}"),
     "angles": Fault(0, "angles were rounded to {}"),
     "tables": Fault(0, "tables were rounded to {}"),
-    # none of these: models.py for given positions on several axes, and comparison.py
+    # none of these: models.py for given positions on several axes, and rotations.py
     "given": Fault(ALIKE, "queries or keys differ from those expected by up to {:.2g} of the largest one"),
     "unknown": Fault(ALIKE, "no known rotation gives these values{}"),
 }
