@@ -19,7 +19,7 @@ import numpy as np
 import posenc
 from posenc._core import kernel
 from posenc._core.frequencies import spaced_turns
-from posenc._rotary.axes_of_pairs import kernel_rotation
+from posenc._rotary.rotary import kernel_rotation
 
 FILLER = 0xA5
 SIDES = ("low", "high")

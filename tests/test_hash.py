@@ -16,7 +16,7 @@ import posenc
 from posenc._arguments import arrays
 from posenc._core import kernel
 from posenc._core.frequencies import spaced_turns
-from posenc._rotary.axes_of_pairs import kernel_rotation
+from posenc._rotary.rotary import kernel_rotation
 
 HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
 ROTATION_HASH = "45c29f2827fa3d6647bc4a78a70bf70dfeeec9e98f7624382769e06b32d49711"

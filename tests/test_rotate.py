@@ -15,7 +15,7 @@ from conftest import assert_same_bits, bits_of
 from posenc._core import kernel
 from posenc._core.exact import ExactColumns
 from posenc._core.frequencies import explicit_turns, spaced_turns
-from posenc._rotary.axes_of_pairs import kernel_rotation
+from posenc._rotary.rotary import kernel_rotation
 from reference import FORMATS, Rotated, arithmetic
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

@@ -25,9 +25,9 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from posenc import Rotary
-from posenc._rotary.axes_of_pairs import alternating, blocks, interleaved
 from posenc._rotary.model_config import BASES as KEYS_OF_BASES
 from posenc._rotary.model_config import LAYER_BASES, SHARES, WIDTHS, head_dim_of
+from posenc._rotary.scaling import alternating, blocks, interleaved
 from posenc.check import check_rotary
 
 FILE = Path(__file__).parents[1] / "src/posenc/_rotary/model_types.json"

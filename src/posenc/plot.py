@@ -6,7 +6,7 @@ end a cell with ``ax.figure``; to save it, call ``ax.figure.savefig("pe.png")``.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -60,17 +60,12 @@ def _axes(encoding: Encoding, ax: axes.Axes | None, inches: tuple[float, float] 
     return ax
 
 
-def _integer_ticks(axis: Any, label: str) -> None:
-    """Label an axis and set ticks at integers."""
-    axis.set_major_locator(ticker.MaxNLocator(steps=(1, 2, 5, 10), integer=True))
+def _ticks(axis: Any, label: str, numbers: Sequence[Any]) -> None:
+    """Label an axis of rows or columns and show their numbers at the ticks."""
     axis.set_label_text(label)
-
-
-def _position_ticks(axis: Any, numbers: list[Any], label: str) -> None:
-    """Label an axis of rows and show their positions at the ticks."""
-    _integer_ticks(axis, label)
+    axis.set_major_locator(ticker.MaxNLocator(steps=(1, 2, 5, 10), integer=True))
     axis.set_major_formatter(ticker.FuncFormatter(
-        lambda row, _: f"{numbers[int(row)]:.7g}" if 0 <= row < len(numbers) else ""))
+        lambda index, _: f"{numbers[int(index)]:.7g}" if 0 <= index < len(numbers) else ""))
 
 
 def heatmap(encoding: Encoding, positions: Positions, *, ax: axes.Axes | None = None) -> axes.Axes:
@@ -113,8 +108,8 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: axes.Axes | None = 
     image = ax.imshow(values, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit)
     ax.set_facecolor("grey")
     ax.figure.colorbar(image, ax=ax, label="value")
-    _integer_ticks(ax.xaxis, "dimension")
-    _position_ticks(ax.yaxis, numbers, label)
+    _ticks(ax.xaxis, "dimension", range(encoding.d_model))
+    _ticks(ax.yaxis, label, numbers)
     return ax
 
 
@@ -217,6 +212,6 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: axes.Axes | None
     ax = _axes(encoding, ax, SQUARE)
     image = ax.imshow(values @ values.T, cmap="viridis")
     ax.figure.colorbar(image, ax=ax, label="dot product")
-    _position_ticks(ax.xaxis, numbers, label)
-    _position_ticks(ax.yaxis, numbers, label)
+    _ticks(ax.xaxis, label, numbers)
+    _ticks(ax.yaxis, label, numbers)
     return ax

@@ -67,8 +67,6 @@ class Keyword(Generic[Given, Kept]):
         return value    # type: ignore[no-any-return]
 
     def __set__(self, instance: Any, value: Given) -> None:
-        if self.name in vars(instance):
-            raise AttributeError(f"{self.name} is read-only; use replace")
         vars(instance)[self.name] = value
 
     def checked(self, value: Any) -> Any:

@@ -10,7 +10,6 @@ import inspect
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -78,10 +77,10 @@ def exit_on_signals() -> None:
 
     Keep handlers of the host program.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        if is_main and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    with suppress(ValueError):          # only the main thread can set handlers
+        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 def print_error(error: object, code: int = FAILED) -> int:

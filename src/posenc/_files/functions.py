@@ -312,9 +312,8 @@ def verify(
             bits = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads).view(found.dtype)
             if not np.array_equal(found, bits):
                 row, column = np.argwhere(found != bits)[0].tolist()
-                values = (f"{values_of(x[row, column], dtype)!s} ({x[row, column]:#x})" for x in (found, bits))
-                text = "position {}, column {}: found {}, expected {} with {!r}"
-                raise ValueError(text.format(part[row], column, *values, encoding))
+                x, y = (f"{values_of(x[row, column], dtype)!s} ({x[row, column]:#x})" for x in (found, bits))
+                raise ValueError(f"position {part[row]}, column {column}: found {x}, expected {y} with {encoding!r}")
             progress(found.nbytes)
             del found                       # before the next block is read
         return rows if samples is None else min(rows, samples)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from posenc._arguments import checks
 from posenc._core.frequencies import spaced_float64
-from posenc._rotary.axes_of_pairs import alternating, blocks, interleaved
+from posenc._rotary.scaling import alternating, blocks, interleaved
 
 
 class RotaryPreset(NamedTuple):

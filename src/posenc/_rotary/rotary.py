@@ -1,7 +1,7 @@
 """Rotary, the checked specification of a rotation of queries and keys by their positions."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass
 from typing import Any, Self, SupportsFloat, SupportsIndex, get_args
 
@@ -13,12 +13,12 @@ from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Keyword, Layout, Specification, changed, with_lists
 from posenc._axes.axis_columns import AxisColumns, encode_axes, slices_of
 from posenc._core import kernel
+from posenc._core.frequencies import ComputeTurns
 from posenc._encoding.columns import checked_width, kernel_columns
-from posenc._rotary.axes_of_pairs import axis_of_each_pair, kernel_rotation, pairs_by_axis
+from posenc._rotary import scaling as scalings
 from posenc._rotary.media_presets import preset_keywords
 from posenc._rotary.model_config import Keys, parameters_by_type, settings_of
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
-from posenc._rotary.scaling import IN_SCALING, Frequencies, checked_scaling, frequencies_of, keywords_in_scaling
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,7 +107,7 @@ class Rotary(Specification):
     )
     layout: Keyword[Layout, Layout] = Keyword("halves", get_args(Layout))
     scaling: Keyword[Mapping[str, Any] | None, dict[str, Any] | None] = Keyword(
-        None, checked_scaling, attribute=lambda rotary: with_lists(vars(rotary)["scaling"])
+        None, scalings.checked_scaling, attribute=lambda rotary: with_lists(vars(rotary)["scaling"])
     )
     frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
         None, checks.frequencies, excludes=("base", "scaling", "frequency_scale"),
@@ -115,7 +115,7 @@ class Rotary(Specification):
     )
     frequency_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
     scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
-    axes: Keyword[ArrayLike | None, tuple[int, ...] | None] = Keyword(None, axis_of_each_pair)
+    axes: Keyword[ArrayLike | None, tuple[int, ...] | None] = Keyword(None, scalings.axis_of_each_pair)
 
     def __post_init__(self) -> None:
         with kernel.default_environment():
@@ -126,13 +126,13 @@ class Rotary(Specification):
     def _check_together(self, keywords: dict[str, Any]) -> None:
         """Set keywords to the values that `scaling` has for them, and check them together."""
         head_dim = self.head_dim
-        keywords["scaling"], shared = keywords_in_scaling(keywords["scaling"], head_dim)
+        keywords["scaling"], shared = scalings.keywords_in_scaling(keywords["scaling"], head_dim)
         for key, value in shared.items():
-            name = IN_SCALING[key]
+            name = scalings.IN_SCALING[key]
             if name in self._given and keywords[name] != value:
                 raise checks.both_given(name, f"scaling[{key!r}]")
             keywords[name] = value
-        rotary_dim = self.head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
+        rotary_dim = self.rotary_dim
         keywords["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
         if rotary_dim % 2 or rotary_dim > head_dim:
             name, limit = ("rotary_dim", f" of at most {head_dim}") if keywords["rotary_dim"] else ("head_dim", "")
@@ -146,8 +146,8 @@ class Rotary(Specification):
             keywords["axes"] = None
 
     @functools.cached_property
-    def _frequencies(self) -> Frequencies:
-        return frequencies_of(self.rotary_dim, vars(self))
+    def _frequencies(self) -> scalings.Frequencies:
+        return scalings.frequencies_of(self.rotary_dim, vars(self))
 
     @property
     def attention_scaling(self) -> float:
@@ -469,3 +469,27 @@ def table_at(
     if isinstance(array, range) or array.shape[:1] != (len(columns),):
         raise checks.axes_error(array, len(columns))
     return encode_axes(columns, list(array), rotary.rotary_dim, dtype, out, threads, "positions")
+
+
+def kernel_rotation(
+    turns: ComputeTurns, head_dim: int, pairs: int, *, scale: float = 1.0, interleaved: bool = False,
+    axes: Sequence[int] | None = None,
+) -> kernel.Rotation:
+    """Return a rotation of `pairs` pairs in a head of head_dim columns.
+
+    `turns` computes the frequencies in turns per position.  `axes` gives the axis of positions of each pair;
+    the axes are 0, 1, 2 ... without gaps.  None means that there is a single axis.
+    """
+    columns_by_axis = []
+    for of_axis in pairs_by_axis(pairs, axes):
+        frequency, cosine = np.repeat(of_axis, 2), np.arange(2 * len(of_axis)) % 2 == 0
+        columns = kernel_columns(turns, frequency, cosine, order=2, scale=scale)
+        columns_by_axis.append((columns, None if axes is None else of_axis.tobytes()))
+    return kernel.Rotation(columns_by_axis, head_dim, pairs, interleaved)
+
+
+def pairs_by_axis(pairs: int, axes: Sequence[int] | None) -> list[NDArray[np.intp]]:
+    """Return the indices of the pairs of each axis of positions."""
+    if axes is None:
+        return [np.arange(pairs)]
+    return [np.flatnonzero(np.equal(axes, axis)) for axis in range(max(axes, default=-1) + 1)]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._core import frequencies as core
-from posenc._rotary.axes_of_pairs import axis_of_each_pair, blocks, interleaved
+from posenc._core import kernel
 
 CONTEXT = core.decimal_context(60)
 TWO_PI = CONTEXT.divide(Decimal(2 * core.pi(256)), Decimal(1 << 256))
@@ -181,6 +181,40 @@ def _longrope(
         attention = float((1 + max(ratio, Decimal(1)).ln() / Decimal(trained_length).ln()).sqrt())
     frequencies = zip(_unscaled(dim, base, scale), divisors, strict=True)
     return explicit_frequencies([float(w / Decimal(divisor)) for w, divisor in frequencies], attention)
+
+
+# ---- the axis of positions of each pair --------------------------------------------------------------------
+
+
+def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
+    axes = checks.integers(name, value)
+    count = len(set(axes))
+    if set(axes) != set(range(count)) or count > kernel.MAX_AXES:
+        raise ValueError(f"{name} is {checks.shown(axes)}, expected 0 to {kernel.MAX_AXES - 1}, no gaps")
+    return axes
+
+
+def blocks(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return the axis of each pair: 0 for the first ``sections[0]`` pairs, 1 for the next, and so on."""
+    return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
+
+
+def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 for an axis that has all its pairs."""
+    if len(sections) != 3:
+        raise ValueError(f"mrope_section has length {len(sections)}, expected 3 for mrope_interleaved")
+    axes = np.zeros(sum(sections), int)
+    for axis in (1, 2):
+        axes[axis : 3 * sections[axis] : 3] = axis
+    return tuple(axes.tolist())
+
+
+def alternating(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return the axis of each pair: 1 and 2 in turn, then 0.
+
+    `sections` has the numbers of pairs for axes 1, 2 and 0.
+    """
+    return (1, 2) * sections[0] + (0,) * sections[2]
 
 
 # ---- keys --------------------------------------------------------------------------------------------------

@@ -153,10 +153,7 @@ def add_to(
     if out is not None:
         tensors.check_out(out, x.dtype, x.device, x.shape)
     specification = encoding_of(x.shape[-1] if encoding is None else encoding, convention)
-    # torch.compile cannot trace `real`; the kernels check an int or a float
-    compiling = torch.compiler.is_compiling()
-    is_number = compiling and type(x_scale) in (int, float)
-    factor: Any = x_scale if is_number else tensors.real("x_scale", x_scale)
+    factor = tensors.real("x_scale", x_scale)
     if out is None and tensors.is_direct(x, positions):
         array = tensors.array_of_positions(positions, x.device)
         specification.add_to(tensors.array_of(x), array, x_scale=factor)
@@ -164,7 +161,7 @@ def add_to(
         return x
     positions = x.shape[-2] if positions is None else positions
     # a compiler would replace the two roundings of PyTorch's operators by one
-    if compiling or tensors.is_tracing():
+    if torch.compiler.is_compiling() or tensors.is_tracing():
         rows = tensors.tensor_of_positions(positions, x.device)
         total = torch.ops.posenc.add(x, rows, factor, tensors.text_of(specification))
         return (x if out is None else out).copy_(total)

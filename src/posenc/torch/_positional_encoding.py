@@ -363,13 +363,11 @@ class PositionalEncoding(PositionalTable):
         encodings = self._scaled(self._encodings(x.shape[0 if sequence_first else -2], start, positions, x))
         if sequence_first and encodings.ndim < 3:       # n positions along the first axis
             encodings = encodings.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
-        # self.dropout takes longer, because Python raises an AttributeError before it calls __getattr__
-        dropout: Any = self.__getattr__("dropout")
         if self.x_scale is None:
             is_new = positions is not None and encodings.shape == x.shape and tensors.is_eager()
-            return dropout(encodings.add_(x) if is_new else x + encodings)
+            return self.dropout(encodings.add_(x) if is_new else x + encodings)
         product = x * tensors.rounded_scale(specialized(self.x_scale), x.dtype)
-        return dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
+        return self.dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
 
     def _scaled(self, encodings: Tensor) -> Tensor:
         return encodings if self.alpha is None else self.alpha * encodings

@@ -43,6 +43,9 @@ def integer(name: str, value: Any, lowest: int) -> int:
 
 
 def real(name: str, value: Any) -> float:
+    # torch.compile cannot trace checks.real; the kernels check an int or a float
+    if torch.compiler.is_compiling() and type(value) in (int, float):
+        return value
     return checks.real(name, constant(name, value))
 
 
@@ -95,8 +98,8 @@ def is_recording() -> bool:
     values.
     """
     # the dispatch stack holds FakeTensorMode and make_fx, functorch is torch.func
-    return torch.compiler.is_compiling() or is_tracing() or bool(
-        torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active())
+    return (torch.compiler.is_compiling() or is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+            or torch._C._are_functorch_transforms_active())
 
 
 def is_tracing() -> bool:
@@ -136,9 +139,8 @@ def is_dual(tensor: Tensor) -> bool:
 
 def array_of_positions(positions: Any, device: torch.device, name: str = "positions") -> Any:
     """Return positions that are a tensor as an array, and other positions unchanged."""
-    if not isinstance(positions, Tensor):
-        return positions
-    check_positions(positions, device, name)
+    if isinstance(positions, Tensor):
+        check_positions(positions, device, name)
     return values_of(positions)
 
 
