@@ -2,11 +2,12 @@
 
     python benchmarks/accuracy.py
 
-Writes docs/data/accuracy.json and updates the tables and plots.  Requires gmpy2, torch, pytest and
-matplotlib; libraries that are not installed are omitted.  For each last position in POSITIONS, all candidates
-encode the 61 positions that end there, or all positions from 0 if there are fewer; rotations turn a row of
-normally distributed random numbers at each position.  If a candidate takes the number of positions instead of
-the positions, `arange` or `range` is replaced during the call; this does not change its arithmetic.
+Writes docs/data/accuracy.json and updates the tables and plots.  Requires gmpy2, torch, numba,
+pytest and matplotlib; libraries that are not installed are omitted.  For each last position in POSITIONS,
+all candidates encode the 61 positions that end there, or all positions from 0 if there are fewer; rotations
+turn a row of normally distributed random numbers at each position.  If a candidate takes the number of
+positions instead of the positions, `arange` or `range` is replaced during the call; this does not change its
+arithmetic.
 """
 
 import builtins

@@ -3,8 +3,8 @@ start of a name.
 
 Each call runs with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also with its default.
 Writes the quartiles of the seconds per call, and the largest difference of each result from that of posenc,
-to docs/data/performance.json, and updates the tables.  Requires Linux, torch, transformers, diffusers, onnx
-and onnxruntime.
+to docs/data/performance.json, and updates the tables.  Requires Linux, torch, numba, transformers and
+diffusers.
 
 "new": the memory of each array comes from the system, as in the first call in a process.  "reused": the output
 array was written before.
@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import numba
 import numpy as np
 import pages
 import rivals
@@ -31,7 +32,7 @@ import posenc
 from posenc import torch as posenc_torch
 from posenc._core import kernel
 
-LIBRARIES = ("torch", "transformers", "diffusers", "onnxruntime")
+LIBRARIES = ("torch", "numba", "transformers", "diffusers")
 THREADS = sorted({1, 2, 4, 8, 16, os.cpu_count()} & {*range(1, min(16, os.cpu_count()) + 1)})
 
 
@@ -53,6 +54,7 @@ def measured(name):
     case, result = rivals.CASES[name], {}
     for threads in THREADS:
         torch.set_num_threads(threads)
+        numba.set_num_threads(threads)
         torch.compiler.reset()          # compiled code has a fixed number of threads
         with ThreadPoolExecutor(threads) as pool:
             restore, calls = case(threads, pool)

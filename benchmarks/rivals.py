@@ -11,9 +11,9 @@ fast      the fastest code that we could write, usually in float32.
 roof      the time to write as much memory.
 
 Code that is exact or fast keeps every buffer between calls, and everything else but the values of the result.
-Its own tensors begin on a cache line, and the arrays that both write begin where NumPy puts them.
-Only the fastest that we know is here: sines and cosines of all angles of a table, additions in blocks, and
-compiled rotations of adjacent columns took longer, and so did NumPy where there is only torch.
+Its factors begin on a cache line, and the arrays that both write begin where NumPy puts them.  Only the
+fastest that we know is here: sines and cosines of all angles of a table, additions in blocks, and rotations
+by onnxruntime took longer, and so did torch or NumPy where they are not here.
 
 A call returns its result, so that `performance.py` can measure the error.
 """
@@ -22,6 +22,7 @@ import importlib
 import math
 from functools import partial, reduce
 
+import loops
 import ml_dtypes
 import numpy as np
 import torch
@@ -112,18 +113,19 @@ def rows_of_blocks(n, limit):
     return max(rows for rows in range(1, limit + 1) if n % rows == 0)
 
 
+def converted(arrays, dtype):
+    """Return contiguous arrays that begin on a cache line, as tensors do."""
+    return [torch.tensor(array, dtype=dtype).numpy() for array in arrays]
+
+
 def factors(anchors, offsets, rates, phases):
-    """Return P, Q, C and S in float64: the row anchors[i] + offsets[j] is P[i] * C[j] + Q[i] * S[j]."""
+    """Return P, Q, C and S in float64, and in float32.
+
+    The row anchors[i] + offsets[j] is P[i] * C[j] + Q[i] * S[j].
+    """
     angles, turns = anchors[:, None] * rates + phases, offsets[:, None] * rates
-    return map(torch.tensor, (np.sin(angles), np.cos(angles), np.cos(turns), np.sin(turns)))
-
-
-def float64_angle_addition(n, rates, phases):
-    """Return a function that fills a float32 table of n rows by angle addition in float64."""
-    rows = rows_of_blocks(n, 2**14 // len(rates))
-    p, q, c, s = factors(np.arange(0, n, rows), np.arange(rows), rates, phases)
-    fill = compiled(lambda p, q, c, s, out: out.copy_(p * c + q * s), p[:, None], q[:, None], c, s)
-    return lambda out: fill(torch.from_numpy(out).view(-1, rows, len(rates)))
+    arrays = np.sin(angles), np.cos(angles), np.cos(turns), np.sin(turns)
+    return converted(arrays, torch.float64), converted(arrays, torch.float32)
 
 
 def angle_addition(n, d_model):
@@ -145,8 +147,12 @@ def angle_addition(n, d_model):
 
 
 def table(threads, pool, *, n, d_model, new):
-    out, rows = copied(np.ones((n, d_model), np.float32)), torch.tensor(posenc.encode(n, d_model))
-    output = partial(np.empty_like, out) if new else lambda: out
+    out, copy = copied(np.ones((n, d_model), np.float32)), torch.tensor(posenc.encode(n, d_model))
+    output, rows = partial(np.empty_like, out) if new else lambda: out, rows_of_blocks(n, 2**14 // d_model)
+    double, single = factors(np.arange(0, n, rows), np.arange(rows), *interleaved(d_model))
+
+    def in_numba(factors):
+        return lambda out: loops.fill(*factors, out.reshape(-1, rows, d_model))
 
     def filling(fill):
         pe = output()
@@ -157,9 +163,10 @@ def table(threads, pool, *, n, d_model, new):
         "posenc": partial(posenc.encode, n, d_model, out=None if new else out),
         "pasted, torch": partial(torch_recipe, torch.arange(n), d_model),
         **once(threads if n < 10_000 else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
-        "exact, torch.compile float64": partial(filling, float64_angle_addition(n, *interleaved(d_model))),
+        "exact, numba float64": partial(filling, in_numba(double)),
+        "fast, numba float32": partial(filling, in_numba(single)),
         "fast, torch angle addition": partial(filling, angle_addition(n, d_model)),
-        "fast, a copy by torch": partial(filling, lambda out: torch.from_numpy(out).copy_(rows)),
+        "fast, a copy by torch": partial(filling, lambda out: torch.from_numpy(out).copy_(copy)),
         "roof, memset": lambda: memset(out, new, threads, pool),
     }
 
@@ -173,23 +180,24 @@ def timesteps(threads, pool, *, n, d_model):
     steps, rates = torch.from_numpy(t), frequencies(d_model)
     options = {"flip_sin_to_cos": True, "downscale_freq_shift": 0}
     encoding = posenc.preset("diffusers-timestep", d_model, **options)
-    rows, values = encoding.encode(1000), np.empty((1000, d_model), np.float32)
-    rows_of_torch = torch.tensor(rows)
+    rows, rows_of_torch = encoding.encode(1000), torch.tensor(encoding.encode(1000))
     diffusers = importlib.import_module("diffusers.models.embeddings")
-    fill = float64_angle_addition(1000, np.tile(rates, 2), np.repeat([np.pi / 2, 0], d_model // 2))
+    double, _ = factors(32 * np.arange(32), np.arange(32), np.tile(rates, 2),
+                        np.repeat([np.pi / 2, 0], d_model // 2))
 
     def in_numpy():
         angles = t[:, None] * rates
         return np.concatenate([np.cos(angles), np.sin(angles)], -1, dtype=np.float32, casting="same_kind")
 
-    def table_in_call():
-        fill(values)
-        return torch.index_select(torch.from_numpy(values), 0, steps)
+    def in_numba():
+        out = np.empty((n, d_model), np.float32)
+        loops.fill_at(t, *double, out)
+        return out
 
     return nothing, {
         "posenc": partial(encoding.encode, t),
         "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
-        "exact, torch.index_select from a float64 table": table_in_call,
+        "exact, numba float64": in_numba,
         **once(threads, {"exact, NumPy float64": in_numpy,
                          "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
         "fast, torch.index_select from a table": partial(torch.index_select, rows_of_torch, 0, steps),
@@ -207,19 +215,12 @@ def scattered(threads, pool, *, n, d_model, limit):
     def take(positions, out):
         np.take(rows, positions, axis=0, out=out, mode="clip")
 
-    def digits(anchors, offsets, steps, out):
-        a, b = anchors[steps >> 9], offsets[steps & 511]
-        out.copy_(a[:, 0] * b[:, 0] + a[:, 1] * b[:, 1])
-
-    p, q, c, s = factors(512 * np.arange(limit // 512), np.arange(512), *interleaved(d_model))
-    double = [torch.stack([p, q], 1), torch.stack([c, s], 1)]
-    fill, fill_float = (compiled(digits, *tables, steps, torch.from_numpy(out))
-                        for tables in (double, [table.float() for table in double]))
+    double, single = factors(512 * np.arange(limit // 512), np.arange(512), *interleaved(d_model))
     return nothing, {
         "posenc": partial(posenc.Encoding(d_model).encode, positions, out=out),
         "pasted, torch": partial(torch_recipe, steps, d_model),
-        "exact, torch.compile float64": lambda: (fill(), out)[1],
-        "fast, torch.compile float32": lambda: (fill_float(), out)[1],
+        "exact, numba float64": lambda: (loops.fill_at(positions, *double, out), out)[1],
+        "fast, numba float32": lambda: (loops.fill_at(positions, *single, out), out)[1],
         "fast, np.take from a table": lambda: (list(pool.map(take, *parts)), out)[1],
         "fast, torch.index_select from a table": lambda: (
             torch.index_select(rows_of_torch, 0, steps, out=torch.from_numpy(out)), out)[1],
@@ -284,14 +285,9 @@ def padded(threads, pool, *, shape):
         list(pool.map(add, np.array_split(x, threads), np.array_split(lengths, threads)))
         return x
 
-    def slices_of_torch():
-        torch._foreach_add_([row[:end] for row, end in zip(tensor, lengths, strict=True)],
-                            [rows_of_torch[2 : 2 + end] for end in lengths])
-        return x
-
     return partial(x.fill, 0), {
         "posenc": ours, "pasted, fairseq": pasted, "exact, row[:n] += table[:n]": slices,
-        "exact, torch._foreach_add_": slices_of_torch,
+        "exact, numba": lambda: (loops.add(x, rows[2:], lengths), x)[1],
         **once(threads, {"exact, x += np.take(table, positions)": take}),
     }
 
@@ -317,9 +313,6 @@ def adding(threads, pool, *, shape):
 # ---- rotations of (batch, heads, n, head_dim), with halves, by cosines and sines computed before ------------
 
 
-BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16}      # for NumPy, which has no bfloat16
-
-
 def transformers_recipe(x, positions, base):
     """Return a function that calls transformers as its models do; the result is a new tensor."""
     llama = importlib.import_module("transformers.models.llama.modeling_llama")
@@ -330,17 +323,14 @@ def transformers_recipe(x, positions, base):
 
 
 def torch_compiled(x, cos, sin):
-    """Rotate in place, in one call.
+    """Rotate heads in place, in one call.
 
     The compiler copies tensors that share a storage, so each has its own.  It makes large temporary arrays if
-    it can merge axes of the halves, so the second axis is split.
+    it can merge axes of the halves, so positions are split.
     """
-    y, axis = (x, 1) if x.is_contiguous() else (x.transpose(1, 2), 2)
-    bits = y.view(BITS[x.dtype]).numpy().squeeze()
-    tables = [table.unsqueeze(axis).expand(*y.shape[:-1], -1).squeeze() for table in (cos, sin)]
-    middle, half = bits.shape[1] // 2, bits.shape[2] // 2
+    bits, middle, half = x.view(torch.int16).numpy()[0], x.shape[-2] // 2, x.shape[-1] // 2
     blocks = [[*(torch.from_numpy(bits[:, rows, columns]).view(x.dtype)
-                 for columns in (slice(half), slice(half, None))), *(table[:, rows] for table in tables)]
+                 for columns in (slice(half), slice(half, None))), cos[rows], sin[rows]]
               for rows in (slice(middle), slice(middle, None))]
 
     def rotate(*blocks):
@@ -353,70 +343,45 @@ def torch_compiled(x, cos, sin):
     return lambda: (function(), x)[1]
 
 
-def onnxruntime(x, cos, sin, threads):
-    """Run the operator RotaryEmbedding in place, with arrays as inputs and outputs; it has no bfloat16."""
-    helper, runtime = importlib.import_module("onnx.helper"), importlib.import_module("onnxruntime")
-    info = partial(helper.make_tensor_value_info, elem_type=1, shape=None)
-    heads, out = {}, x.numpy()
-    if not x.is_contiguous():           # shape (batch, n, heads * head_dim)
-        heads, out = {"num_heads": x.shape[1]}, out.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], -1)
-    node = helper.make_node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], **heads)
-    graph = helper.make_graph([node], "rotation", list(map(info, ("x", "cos", "sin"))), [info("y")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    binding = session.io_binding()
-    for name, value in {"x": out, "cos": cos.numpy(), "sin": sin.numpy()}.items():
-        binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(value))
-    binding.bind_ortvalue_output("y", runtime.OrtValue.ortvalue_from_numpy(out))
-    return lambda: (session.run_with_iobinding(binding), x)[1]
-
-
 def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
     """Rotate positions of heads, stored by head or by position, or the last positions of a batch."""
-    generator = torch.Generator().manual_seed(0)
-    start, (batch, _, n, head_dim) = torch.randn(shape, generator=generator).to(dtype), shape
+    generator, (batch, _, n, head_dim) = torch.Generator().manual_seed(0), shape
+    bits = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
+    start = torch.randn(shape, generator=generator).to(dtype)
     start = start.transpose(1, 2).contiguous() if by_position else start
-    x = torch.from_numpy(copied(start.view(BITS[dtype]).numpy())).view(dtype)
+    stored = copied(start.view(bits).numpy())       # NumPy has no bfloat16
+    x = torch.from_numpy(stored).view(dtype)
     start, x = (each.transpose(1, 2) if by_position else each for each in (start, x))
     positions = torch.arange(n)[None] if n > 1 else torch.randint(0, 100_000, (batch, 1), generator=generator)
     rotary = posenc.Rotary(head_dim, base=base)
     array = x.numpy() if dtype == torch.float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    factors = [torch.tensor(f) for f in rotary.tables(positions.numpy(), dtype="float64")]
-    single = [factor.float().contiguous() for factor in factors]
+    tables = [table.reshape(-1, head_dim // 2) for table in rotary.tables(positions.numpy(), dtype="float64")]
+    double, single = converted(tables, torch.float64), converted(tables, torch.float32)
     cases = {
         "posenc": partial(rotary.at(positions.numpy()[:, None]).rotate, array),
         "pasted, transformers": transformers_recipe(x, positions, base),
     }
-    if dtype == torch.bfloat16:
-        cases["exact, torch.compile float32"] = torch_compiled(x, *single)
+    if dtype == torch.float32:
+        loop, rows = loops.rotation(1, head_dim // 2), stored.view(np.float32).squeeze()
+        is_second = n > 1 and not by_position       # positions are the second axis of the rows
+        cases["exact, numba float64"] = lambda: (loop(rows, *double, is_second), x)[1]
+        cases["fast, numba float32"] = lambda: (loop(rows, *single, is_second), x)[1]
     else:
-        cases["exact, torch.compile float64"] = torch_compiled(x, *factors)
-        cases["fast, torch.compile float32"] = torch_compiled(x, *single)
-        cases["fast, onnxruntime"] = onnxruntime(x, *single, threads)
+        cases["exact, torch.compile float32"] = torch_compiled(x, *map(torch.from_numpy, single))
     return lambda: x.copy_(start), cases
 
 
 def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
-    """Rotate positions of heads whose pairs are adjacent columns, as complex numbers."""
+    """Rotate positions of heads whose pairs are adjacent columns, in torch as complex numbers."""
     start = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     x, rotary = copied(start.numpy()), posenc.Rotary(shape[-1], base=base, layout="interleaved")
-    pairs = torch.from_numpy(x.view(np.complex64))
-    double = torch.complex(*map(torch.from_numpy, rotary.tables(shape[-2], dtype="float64")))
-    single, rows = double.to(torch.complex64), rows_of_blocks(shape[-2], 1024)
-    blocks, factors = (each.view(-1, rows, each.shape[-1]) for each in (pairs, double))
-    buffer = torch.empty(factors.shape[1:], dtype=factors.dtype)
-
-    def exact():
-        for i, block in enumerate(blocks):
-            block.copy_(buffer.copy_(block).mul_(factors[i % len(factors)]))
-        return x
-
-    return lambda: pairs.copy_(torch.view_as_complex(start.view(*pairs.shape, 2))), {
+    pairs, loop = torch.from_numpy(x.view(np.complex64)), loops.rotation(2, 1)
+    cos, sin = converted(rotary.tables(shape[-2], dtype="float64"), torch.float64)
+    single = torch.from_numpy(cos + 1j * sin).to(torch.complex64)
+    return lambda: torch.from_numpy(x).copy_(start), {
         "posenc": partial(rotary.at(shape[-2]).rotate, x),
         "pasted, Llama": lambda: torch.view_as_real(pairs * single).flatten(3),
-        "exact, torch complex128 in blocks": exact,
+        "exact, numba float64": lambda: (loop(x[0], cos, sin, True), x)[1],
         "fast, torch complex64": lambda: (pairs.mul_(single), x)[1],
     }
 
