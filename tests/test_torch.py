@@ -392,7 +392,7 @@ def test_a_table_computed_in_inference_mode_can_be_used_in_training():
 
 
 def test_repeated_calls():
-    """A module keeps the rows of its last call; they are not those of another start, length, dtype or device."""
+    """A module keeps the rows of its last call, which do not serve another start, length, dtype or device."""
     module = PositionalEncoding(6)
     for start, n, dtype in [(1, 3, "float32")] * 2 + [(2, 3, "float32"), (2, 2, "float32"), (2, 2, "float64")]:
         x = torch.zeros(n, 6, dtype=getattr(torch, dtype))

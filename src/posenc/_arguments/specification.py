@@ -67,6 +67,8 @@ class Keyword(Generic[Given, Kept]):
         return value    # type: ignore[no-any-return]
 
     def __set__(self, instance: Any, value: Given) -> None:
+        if self.name in vars(instance):
+            raise AttributeError(f"{self.name} is read-only; use replace")
         vars(instance)[self.name] = value
 
     def checked(self, value: Any) -> Any:
@@ -267,7 +269,7 @@ def without_defaults(values: Mapping[str, Any], fields: Fields) -> dict[str, Any
 
 def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """Return `keywords` updated with `changes`, without the keywords that the changes exclude."""
-    excluded = {name for change, value in changes.items() if value is not None for name in fields[change].excludes}
+    excluded = {name for change in changes if changes[change] is not None for name in fields[change].excludes}
     return {name: value for name, value in keywords.items() if name not in excluded} | dict(changes)
 
 

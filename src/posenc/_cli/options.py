@@ -100,9 +100,8 @@ def add_table(parser: argparse.ArgumentParser) -> None:
 
 def document_of(path: str, positions: range, encoding: posenc.Encoding, **more: Any) -> dict[str, Any]:
     """Return the description of a table, for JSON."""
-    shape = [len(positions), encoding.d_model]
-    return {"path": path, "shape": shape, "start": positions.start, "step": positions.step,
-            "convention": changes_of(encoding), **more}
+    return {"path": path, "shape": [len(positions), encoding.d_model], "start": positions.start,
+            "step": positions.step, "convention": changes_of(encoding), **more}
 
 
 def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -> None:

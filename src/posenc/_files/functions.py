@@ -12,7 +12,7 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, values_of
 from posenc._encoding.encoding import Encoding, check_encoding, without_durations
 from posenc._files import atomic, table
-from posenc._files.table import Table
+from posenc._files.table import Table, read_npy_header, read_safetensors_header
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -216,7 +216,7 @@ def opened_table(path: str, *, key: str | None = None) -> Iterator[Table]:
             yield zarr_store.table_in(path)
         else:
             with table.opened_file(path) as file:
-                yield table.read_npy_header(file) if suffix == ".npy" else table.read_safetensors_header(file, key)
+                yield read_npy_header(file) if suffix == ".npy" else read_safetensors_header(file, key)
 
 
 def verify(
@@ -313,7 +313,8 @@ def verify(
             if not np.array_equal(found, bits):
                 row, column = np.argwhere(found != bits)[0].tolist()
                 x, y = (f"{values_of(x[row, column], dtype)!s} ({x[row, column]:#x})" for x in (found, bits))
-                raise ValueError(f"position {part[row]}, column {column}: found {x}, expected {y} with {encoding!r}")
+                at = f"position {part[row]}, column {column}"
+                raise ValueError(f"{at}: found {x}, expected {y} with {encoding!r}")
             progress(found.nbytes)
             del found                       # before the next block is read
         return rows if samples is None else min(rows, samples)

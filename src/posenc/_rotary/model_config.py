@@ -37,8 +37,9 @@ ABOUT_ROTATIONS = re.compile(r"rope(?!r)|rotary|yarn|ntk|theta|xpos|alibi")
 WITHOUT_EFFECT = {"no_rope_layers", "no_rope_layer_interval", "rotary_value", "indexer_rope_interleave",
                   "original_rope", "ignore_keys_at_rope_validation"}
 HARMLESS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("rotary", "use_rope", "use_rotary", "use_rotary_pos_emb", "use_rotary_embedding"), (True,)),
-    "use_dynamic_ntk": (False,), "alibi": (False,), "rope_ratio": (1,), "rope_type": ("default",),
+    "rotary": (True,), "use_rope": (True,), "use_rotary": (True,), "use_rotary_pos_emb": (True,),
+    "use_rotary_embedding": (True,), "use_dynamic_ntk": (False,), "alibi": (False,), "rope_ratio": (1,),
+    "rope_type": ("default",),
 }
 
 

@@ -279,10 +279,9 @@ class PositionalEncoding(PositionalTable):
         probability = tensors.real("dropout", dropout)
         if not 0 <= probability <= 1 or checks.is_index(dropout) and probability:
             raise ValueError(f"dropout is {dropout}, expected a float from 0 to 1; pass a length as max_len=")
-        checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
         self.dropout = Dropout(probability)
-        self.batch_first = batch_first
+        self.batch_first = checks.boolean("batch_first", batch_first)
         self.x_scale = None if x_scale is None else tensors.real("x_scale", x_scale)
         self.learned_scale = None if learned_scale is None else tensors.real("learned_scale", learned_scale)
         self.alpha = None if self.learned_scale is None else nn.Parameter(torch.tensor(self.learned_scale))

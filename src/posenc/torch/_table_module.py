@@ -20,7 +20,7 @@ TABLE_BYTES = 1 << 26               # the table grows to at most this size
 class Tables(dict[Any, Tensor]):
     """A dict that also holds tensors as attributes, and whose copies and pickles are empty."""
 
-    last: Any = (None, None)            # the arguments of the last call that read rows of a table, and the rows
+    last: Any = (None, None)            # the arguments of the last call that read rows, and these rows
 
     def __reduce__(self) -> tuple[type[Tables], tuple[()]]:
         return Tables, ()
