@@ -355,12 +355,11 @@ class PositionalEncoding(PositionalTable):
             return self._scaled(super().forward(start=start, positions=positions))
         tensors.check_x(x, self.d_model)
         sequence_first = not self.batch_first and x.ndim > 2
-        if positions is not None:
-            positions = tensors.tensor_of_positions(positions, x.device)
-            in_column = sequence_first and positions.ndim < 2
-            checks.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
         encodings = self._scaled(self._encodings(x.shape[0 if sequence_first else -2], start, positions, x))
-        if sequence_first and encodings.ndim < 3:       # n positions along the first axis
+        in_column = sequence_first and encodings.ndim < 3       # n positions along the first axis
+        if positions is not None:
+            checks.check_broadcast(tuple(encodings.shape[:-1]), tuple(x.shape[: 1 if in_column else -1]))
+        if in_column:
             encodings = encodings.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
         if self.x_scale is None:
             is_new = positions is not None and encodings.shape == x.shape and tensors.is_eager()
