@@ -356,6 +356,8 @@ RIGHT = [
 NAN = torch.where(torch.arange(D // 2) < 3, torch.nan, frequencies())
 WRONG = [
     case("base is 9000, expected 10000", layers=({}, {"frequencies": frequencies(9e3)})),
+    case("base is 10010, expected 10000", HALVES, Consecutive, dtype=bf16, layers=({}, {"frequencies": frequencies(10010)})),
+    case("positions differ, the first at 202", layers=(from_table(300), from_table(300, lambda p, n: p.clamp(max=200)))),
     case("base is 10000, expected 1000000", LOCAL),
     case("base is 1000000, expected 10000", LOCAL, layers=({"frequencies": frequencies(1e6)}, {})),
     case("base is 9000, expected 1000000", LOCAL, layers=({}, {"frequencies": frequencies(9e3)})),

@@ -22,7 +22,7 @@ from posenc._rotary.model_config import look_up
 from posenc.check import running
 from posenc.check.match import Array, axes_of, size_of
 from posenc.check.mistakes import FAULTS, fault, not_rotated, number
-from posenc.check.reading import Rotation
+from posenc.check.reading import REACH, REACHES, Rotation
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
 from posenc.check.rotations import longest, matched
 from posenc.check.running import Model, Module, Source, Taken
@@ -30,6 +30,7 @@ from posenc.check.running import Model, Module, Source, Taken
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
 ROWS = 23                   # rows of a run; no other axis should have this length
+LATE = 509                  # rows of the run that shows which layers rotate alike, if the model chooses positions
 CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
 VARIES = "vectors depend on the position before they are projected to queries and keys"
@@ -186,7 +187,8 @@ class Attention(Rotation):
         self.is_free = model.takes_positions and self.keys == self.rows     # a cache may have other rows
         most = self.reach if self.is_free else CONSECUTIVE if self.keys == self.rows else self.keys
         self.reach = min(most, self.length or most)
-        # factors of queries and keys by which these are divided, or 0 for that of each row, then times UNIT
+        # if not empty, queries and keys are divided by these factors (0: each row by its own length), and
+        # multiplied by UNIT
         self.divisors: dict[int, float] = {}
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
         self.layer_type, flag = _of_layer(config, index, count)
@@ -225,11 +227,11 @@ class Attention(Rotation):
         return ""
 
     def is_like(self, other: Attention) -> bool:
-        """Return whether another attention rotates alike, or has the same reason not to be compared."""
+        """Return whether another attention rotates to the same bits, or has the same reason."""
         kinds = [(id(each.config), each.layer_type, each.reason, each.rotates, each.start, *each.sources)
                  for each in (self, other)]
         return kinds[0] == kinds[1] and (bool(self.reason) or all(
-            running.close(self.vectors[index], other.vectors[index]) for index in self.sources))
+            running.same(self.vectors[index], other.vectors[index]) for index in self.sources))
 
     def random(self, rows: int) -> Array:
         """Return random vectors before the rotation."""
@@ -326,18 +328,18 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
 
 
 def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
-    """Return a row for each group of attentions that rotate the same random vectors alike."""
-    rows = model.count
-    sources = {each.number: [(source, each.random(rows)) for source in each.sources.values()]
-               for each in attentions if not each.reason}
-    if sources:
-        last = max(each.length or 2**17 for each in attentions)
-        try:
-            taken, _ = model.run(rows, np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1, sources)
-        except Exception:  # noqa: BLE001  (a table may end)
-            taken, _ = model.run(rows, np.arange(rows), sources)
-        for attention in attentions:
-            attention.vectors = taken[attention.number].vectors
+    """Return a row for each group of attentions that rotate the same random vectors to the same bits."""
+    compared = [each for each in attentions if not each.reason]
+    for last in (max(each.length or REACH for each in compared), *REACHES) if compared else ():
+        rows = model.count if model.takes_positions or model.at is not None else max(ROWS, min(last, LATE))
+        at = np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1
+        sources = {each.number: [(source, each.random(rows)) for source in each.sources.values()]
+                   for each in compared}
+        with contextlib.suppress(Exception):                            # a table may end
+            taken, _ = model.run(rows, at, sources)
+            for each in compared:
+                each.vectors = taken[each.number].vectors
+            break
     groups: list[list[Attention]] = []
     for attention in attentions:
         alike = next((group for group in groups if attention.is_like(group[0])), None)

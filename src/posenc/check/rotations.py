@@ -234,7 +234,7 @@ def matched(
 
 
 def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> RotaryMatch:
-    """Compare a reading with the expected rotation; the reason of the result does not contain the faults."""
+    """Compare a reading with the expected rotation; the reason of the result states only the arithmetic."""
     faults, rows = reading.faults, slice(None) if reading.call else spread(len(reading.positions))
     sample = reading.at(rows)
     finite = np.isfinite(sample.values).all(axis=1)
@@ -275,8 +275,8 @@ def _on_axes(reading: Reading, result: RotaryMatch, rotary: Rotary) -> RotaryMat
 class Comparison(NamedTuple):
     """Values, and a sample of these, with the expected rotation of the same width, if any."""
 
-    whole: Reading
-    sample: Reading
+    whole: Reading                      # all rows of tables; for functions, the sample
+    sample: Reading                     # finite rows
     target: Rotary | None
     blank: Rotary                       # the number of columns, and other keywords by default
     faults: tuple[str, ...] = ()        # of the orientation, if the values and positions have been corrected
@@ -311,8 +311,8 @@ class Comparison(NamedTuple):
     def _found(self, dtype: str, phases: Phases) -> tuple[Rotary, Arithmetic, str] | None:
         """Return the first of the other rotations that explains the values, its arithmetic and a sentence.
 
-        They are tried in plain arithmetic, then in 16 bits, then without a formula.  A fitted number may have
-        too few digits, which looks like rounded angles; so each arithmetic is tried with all numbers.
+        They are tried in plain arithmetic, then in 16 bits, then without a formula.  In exact arithmetic, all
+        candidates are tried first, because a fitted number with too few digits looks like rounded angles.
         """
         is_turning, loose = np.abs(phases.frequency) > phases.error + 2.0**-50, phases.loose()
         rotary = self.blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))

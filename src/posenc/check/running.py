@@ -87,8 +87,16 @@ def close(a: Tensor, b: Tensor) -> bool:
     return bool((((a - b).abs() <= tolerance * a.nan_to_num().abs().max()) | a.isnan() & b.isnan()).all())
 
 
+def same(a: Tensor, b: Tensor) -> bool:
+    """Return whether vectors are equal, or NaN in both."""
+    return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
 def contains(vectors: Tensor, rows: Tensor) -> bool:
-    """Return whether the heads have these rows, in the same other order, as in a rolling cache."""
+    """Return whether these rows are among those of the heads, in any order that is the same for all heads.
+
+    The order of a rolling cache is not that of the positions.
+    """
     order = torch.cdist(rows[0].float(), vectors[0].float()).argmin(1)
     return close(rows, vectors[:, order])
 
@@ -140,7 +148,8 @@ class Source(NamedTuple):
 def source_of(vectors: Tensor, records: Sequence[Source], rotary: Rotary) -> Source | None:
     """Return the first record that has the first row of some vectors before their rotation, or None.
 
-    A record with another factor than that of the last one precedes a normalization.
+    The last such record has it surely.  An earlier one with another length precedes a normalization, so it is
+    no source.
     """
     heads, last, found = vectors[:, 0, : rotary.rotary_dim].double().cpu(), None, None
     finite = heads.isfinite().all(0)
