@@ -36,6 +36,8 @@ FILE = Path(__file__).parents[1] / "src/posenc/_rotary/model_types.json"
 NEEDS = json.loads(Path(__file__).with_name("small_models.json").read_text())
 # a class of a rotary module, or a call of a function that rotates
 MENTION = re.compile(r"class \w*([Rr]otary|R[Oo][Pp][Ee](?![a-z]))|apply\w*(rot|rope)\w*\(")
+# positions of several axes, made from those of one
+SEVERAL = re.compile(r"position_ids\b.*\.expand\([2-9],|position_ids\.ndim == 3")
 # keys that select the kind of positional encoding, with values for a rotation
 SWITCHES = {"use_mem_rope": [True], "position_embedding_type": ["rotary", "rope"],
             "position_embeddings_type": ["rotary"]}
@@ -154,10 +156,9 @@ class Rotation(NamedTuple):
     def is_in(self, name, kinds, parameters):
         """Return whether a type of layers has this rotation: the first layer of the row, or those like it."""
         layer = re.search(r"\.(\d+)\.", self.row.module)
-        if name in kinds and layer and kinds[int(layer[1])] == name:
-            return True
+        is_first = name in kinds and layer and kinds[int(layer[1])] == name
         may_be_other = " and " in self.row.module or name not in kinds
-        return may_be_other and self.rotary.base == parameters["rope_theta"]
+        return is_first or may_be_other and self.rotary.base == parameters["rope_theta"]
 
 
 def inputs_of(model, name):
@@ -292,8 +293,7 @@ def properties_of(rotation, parameters):
         raise Refused("which negates angles; call Rotary with frequency_scale=-1")
     frequencies, head_dim = rotation.frequencies(), rotation.rotary.head_dim
     stated = parameters.get("rope_theta", getattr(rotation.config, "rotary_embedding_base", None))
-    row = {"layout": rotation.rotary.layout, "tables": rotation.tables}
-    row["base"] = base_of(frequencies, stated)
+    row = {"layout": rotation.rotary.layout, "tables": rotation.tables, "base": base_of(frequencies, stated)}
     if parameters.get("rope_type", "default") != "default":
         row |= {"base": parameters["rope_theta"], "is_scaled": True}
     if parameters.get("rope_type") == "proportional":
@@ -356,8 +356,8 @@ def measured(name):
     for switch in [{}, *switches]:
         for way in ways_of(name, NEEDS.get(name, {}).get("keywords", {}) | switch, unbuilt):
             kinds = {type(module) for module in part_in(way.model(), name).modules()}
-            kinds = [kind for kind in kinds if kind.__module__.startswith("transformers")]
-            mentions = mentions or any(MENTION.search(inspect.getsource(kind)) for kind in kinds)
+            code = "".join(inspect.getsource(kind) for kind in kinds if "transformers" in kind.__module__)
+            mentions = mentions or MENTION.search(code)
             try:
                 report, rotations = run(way, name, {})
             except Exception as error:  # noqa: BLE001 (a model may raise any error)
@@ -372,6 +372,8 @@ def measured(name):
                     sections = [getattr(each, "mrope_section", None) for each in way.model().modules()]
                     if any(sections):
                         row = axes_of(way, name, own[0].rotary, next(filter(None, sections))) | row
+                    elif SEVERAL.search(code):
+                        raise Refused(SEVERAL_AXES)
                     row = with_keys(row, way, name, own[0])
                 for key, value in switch.items():
                     row["switch"] = [key, value, getattr(default, key)]
