@@ -298,7 +298,6 @@ def test_a_function_with_a_short_table():
     ((np.zeros((2, 9, 8)),), {}, r"cos has shape \(2, 9, 4\), expected \(n, columns\), with or without axes of length 1"),
     ((lambda x, p: x,), {"head_dim": 8, "positions": [[5, 6]]}, r"positions has shape \(1, 2\), expected \(2,\)"),
     (((COS[:1], SIN[:1]),), {"positions": [np.nan]}, "positions has nan, expected finite numbers"),
-    ((INV_FREQ,), {"positions": 5}, "positions is given with frequencies, expected tables or a function; omit it"),
     ((INV_FREQ,), {"head_dim": 32}, "rotary_dim is 64, expected an even number of at most 32"),
     ((INV_FREQ,), {"head_dim": 32, "expect": ROTARY}, "head_dim is 32, but expect has 64; omit head_dim"),
     ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration"),

@@ -144,7 +144,7 @@ def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) ->
     rows = []
     for rotary in expected.values():
         try:
-            rows.append(row_of(name, matched(rotation, rotary.replace(axes=None))[0], rotary, label))
+            rows.append(row_of(name, matched(rotation, rotary.replace(axes=None)), rotary, label))
         except (TypeError, ValueError) as error:
             rows.append(unchecked_row(name, rotary, str(error)))
     return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))

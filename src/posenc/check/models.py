@@ -390,7 +390,7 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
         error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, at))
         faults = (fault("given", error),) if error > FAULTS["given"].threshold * size else ()
         return RotaryMatch(rotary, error, "", faults, verdict="right"), []
-    result, _ = matched(f, rotary, at)
+    result = matched(f, rotary, at)
     divisors = dict[int, float]()
     for index in f.sources if result.faults else ():
         y = f.vectors[index][0, :, f.start : f.start + rotary.head_dim].cpu()
@@ -410,7 +410,7 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
         return result, []
     f.divisors = divisors
     target = rotary.replace(scale=rotary.scale * UNIT / size)
-    other, _ = matched(f, target, at)
+    other = matched(f, target, at)
     if other.faults or other.rotary is None:
         return result, []
     return other._replace(rotary=other.rotary.replace(scale=rotary.scale)), remarks

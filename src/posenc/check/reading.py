@@ -96,9 +96,8 @@ def read_arrays(rotation: Any, positions: Any, expected: Rotary | None) -> Readi
         if np.iscomplexobj(array):
             cos, sin = array.real, array.imag
         elif array.ndim == 1 and array.size:
-            if positions is not None:
-                raise TypeError("positions is given with frequencies, expected tables or a function; omit it")
-            return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
+            size = 1.0 if expected is None else size_of(expected)
+            return _read_frequencies(float64_of(array, dtype), size, positions)
         elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:    # as of torch.view_as_real
             cos, sin = array[..., 0], array[..., 1]
         elif array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
@@ -124,12 +123,13 @@ def _equal(x: Array, y: Array) -> bool:
     return np.array_equal(x, y, equal_nan=True)
 
 
-def _read_frequencies(w: Reals, size: float) -> Reading:
+def _read_frequencies(w: Reals, size: float, positions: Any) -> Reading:
     """Return the cosines and sines of frequencies, multiplied by the size of the expected ones."""
     def call(positions: Array) -> Waves:
         return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
 
-    at = spread(REACH) / max(1.0, np.abs(w).max())      # no pair turns by more than 1 at once
+    # by default, no pair turns by more than 1 at once
+    at = spread(REACH) / max(1.0, np.abs(w).max()) if positions is None else np.asarray(positions_of(positions))
     return Reading("float64", at, call(at), call)
 
 
