@@ -169,9 +169,7 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
 def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
     """Return a function for each tensor of a file, which reads it; the bits of bfloat16 are read as uint16."""
     if path.endswith((".bin", ".pt", ".pth")):
-        with checks.importing_for(path):
-            from posenc.check.running import stored_tensors
-        return stored_tensors(path)
+        return tensors_of_torch(path)
     with explaining(path), open(path, "rb") as file:
         entries, _, start = read_safetensors(file)
 
@@ -180,6 +178,26 @@ def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
         return decoded(np.fromfile(path, np.uint8, stop - first, offset=start + first), dtype).reshape(shape)
 
     return {name: functools.partial(read, **entry) for name, entry in entries.items()}
+
+
+def tensors_of_torch(path: str) -> dict[str, Callable[[], Any]]:
+    """Return the same for a file that torch.save wrote."""
+    with checks.importing_for(path):
+        import torch
+
+        from posenc.check.running import array_of_tensor
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        call = "torch.load(weights_only=True, mmap=True)"
+        raise ValueError(f"{path}: {call} raises {type(error).__name__}: {error}") from error
+    parts, tensors = [("", state)], dict[str, Callable[[], Any]]()
+    for prefix, part in parts:
+        if isinstance(part, dict):
+            parts += [(f"{prefix}.{name}".lstrip("."), value) for name, value in part.items()]
+        elif isinstance(part, torch.Tensor):
+            tensors[prefix] = functools.partial(array_of_tensor, prefix, part)
+    return tensors
 
 
 CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8"}

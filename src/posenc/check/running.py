@@ -1,20 +1,19 @@
 """Run a model with known vectors as its queries and keys, and take these where they enter the attention.
 
-Only this file uses PyTorch.  In a run, a `Model` sees every function that is called.  Projections return
-fixed random vectors, equal in all rows, instead of products.  So a tensor whose rows are equal has vectors
-before the rotation, and a `Source` is the first one from which the queries or keys can come.
+In a run, a `Model` sees every function that is called.  Projections return fixed random vectors, equal in all
+rows, instead of products.  So a tensor whose rows are equal has vectors before the rotation, and a `Source`
+is the first one from which the queries or keys can come.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import inspect
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -52,22 +51,6 @@ def array_of_tensor(name: str, tensor: Tensor) -> Array:
     if tensor.dtype == torch.bfloat16:
         return tensor.contiguous().view(torch.uint16).numpy()
     return (tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor).numpy()
-
-
-def stored_tensors(path: str) -> dict[str, Callable[[], Array]]:
-    """Return a function for each tensor of a file that torch.save wrote, which returns it as an array."""
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:
-        call = "torch.load(weights_only=True, mmap=True)"
-        raise ValueError(f"{path}: {call} raises {type(error).__name__}: {error}") from error
-    parts, tensors = [("", state)], dict[str, Callable[[], Array]]()
-    for prefix, part in parts:
-        if isinstance(part, dict):
-            parts += [(f"{prefix}.{name}" if prefix else str(name), value) for name, value in part.items()]
-        elif isinstance(part, Tensor):
-            tensors[prefix] = functools.partial(array_of_tensor, prefix, part)
-    return tensors
 
 
 def moved(vectors: Tensor) -> Array:
