@@ -11,6 +11,7 @@ array was written before.
 """
 
 import ctypes
+import itertools
 import os
 import pickle
 import platform
@@ -88,13 +89,15 @@ def results(memory, **options):
 def one_row():
     """Measure one row of 512 columns, encodings, and many conventions."""
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
+    module, starts = posenc_torch.PositionalEncoding(512), itertools.cycle(range(1000))
     pickled, bases = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)]
     encodings = [posenc.Encoding(512, base=base) for base in bases]
     return quartiles({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
         "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
-        "`posenc.torch.PositionalEncoding.forward`": partial(posenc_torch.PositionalEncoding(512).forward, x),
+        "`posenc.torch.PositionalEncoding.forward(x)`": partial(module.forward, x),
+        "the same, with another `start` in each call": lambda: module.forward(x, start=next(starts)),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
         "`pickle.loads` of an encoding with 512 columns": partial(pickle.loads, pickled),
         "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base)
