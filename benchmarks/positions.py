@@ -1,4 +1,4 @@
-"""Measure positions as pipelines bring them against fast code with NumPy or torch.compile:
+"""Measure positions as pipelines bring them against fast code with NumPy, numba or torch.compile:
 ``python benchmarks/positions.py``
 
 Writes ratios of times, with one and two threads, and the time of a row of 512 columns by the share of
@@ -10,12 +10,14 @@ import statistics
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import loops
+import numba
 import numpy as np
 import pages
 import plots
 import torch
 from common import pause, quartiles, save, times_of
-from rivals import compiled, copied, cosine, frequencies
+from rivals import compiled, copied, cosine, factors, frequencies, interleaved
 
 import posenc
 
@@ -72,6 +74,12 @@ def table_in_call(rows, positions, out):
     return lambda: (fill(), np.take(table, positions, axis=0, out=out, mode="clip"))
 
 
+def added(rows, step, positions, out):
+    """Compute rows by angle addition from an anchor in each `step` rows, in float64."""
+    double, _ = factors(step * np.arange(rows // step), np.arange(step), *interleaved(out.shape[1]))
+    return lambda: loops.fill_at(positions, *double, out)
+
+
 def by_period(times, out):
     """Compute sines and cosines of fractions of periods; the remainder `times % period` takes longer."""
     def call():
@@ -98,13 +106,14 @@ def encoding_cases():
     dtypes = [(single, single), (double, single), (double, double)]
     yield ("4,096 timesteps below 1,000, x 320", RANDOM.integers(0, 1000, 4096), {"d_model": 320},
            {"float32 table in the call, `np.take`": partial(table_in_call, 1000),
+            "angle addition, numba float64": partial(added, 1000, 25),
             "`np.take`": partial(taken, 1000), "`torch.index_select`": partial(selected, 1000)})
     yield ("4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
            numpy | polynomials(frequencies(320) / (2 * np.pi), *dtypes))
     yield ("4,096 real timesteps, x 320, in float64", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
            {"float64 recipe": recipe} | polynomials(frequencies(320) / (2 * np.pi), (double, double)))
     yield ("8,192 positions below 131,072, x 512", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
-           numpy | {"`np.take`": partial(taken, 131_072),
+           numpy | {"angle addition, numba float64": partial(added, 131_072, 512), "`np.take`": partial(taken, 131_072),
                     "`torch.index_select`": partial(selected, 131_072)})
     yield ("one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512},
            {"`np.take`": partial(taken, 131_072), "`torch.index_select`": partial(selected, 131_072)})
@@ -152,8 +161,9 @@ def additions(share, threads, pool):
 
 
 def measured(threads, pool):
-    """Yield each case and its ratios.  The pool calls NumPy; torch has threads of its own."""
+    """Yield each case and its ratios.  The pool calls NumPy; torch and numba have threads of their own."""
     torch.set_num_threads(threads)
+    numba.set_num_threads(threads)
     for name, positions, keywords, rivals in encoding_cases():
         torch.compiler.reset()          # the number of compilations of a function is limited
         dtype = np.float64 if name.endswith("in float64") else np.float32
@@ -163,7 +173,7 @@ def measured(threads, pool):
         calls = {}
         for rival, make in rivals.items():
             calls[rival] = [make(positions, out)]
-            if threads > 1 and "torch" not in rival:
+            if threads > 1 and "torch" not in rival and "numba" not in rival:
                 parts = [make(*arrays) for arrays in zip(np.array_split(positions, threads),
                                                          np.array_split(out, threads), strict=True)]
                 calls[rival].append(lambda parts=parts: list(pool.map(lambda call: call(), parts)))
