@@ -167,7 +167,7 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
 
 
 def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
-    """Return a function for each tensor of a file, which reads it; the bits of bfloat16 are read as uint16."""
+    """Return a function for each tensor of a file, which reads it; bfloat16 is read as its bits, uint16."""
     if path.endswith((".bin", ".pt", ".pth")):
         return tensors_of_torch(path)
     with explaining(path), open(path, "rb") as file:

@@ -222,7 +222,8 @@ class Phases(NamedTuple):
     ) -> tuple[float, list[float]]:
         """Return the first frequency, and a list with a base for each divisor of the exponents.
 
-        A line is fitted to the logarithms of the known positive frequencies.  A single one has the default base.
+        A line is fitted to the logarithms of the known positive frequencies.  A single one has the default
+        base.
         The list is empty if there is none, or if the line is too steep.
         """
         w, error = self.frequency, np.maximum(self.error / np.abs(self.frequency), 2.0**-50)

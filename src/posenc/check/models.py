@@ -20,9 +20,9 @@ from posenc import Rotary
 from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import running
-from posenc.check.match import Array, axes_of, size_of
+from posenc.check.match import Array, Reals, axes_of, float64_of, size_of
 from posenc.check.mistakes import FAULTS, fault, not_rotated, number
-from posenc.check.reading import REACH, REACHES, Rotation
+from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
 from posenc.check.rotations import longest, matched
 from posenc.check.running import Model, Module, Source, Taken
@@ -30,7 +30,7 @@ from posenc.check.running import Model, Module, Source, Taken
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
 ROWS = 23                   # rows of a run; no other axis should have this length
-LATE = 509                  # rows of the run that shows which layers rotate alike, if the model chooses positions
+LATE = 509                  # rows of a run that compares layers, if the model chooses the positions
 CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
 VARIES = "vectors depend on the position before they are projected to queries and keys"
@@ -141,7 +141,7 @@ def _readable(config: Any) -> Any:
 
 
 def _of_layer(config: Any, index: int, count: int) -> list[Any]:
-    """Return the type of an attention, and whether it rotates, from lists with a value for each of `count`."""
+    """Return the type of an attention, and whether it rotates, from lists with `count` values."""
     lists = [() if isinstance(config, Rotary) else look_up(config, name) or () for name in LISTS]
     return [values[index] if len(values) == count else None for values in lists]
 
@@ -243,7 +243,7 @@ class Attention(Rotation):
         taken, result = self.model.run(len(x), at, items, **more)
         return taken[self.number].vectors, result
 
-    def __call__(self, x: Array, positions: Array) -> list[Array]:
+    def __call__(self, x: Array, positions: Array) -> list[tuple[Reals, str]]:
         """Call the model with the positions, or with all positions if they cannot be chosen."""
         at, rows, chosen = positions, x, slice(None)
         if not self.is_free:
@@ -259,7 +259,8 @@ class Attention(Rotation):
             if self.divisors:
                 factors: Any = self.divisors[index] or running.factors(y, rows).clamp(min=1e-9)
                 y = (y.double() / factors * UNIT).to(y.dtype)
-            results.append(running.array_of_tensor("x", y)[chosen])
+            array, dtype = array_of("x", y)
+            results.append((float64_of(array[chosen], dtype), dtype))
         return results
 
     def grows(self, length: int) -> bool:
@@ -387,15 +388,14 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     if at is not None and at.ndim == 2:                         # given positions on several axes
         x = f.random(at.shape[-1])
         expected = rotary.rotate(x.copy(), at)
-        error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in f.values(x, at))
+        error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y, _ in f(x, at))
         faults = (fault("given", error),) if error > FAULTS["given"].threshold * size else ()
         return RotaryMatch(rotary, error, "", faults, verdict="right"), []
     result = matched(f, rotary, at)
     divisors = dict[int, float]()
     for index in f.sources if result.faults else ():
         y = f.vectors[index][0, :, f.start : f.start + rotary.head_dim].cpu()
-        factors = running.factors(y, f.random(len(y))).numpy()
-        factors = factors[np.isfinite(factors)] if np.isfinite(factors).any() else np.ones(1)
+        factors = running.factors(y, f.random(len(y))).nan_to_num().numpy()
         factor, what = float(np.median(factors)), BOTH[index]
         # the softmax scale may be part of the queries, or half of it of queries and keys
         scales = [f.width**-0.5, f.width**-0.25, *([factor / size] if index == 0 and size == 1 else [])]
@@ -411,6 +411,4 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     f.divisors = divisors
     target = rotary.replace(scale=rotary.scale * UNIT / size)
     other = matched(f, target, at)
-    if other.faults or other.rotary is None:
-        return result, []
-    return other._replace(rotary=other.rotary.replace(scale=rotary.scale)), remarks
+    return (result, []) if other.faults else (other._replace(rotary=rotary), remarks)

@@ -128,8 +128,8 @@ def _read_frequencies(w: Reals, size: float, positions: Any) -> Reading:
     def call(positions: Array) -> Waves:
         return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
 
-    # by default, no pair turns by more than 1 at once
-    at = spread(REACH) / max(1.0, np.abs(w).max()) if positions is None else np.asarray(positions_of(positions))
+    at = spread(REACH) / max(1.0, np.abs(w).max())      # no pair turns by more than 1 at once
+    at = at if positions is None else np.asarray(positions_of(positions))
     return Reading("float64", at, call(at), call)
 
 
@@ -166,7 +166,8 @@ class Rotation:
         reasons = "; ".join(dict.fromkeys(errors))
         raise ValueError(f"rotation cannot be called with {shapes}, as arrays or as tensors: {reasons}")
 
-    def __call__(self, x: Array, positions: Array) -> list[Array]:
+    def __call__(self, x: Array, positions: Array) -> list[tuple[Reals, str]]:
+        """Return the rotated vectors as float64, with their dtype: queries or, in a second element, keys."""
         is_same = self.axes > positions.ndim == 1               # on all axes
         arguments: list[Any] = [x.copy(), np.tile(positions, (self.axes, 1) if is_same else 1)]
         if self.takes_tensors:
@@ -175,20 +176,16 @@ class Rotation:
             arguments = [torch.from_numpy(array) for array in arguments]
         result = self.function(*arguments)
         parts = result if isinstance(result, (tuple, list)) and len(result) == 2 else [result]
-        arrays = [array_of("the result of rotation", part)[0] for part in parts]
-        for array in arrays:
+        results = [array_of("the result of rotation", part) for part in parts]
+        for array, _ in results:
             if array.shape != x.shape or array.dtype.kind == "c":
                 expected = f"expected rotated x of shape {x.shape}"
                 raise ValueError(f"the function returned an array of shape {array.shape}, {expected}")
-        return arrays
+        return [(float64_of(array, dtype), dtype) for array, dtype in results]
 
     def grows(self, length: int) -> bool:
         """Return whether the function has positions up to a length, although a call with others failed."""
         return False
-
-    def values(self, x: Array, positions: Array) -> list[Reals]:
-        """Return the arrays of a call as float64."""
-        return [float64_of(*array_of("the result", part)) for part in self(x, positions)]
 
 
 def read_function(
@@ -211,7 +208,7 @@ def read_function(
     remarks, faults = tuple[str, ...](), tuple[str, ...]()
     for at in choices:
         try:
-            rotated = call.values(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (len(at), 1)), at)
+            rotated = call(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (len(at), 1)), at)
             break
         except Exception as error:  # the function's table may end before these positions
             last = int(at.max())
@@ -221,7 +218,7 @@ def read_function(
                 raise ValueError(f"{remarks[0]}; {hint}") from error
     if remarks and call.length and last < call.length and not call.grows(last + 1):
         faults, remarks = (fault("short", remarks[0], call.length),), ()
-    count = 2 if len(rotated) == 2 and not _equal(*rotated) else 1
+    count = 2 if len(rotated) == 2 and not _equal(rotated[0][0], rotated[1][0]) else 1
     readings = [_read_rotated(call, k, at, head_dim, expected, any_order) for k in range(count)]
     if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
         readings[1] = readings[1]._replace(faults=(fault("orders"),))
@@ -246,13 +243,12 @@ def _read_rotated(
         """Return the rotated vectors of 1 in some columns, and of 0 in the others."""
         x = np.zeros((positions.shape[-1], head_dim), np.float32)
         x[:, columns] = 1
-        return call.values(x, positions)[index]
+        return call(x, positions)[index][0]
 
     rng = np.random.default_rng(0)
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
     x = rng.integers(-32, 32, (len(positions), head_dim)) / 8           # exact in every dtype
-    result, dtype = array_of("the result", call(x.astype(np.float32), positions)[index])
-    y = float64_of(result, dtype)
+    y, dtype = call(x.astype(np.float32), positions)[index]
     finite = np.isfinite(y).all(axis=1)                         # large angles overflow in float16
     if not finite.any():
         return Reading(dtype, faults=(fault("nothing"),))
