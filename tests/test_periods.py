@@ -140,6 +140,29 @@ def test_columns_of_times(name, dtype):
     np.testing.assert_array_equal(bits_of(values), expected)
 
 
+FAR, NEAR = np.array(["3000-01-01"], "M8[s]"), np.array([1], "M8[ns]")
+
+
+@pytest.mark.parametrize("combined", [
+    lambda a, b: [a[0], b[0]], lambda a, b: [list(a), list(b)], lambda a, b: (a, b), lambda a, b: [pd.Series(a), pd.Series(b)],
+    lambda a, b: pd.DataFrame({"a": a, "b": b}), lambda a, b: pl.DataFrame({"a": a.astype("M8[ms]"), "b": b}),
+    lambda a, b: pa.table({"a": a, "b": b}),
+])
+def test_times_of_several_units(combined):
+    """NumPy converts them to the finest unit, in which the earliest and latest times overflow."""
+    values = posenc.encode(combined(np.array([6], "M8[s]"), NEAR), periods=["24s"]).reshape(2, 2)
+    assert_same_bits(values, Encoding(periods=["24s"]).encode(np.array([6 * 10**9, 1], "m8[ns]")))
+    for other in (FAR, np.array([-(2**40)], "M8[s]")):
+        with pytest.raises(ValueError, match=r"beside datetime64\[ns\], which cannot hold its times; use one unit"):
+            posenc.encode(combined(other, NEAR), periods=["1D"])
+
+
+@pytest.mark.parametrize("value", [5, np.int64(5), np.datetime64(5, "s")])
+def test_other_values_beside_durations_are_refused(value):
+    with pytest.raises(TypeError, match=r"beside|expected"):
+        posenc.encode([np.timedelta64(6, "h"), value], periods=["1D"])
+
+
 def test_times_of_every_kind(isa, dtype):
     encoding = Encoding(periods=["1D", "7D"])
     times = np.array([7, -9], "m8[25s]")

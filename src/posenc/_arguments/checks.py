@@ -272,7 +272,26 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
         raise TypeError(f"{name} is {shown(value)}, expected datetime64 or timedelta64, as periods are durations")
     if np.datetime_data(array.dtype)[0] not in UNITS:
         raise ValueError(f"{name} has dtype {array.dtype}, expected one of the units {', '.join(UNITS)}")
+    _check_times(name, value, array)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _check_times(name: str, value: Any, converted: NDArray[Any]) -> None:
+    """Raise an error for other values beside times, and for times that the common unit cannot hold."""
+    parts = columns(value, converted)
+    if isinstance(value, (list, tuple)):
+        kinds = {getattr(item, "dtype", type(item)) for item in value}
+        parts = list(zip(value, converted, strict=True)) if len(kinds) > 1 or kinds & {list, tuple} else []
+    for part, times in parts:
+        _check_times(name, part, times)
+    own = np.asarray(value)
+    if parts or own.dtype == converted.dtype:
+        return
+    times = own if own.dtype.kind in "iufmM" else np.asarray(value, f"{converted.dtype.kind}8")     # datetime, None
+    if times.dtype.kind != converted.dtype.kind:
+        raise TypeError(f"{name} has {shown(value)} beside {converted.dtype}, expected only datetimes or only durations")
+    if ((converted.astype(times.dtype) != times) & ~np.isnat(times)).any():
+        raise ValueError(f"{name} has {times.dtype} beside {converted.dtype}, which cannot hold its times; use one unit")
 
 
 def _check_not_rounded(name: str, array: NDArray[Any], dtype: str) -> None:
