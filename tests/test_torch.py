@@ -138,6 +138,11 @@ LEARNED = {
     "module's x_scale": lambda p: PositionalEncoding(4, x_scale=p),
     "dropout": lambda p: PositionalEncoding(4, p),
     "dataset": lambda p: ChunkDataset(3, 4, scale=p),
+    "grid": lambda p: posenc.torch.grid((2, 2), 8, scale=p),
+    "grid's frequencies": lambda p: posenc.torch.grid((2, 2), 8, frequencies=p.expand(2)),
+    "grid's start": lambda p: posenc.torch.grid((2, 2), 8, start=(p, 0)),
+    "grid's coordinates": lambda p: posenc.torch.grid((2, 2), 8, coordinates=[p, 3.0]),
+    "points": lambda p: posenc.torch.points([[1, 2]], 8, position_scale=p),
 }
 
 
@@ -152,7 +157,7 @@ def test_trainable_arguments_are_rejected(call):
     for derivative in (torch.func.grad, torch.func.jacfwd):
         with pytest.raises(RuntimeError, match=message):
             derivative(call)(torch.tensor(0.5))
-    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
+    with pytest.raises(ValueError, match=r"^\w+ is on the meta device, expected values"):
         call(torch.tensor(0.5, device="meta"))
     call(torch.tensor(0.5))
 
@@ -253,6 +258,8 @@ def test_subclasses_and_lazily_negated_positions():
     for positions in (Wrapped(torch.arange(5, 8)), torch._neg_view(-torch.arange(5.0, 8))):
         assert_bits(posenc.torch.add_to(torch.ones(3, 4), positions), 1 + expected)
         assert_bits(posenc.torch.encode(positions, 4), expected)
+    assert_bits(posenc.torch.points(positions[:, None], 4), expected)
+    assert posenc.torch.positions_from_mask(torch._neg_view(-torch.ones(2))).tolist() == [0, 1]
 
 
 def test_inference_mode():
@@ -292,6 +299,7 @@ def test_errors_of_posenc_name_the_functions_for_tensors_and_print_no_values(cal
 # are not tensors.
 MISTAKES = """
 posenc.torch.add_to(torch.ones(()))  ValueError  (..., n, d_model)
+posenc.encode(3, 4, scale=torch.ones((), requires_grad=True))  TypeError  scale is tensor(1., requires_grad=True)
 posenc.torch.add_to(torch.ones(1, 4).expand(3, 4))  ValueError  overlap
 posenc.torch.encode(torch.ones(2) * 1j, 4)  TypeError  positions
 posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4)  TypeError  positions

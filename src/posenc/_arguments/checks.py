@@ -63,14 +63,15 @@ def importing_for(feature: str) -> Iterator[None]:
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...]) -> Any:
-    """Return ``convert(value)``, or None for anything but a number.
+    """Return ``convert(value)``, or None for anything but a number, as for a tensor that requires grad.
 
     The name of its dtype, if any, must begin with one of `dtypes`.
     """
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
     is_other = dtype is not None and not name.startswith(dtypes)
-    if is_other or isinstance(value, (bool, str, bytes)) or np.ndim(value):
+    is_other |= getattr(value, "requires_grad", False) or isinstance(value, (bool, str, bytes))
+    if is_other or np.ndim(value):
         return None
     try:
         return convert(value)

@@ -206,7 +206,7 @@ def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
     tensor([[ 0,  1,  2],
             [-1,  0,  1]])
     """
-    return _on_device(device_of(mask), posenc.positions_from_mask, mask, **options)
+    return _on_device(device_of(mask), posenc.positions_from_mask, mask=mask, **options)
 
 
 def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tensor:
@@ -240,7 +240,7 @@ def positions_from_lengths(lengths: Tensor | ArrayLike, **options: Any) -> Tenso
     >>> posenc.torch.positions_from_lengths(torch.tensor([0, 3, 5]).diff())
     tensor([0, 1, 2, 0, 1])
     """
-    return _on_device(device_of(lengths), posenc.positions_from_lengths, lengths, **options)
+    return _on_device(device_of(lengths), posenc.positions_from_lengths, lengths=lengths, **options)
 
 
 def grid(
@@ -283,7 +283,7 @@ def grid(
     torch.Size([197, 768])
     """
     device = device_of() if device is None else torch.device(device)
-    return _on_device(device, posenc.grid, shape, d_model, dtype=dtype, **options)
+    return _on_device(device, posenc.grid, dtype=dtype, shape=shape, d_model=d_model, **options)
 
 
 def points(
@@ -325,7 +325,8 @@ def points(
     torch.Size([1024, 64, 60])
     """
     array = tensors.array_of_positions(coordinates, torch.device("cpu"), "coordinates")
-    return _on_device(device_of(coordinates), posenc.points, array, d_model, dtype=dtype, **options)
+    device = device_of(coordinates)
+    return _on_device(device, posenc.points, dtype=dtype, coordinates=array, d_model=d_model, **options)
 
 
 def device_of(value: Any = None) -> torch.device:
@@ -335,16 +336,16 @@ def device_of(value: Any = None) -> torch.device:
 
 @torch.compiler.disable
 def _on_device(
-    device: torch.device, function: Callable[..., Any], /, *arguments: Any, dtype: Any = None, **options: Any
+    device: torch.device, function: Callable[..., Any], /, *, dtype: Any = None, **arguments: Any
 ) -> Tensor:
     """Return the result of a function of posenc, whose arguments may be tensors, on a device."""
-    if "out" in options:
+    if "out" in arguments:
         raise TypeError("unexpected keyword argument 'out'; the result is a new tensor")
     if dtype is not None:
         tensors.check_dtype("dtype is", dtype)
-        options["dtype"] = tensors.DTYPES[dtype]
-    options = {name: tensors.values_of(value) for name, value in options.items()}
-    return tensors.tensor_of(function(*map(tensors.values_of, arguments), **options), dtype).to(device)
+        arguments["dtype"] = tensors.DTYPES[dtype]
+    constants = {name: tensors.constant(name, value) for name, value in arguments.items()}
+    return tensors.tensor_of(function(**constants), dtype).to(device)
 
 
 # ---- arguments: an Encoding or, in compiled code, its text -------------------------------------------------

@@ -23,15 +23,19 @@ INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in
 
 
 def constant(name: str, value: Any) -> Any:
-    """Convert a tensor to a number or list.
+    """Return tensors, also those in lists, as numbers or arrays, and any other value unchanged.
 
-    Raise an error if it requires grad, because the result would not be trained.
+    Raise an error if a tensor requires grad, because the result would not be trained.
     """
+    if isinstance(value, (list, tuple)):
+        return tuple(constant(name, item) for item in value)
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or is_dual(value):
         raise tracked_error(name)
-    return value.tolist()
+    if value.is_meta:
+        raise ValueError(f"{name} is on the meta device, expected values")
+    return values_of(value) if value.ndim else value.item()
 
 
 def tracked_error(name: str) -> RuntimeError:
@@ -63,9 +67,8 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
     return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
 
 
-def values_of(value: Any) -> Any:
-    """Return a tensor's values as an array, and any other value unchanged."""
-    return array_of(value.detach().cpu()) if isinstance(value, Tensor) else value
+def values_of(tensor: Tensor) -> NDArray[Any]:
+    return array_of(tensor.detach().cpu().resolve_neg())
 
 
 def tensor_of(array: NDArray[Any], dtype: torch.dtype | None = None) -> Tensor:
@@ -141,7 +144,8 @@ def array_of_positions(positions: Any, device: torch.device, name: str = "positi
     """Return positions that are a tensor as an array, and other positions unchanged."""
     if isinstance(positions, Tensor):
         check_positions(positions, device, name)
-    return values_of(positions)
+        return values_of(positions)
+    return positions
 
 
 def tensor_of_positions(positions: Any, device: torch.device, name: str = "positions") -> Tensor:
