@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
@@ -682,6 +683,31 @@ def test_compiles(backend):
             assert torch.equal(compiled(x, start=start), module(x, start=start))
             positions = torch.arange(n) * 3 % options.get("max_len", 99) - 1
             assert torch.equal(compiled(x, positions=positions), module(x, positions=positions))
+
+
+TRANSFORMS = {
+    "compiled": lambda module: torch.compile(module, backend="aot_eager"),
+    "compiled for any length": lambda module: torch.compile(module, dynamic=True, backend="aot_eager"),
+    "vmap": lambda module: lambda x, **options: torch.vmap(partial(module, **options))(x),
+    "jvp": lambda module: lambda x, **options: torch.func.jvp(partial(module, **options), (x,), (x,))[0],
+    "make_fx": lambda module: lambda x, **options: make_fx(partial(module, **options))(x)(x),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_positions_outside_the_domain_in_graphs(transform):
+    """Integers of 64 bits wrap around, to positions that have other encodings."""
+    x = torch.zeros(1, 4, 6)
+    call = transform(PositionalEncoding(6))
+    for start in (7, 2**62, 2**63 - 4, -(2**63)):
+        assert_bits(call(x, start=start)[0], posenc.encode(range(start, start + 4), 6))
+    for start in (2**63 - 3, 2**63 + 5, -(2**63) - 1):
+        with pytest.raises(ValueError, match=r"^(start is|positions has) -?9223372036854775\d{3}, expected"):
+            call(x, start=start)
+    call = transform(PositionalEncoding(6, max_len=16, padding_idx=-1))
+    rows = call(x, positions=torch.tensor([2**64 - 1, 2**63, 2**63 + 3, 3], dtype=torch.uint64))[0]
+    assert rows[:3].isnan().all()
+    assert_bits(rows[3], posenc.encode([3], 6)[0])
 
 
 def test_positions_after_calls_without_positions():

@@ -153,6 +153,9 @@ class PositionalTable(TableModule):
             # in a traced program, the rows of NaN or another number of rows show that x is too long
             table = None if start < 0 or compiling and stop > self._length_of(kept) else kept
         if table is None:
+            # a sum of tensors wraps around, but not for a smaller start, where exported programs accept any n
+            if abs(start) >= 2**62:
+                checks.check_domain((start, stop - 1))
             sequence: Any = range(start, stop) if tensors.is_eager() else torch.arange(n, device="cpu") + start
             return encodings_at(sequence, self.encoding, dtype, device)
         rows = table[start - self._first + 1 : stop - self._first + 1]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posenc._arguments import checks
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encodings_on_cpu, warn_of_length, width_of
 
@@ -78,6 +79,8 @@ class TableModule(nn.Module):
         if positions.is_floating_point() or device.type == "cpu" and not tensors.is_recording():
             return None
         index, table = positions.long(), None           # torch cannot compare uint16, uint32 and uint64
+        if positions.dtype == torch.uint64:             # positions of 2**63 or more have become negative
+            index = index.where(index >= 0, checks.LOWEST)
         if self._length is not None:
             table = kept_table(self, dtype, device, key)
         elif device.type != "meta" and not tensors.is_recording() and index.numel():
