@@ -128,6 +128,12 @@ def test_positions_without_a_value_or_with_a_tangent(call):
         torch.func.jvp(call, (p,), (torch.ones(3),))
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match="has a tangent, expected a constant"):
         call(forward_ad.make_dual(p, torch.ones(3)))
+    trained = p.clone().requires_grad_()
+    with pytest.raises(RuntimeError, match=r"^positions requires grad or"):
+        call(trained)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert torch.equal(call(trained), call(p))
 
 
 LEARNED = {

@@ -60,8 +60,9 @@ def encode(
     TypeError, ValueError
         If an argument has a wrong type or value.
     RuntimeError
-        If `positions` requires grad, because encodings are not differentiable with respect to positions, or
-        if `out` does.
+        If a keyword of the convention requires grad or, while gradients are recorded, `positions` does,
+        because encodings are not differentiable with respect to them; or if `out` is a leaf that requires
+        grad.
 
     See Also
     --------
@@ -130,8 +131,8 @@ def add_to(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `positions` requires grad, or if `x` or `out` requires grad and autograd forbids overwriting it, as
-        for a leaf.
+        If `x_scale` or a keyword of the convention requires grad or, while gradients are recorded,
+        `positions` does; or if `x` or `out` requires grad and autograd forbids overwriting it, as for a leaf.
 
     See Also
     --------
@@ -271,6 +272,8 @@ def grid(
     ------
     TypeError, ValueError
         If an argument has a wrong type or value.
+    RuntimeError
+        If an argument requires grad or has a tangent.
 
     See Also
     --------
@@ -312,7 +315,8 @@ def points(
     TypeError, ValueError
         If an argument has a wrong type or value.
     RuntimeError
-        If `coordinates` requires grad, because encodings are not differentiable with respect to coordinates.
+        If a keyword requires grad or, while gradients are recorded, `coordinates` does, because encodings are
+        not differentiable with respect to them.
 
     See Also
     --------

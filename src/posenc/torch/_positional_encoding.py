@@ -110,7 +110,7 @@ class PositionalTable(TableModule):
         TypeError, ValueError
             If an argument has a wrong type or value, or if both `x` and `max_sequence_length` are None.
         RuntimeError
-            If `positions` requires grad or has a tangent.
+            If `positions` has a tangent, or requires grad while gradients are recorded.
 
         See Also
         --------
@@ -339,7 +339,7 @@ class PositionalEncoding(PositionalTable):
         TypeError, ValueError
             If an argument has a wrong type or value.
         RuntimeError
-            If `positions` requires grad or has a tangent.
+            If `positions` has a tangent, or requires grad while gradients are recorded.
 
         See Also
         --------

@@ -54,7 +54,8 @@ def rotate(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `positions` requires grad, because a rotation is not differentiable with respect to positions.
+        If `positions` requires grad while gradients are recorded, because a rotation is not differentiable
+        with respect to positions.
 
     See Also
     --------
@@ -101,8 +102,8 @@ def rotate_(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `positions` requires grad, or if `x` requires grad and autograd forbids overwriting it, as for a
-        leaf.
+        While gradients are recorded, if `positions` requires grad, or if `x` requires grad and autograd
+        forbids overwriting it, as for a leaf.
 
     See Also
     --------
