@@ -54,12 +54,12 @@ INVALID = {
     "scale": ["2", None, float("nan")], "shift": [float("nan"), "1"],
     "frequencies": [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0],
                     [[1.0], [2.0, 3.0]],
-                    np.ma.array([1, 2], mask=[True, False]), [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
+                    np.ma.array([1, 2], mask=[True, False]), [True] + [0.5] * 31, [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
     "periods": [[0] * 32, [-1.0] * 32, [float("nan")] * 32, [10**5000] * 32, [True] * 32, [1j] * 32,
                 [None] * 32, np.eye(2), 5, "1D", [1.0], [1, "1D"] * 16, ["1M"] * 32, ["1Y"] * 32,
                 ["-1D"] * 32, ["0s"] * 32, ["1 day"] * 32, [np.timedelta64(1, "M")] * 32,
                 [np.timedelta64("NaT", "s")] * 32, [np.datetime64(5, "s")] * 32,
-                np.ma.array([1, 2], mask=[True, False])],
+                np.ma.array([1, 2], mask=[True, False]), [np.ma.array(5, mask=True)] * 32],
 } | {name: ["other", 1] for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
 
 

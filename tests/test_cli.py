@@ -179,9 +179,16 @@ def test_numbers_may_have_underscores_and_exponents(call, tmp_path, n):
     assert (loaded == posenc.encode(range(-(10**18), -(10**18) - 1_200_000, -1000), 8)).all()
 
 
+def test_integers_in_periods_are_exact(call, tmp_path):
+    document = json.loads(call("generate", 2, 2, "-o", tmp_path / "pe.npy", "--json", "--periods=+9007199254740993")[1])
+    assert document["convention"]["periods"] == [2**53 + 1]
+
+
 MISTAKES = """
 generate                                                N, D, -o
 generate 1.5 8 -o a.npy                                 N | 1.5
+generate 4_0_ 8 -o a.npy                                N | 4_0_
+generate 8 1__6 -o a.npy                                D | 1__6
 generate 1e999999999 8 -o a.npy                         N | 1e999999999
 generate 8 -5 -o a.npy                                  D | -5
 generate 8 99999999 -o a.npy                            d_model is 99999999
@@ -190,7 +197,10 @@ generate 8 8 -o a.npy --key pe                          key is 'pe', but key doe
 generate 8 8 -o -                                       path is '-', expected a suffix
 generate 8 8 -o a.npy --step 0                          --step
 generate 8 8 -o a.npy --start 9223372036854775803       positions
-generate 8 8 -o a.npy --base=-1                         base is -1.0
+generate 8 8 -o a.npy --base=-1                         base is -1,
+generate 8 8 -o a.npy --base=1_0_                       --base | 1_0_
+generate 8 8 -o a.npy --position-offset 9007199254740993        position_offset is 9007199254740993
+generate 8 2 -o a.npy --frequencies=+9007199254740993   frequencies[0] is 9007199254740993
 generate 8 8 -o a.npy --spacing endpoint --shift 2      spacing and shift are both given
 generate 7 7 -o a.npy --odd error                       d_model is 7, expected an even number with odd='error'
 generate 8 4 -o a.npy --periods 90m,1D                  --periods | 90m

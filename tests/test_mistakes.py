@@ -73,6 +73,7 @@ def strided(strides):
 
 
 F4, SHAPE = np.float32, (12, 64)
+MASKED, MASKED_PAIR = np.ma.array(64, mask=True), np.ma.array([1, 1], mask=[False, True])
 ARRAYS = {
     TypeError: [
         np.zeros(SHAPE, np.int32), np.zeros(SHAPE, np.uint32), np.zeros(SHAPE, bool),
@@ -97,7 +98,8 @@ WRONG = {               # wrong values of each argument, some by the kind of the
             np.array(["a"]), np.array([b"a"]), np.array([1j]), np.array([object()]), np.array([1, 2], object),
             np.array(3, object), np.array(["2020-01-01"], "M8[ns]"), np.array([1], "m8[s]"),
             np.array([(1, 2)], "i4,i4"), np.ma.array([1, 2], mask=[True, False]),
-            np.zeros(2, ml_dtypes.float8_e4m3fn), np.array([1.0], np.longdouble),
+            np.zeros(2, ml_dtypes.float8_e4m3fn), np.array([1.0], np.longdouble), [MASKED], [[MASKED, 1]],
+            [MASKED_PAIR], np.zeros(2, ml_dtypes.float8_e5m2), [True, 2], [(2.5, np.bool_(True))], [[2], np.array([True])],
         ],
         ValueError: [
             [0.5, 10**400], [1, 2**70], [10**5000],
@@ -110,7 +112,7 @@ WRONG = {               # wrong values of each argument, some by the kind of the
             range(-(2**63) - 5, -(2**63) + 5), range(10**5000, 10**5000 + 2), range(10**5000),
         ],
     },
-    "d_model": {TypeError: [4.0, True, "4", [4], Tensor("torch.bool", 1), Tensor("torch.int64", 4, ndim=1)],
+    "d_model": {TypeError: [4.0, True, "4", [4], MASKED, Tensor("torch.bool", 1), Tensor("torch.int64", 4, ndim=1)],
                 ValueError: [-1, 2**24 + 1, 2**40, 2**63, 2**70, 10**5000]},
     "dtype": {TypeError: ["int32", "float128", "half precision", "<0)", "complex64", object, 4, [], "f4,f4"],
               ValueError: [">f4"]},
@@ -121,9 +123,9 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "chunk_rows": {TypeError: [2.0, True, "1", Tensor("torch.bool", 1)], ValueError: [0, -1]},
     "x_scale": {TypeError: ["2", True, Tensor("torch.bool", 1), np.ones(2), np.complex64(2 + 1j)],
                 ValueError: [np.nan, np.inf, 10**400, 2**53 + 1]},
-    "coordinates": [3, "xy", np.zeros((5, 0)), [[True, False]], [[1j, 0]], [[0.0, 2.0**63]], [[2**70, 0]]],
+    "coordinates": [3, "xy", np.zeros((5, 0)), [[True, False]], [MASKED_PAIR], [[1j, 0]], [[0.0, 2.0**63]], [[2**70, 0]]],
     "shape": ["3x4", (), (7, 7.5), (-1, 2)], "head_dim": ["64", 63, -2, 2**25],
-    "encoding": [64, "whisper", {}], "name": ["wisper", 64], "mask": [[2, 0], "10", [[1, 0], [1]]],
+    "encoding": [64, "whisper", {}], "name": ["wisper", 64], "mask": [[2, 0], "10", [[1, 0], [1]], [MASKED_PAIR]],
     "start": ["0", [0.5]], "lengths": [[-1], 3, [2**62, 2**62]], "segment_ids": [[0.5], 7],
     "padding_segment": [0.5], "path": [3, ["pe.npy"], "a\0.npy", ""], "overwrite": [1, "w"],
     "chunks": ["oops", -7, 0, {}.keys], "samples": [0, 2.5, "all"],

@@ -183,6 +183,7 @@ def test_times_of_every_kind(isa, dtype):
     (np.array([1], "m8"), ["1D"], "expected one of the units"),
     (np.array([1], "m8[M]"), ["1D"], "dtype timedelta64.*expected one of"),
     (np.ma.array(TIMES), ["1D"], "mask"), (np.array(["2026-03"], "M8[M]"), ["1D"], "dtype datetime64.*expected one of"),
+    ([np.ma.array(TIMES)], ["1D"], "mask"),
     ([dt.time(3)], ["1D"], r"positions is \[datetime.time\(3, 0\)\], expected datetime64"),
     ([dt.datetime(2026, 1, 1, 6)], ["1D"],
      'expected datetime64 or timedelta64, as periods are durations'),

@@ -148,6 +148,8 @@ def test_parameters_change_a_preset(name, changes, convention):
     (("diffusers-timestep", 8), {"flip_sin_to_cos": True, "order": "sin"}, ValueError, "flip_sin_to_cos and order are"),
     (("diffusers-timestep", 8), {"downscale_freq_shift": 1, "spacing": "endpoint"}, ValueError, "shift and spacing are"),
     (("whisper", 8), {"max_timescale": 5, "frequencies": range(4)}, ValueError, "timescale and frequencies are both"),
+    *[((name, 8), {key: 0.5, "frequency_scale": 3}, ValueError, f"{key} and frequency_scale are both")
+      for name, key in (("mlx", "min_freq"), ("mlx", "max_freq"), ("flax", "max_scale"), ("pi0", "max_period"))],
     (("tensor2tensor", 2), {"start_index": 2**53 + 1}, ValueError, "start_index is 9007199254740993"),
 ])
 def test_invalid_presets_are_refused(arguments, changes, error, message):

@@ -4,6 +4,7 @@ import functools
 import importlib
 import sys
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
@@ -94,12 +95,11 @@ def widened(array: NDArray[Any]) -> NDArray[Any]:
 def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     """Return ``np.asarray(value)``.
 
-    Raise an error for nulls, integers that NumPy would round and, by default, times.
+    Raise an error for nulls, masks, bools among numbers, integers that NumPy would round and, by default,
+    times.
     """
-    # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has
-    # dropped its privileges.
-    if value is None or isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array or list without a mask")
+    if value is None:
+        raise TypeError(f"{name} is None, expected an array or list")
     if hasattr(value, "to_pylist") and not hasattr(value, "__array__"):         # nanoarrow
         value = value.to_pylist()
     only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
@@ -114,6 +114,11 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
         hint = "".join(f"; {text}" for word, text in hints.items() if word in str(error))
 
         raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}{hint}") from None
+    types = _types_in(value, array.ndim)
+    if any(issubclass(kind, masked_array()) for kind in types):
+        raise TypeError(f"{name} is or contains a masked array, expected an array or list without a mask")
+    if array.dtype.kind in "iuf" and types & {bool, np.bool_}:
+        raise TypeError(f"{name} has bools among numbers, expected only one kind")
     if array.dtype.kind in "mM" and not times:
         raise TypeError(f"{name} has dtype {array.dtype}, expected numbers such as numpy.asarray({name})"
                         '.astype("int64"); encode, add_to, torch and dask take times with periods= of durations')
@@ -123,6 +128,25 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
         for column, converted in () if is_exact else columns(value, array) or [(value, array)]:
             _check_exact(name, column, converted)
     return array
+
+
+def masked_array() -> Any:
+    """Return the type of masked arrays, or () if numpy.ma is not imported.
+
+    An import may fail in a process that has dropped its privileges.
+    """
+    return getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
+
+
+def _types_in(value: Any, dimensions: int) -> set[type]:
+    """Return the type of a value and those of the elements of a list."""
+    types, items = {type(value)}, [value]
+    for _ in range(dimensions):
+        items = list(chain.from_iterable(x for x in items if isinstance(x, (list, tuple))))
+        types.update(map(type, items))
+        if np.ndarray in types:
+            types.update(x.dtype.type for x in items if isinstance(x, np.ndarray))
+    return types
 
 
 def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments.arrays import DTYPES, as_array, columns, widened
+from posenc._arguments.arrays import DTYPES, as_array, columns, masked_array, widened
 
 SECOND = 10**18                         # attoseconds
 UNITS = {"W": 604_800 * SECOND, "D": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND,
@@ -70,7 +70,7 @@ def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
     is_other = dtype is not None and not name.startswith(dtypes)
-    is_other |= getattr(value, "requires_grad", False) or isinstance(value, (bool, str, bytes))
+    is_other |= getattr(value, "requires_grad", False) or isinstance(value, (bool, str, bytes, masked_array()))
     if is_other or np.ndim(value):
         return None
     try:
@@ -234,8 +234,8 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
 
     Check that they are in the domain.
 
-    Positions of 16 bits that may have been rounded are refused.  The conversion may call methods of the
-    argument.
+    Arrays and columns of 16 bits whose positions may have been rounded are refused.  The conversion may call
+    methods of the argument.
     """
     if isinstance(positions, range) or not isinstance(positions, np.ndarray) and is_index(positions):
         return range_of(positions, offset, name)
@@ -244,13 +244,14 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
     original = as_array(name, positions)
     array = widened(original)
     kind = array.dtype.kind
-    if kind not in "iuf" or array.dtype.itemsize > 8:
+    if kind not in "iuf" or array.dtype.itemsize > 8 or array.dtype.str[1:] == "f1":        # float8_e5m2
         items = list(array.flat) if kind == "O" else []
         objects = [p for p in items if not isinstance(p, (int, float))]
         if not objects:
             check_domain(items, name=name)
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
-        raise TypeError(f"{name} has dtype {array.dtype}{example}, expected integers or reals up to 64 bits")
+        raise TypeError(f"{name} has dtype {array.dtype}{example}, "
+                        "expected integers up to 64 bits or reals of 16 to 64 bits")
     # columns of different dtypes become float64
     for column, converted in columns(positions, array) or [(original, array)]:
         if dtype := {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:]):

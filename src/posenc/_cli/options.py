@@ -22,7 +22,8 @@ PAPER = "those of 'Attention is all you need' (the paper)"
 
 def integer(text: str, lowest: int = -(2**63)) -> int:
     """Parse an integer such as 1000000, 1_000_000 or 1e6."""
-    with suppress(InvalidOperation):            # not a number
+    with suppress(InvalidOperation, ValueError):        # not a number
+        float(text)                             # Decimal ignores misplaced underscores
         number = Decimal(text)
         if lowest <= number < 2**63 and number == number.to_integral_value():  # int(1e999999) would take long
             return int(number)
@@ -32,8 +33,15 @@ def integer(text: str, lowest: int = -(2**63)) -> int:
 count, positive = partial(integer, lowest=0), partial(integer, lowest=1)
 
 
+def number(text: str) -> int | float:
+    """Parse a number.  An integer stays exact: the library refuses one that it would round."""
+    with suppress(ValueError):
+        return int(text)
+    return float(text)
+
+
 def numbers(text: str) -> list[int | float]:
-    return [int(x) if x.isdecimal() else float(x) for x in text.split(",")]
+    return [number(x) for x in text.split(",")]
 
 
 def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> None:
@@ -46,7 +54,7 @@ def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> No
     for name, keyword in KEYWORDS.items():
         entry = re.search(rf"(?m)^(?:.*, )?{name}(?:, .*)? : .*\n((?:    .*\n)+)", documentation)
         text = " ".join(entry[1].split()).replace("`", "").replace("%", "%%") if entry else None
-        kind, metavar = kinds.get(keyword.check, (float, "X"))
+        kind, metavar = kinds.get(keyword.check, (number, "X"))
         values: Any = {"type": kind, "metavar": metavar}
         if isinstance(keyword.check, tuple):
             values = {"choices": keyword.check}

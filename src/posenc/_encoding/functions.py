@@ -55,9 +55,9 @@ def encode(
         from pandas, polars or Arrow must have no nulls.  An array or tensor of shape () is one position.  A
         DataFrame with one column has shape (n, 1); pass the column, or call `points`.  Datetimes and
         durations need ``periods`` that are durations; NaT gives a row of NaN.  Positions must be in [-2**63,
-        2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions of magnitude
-        2048 or more in float16, or 256 in bfloat16, are refused, because they may be rounded integers;
-        float32 and float64 are taken as they are.
+        2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Arrays with
+        positions of magnitude 2048 or more in float16, or 256 in bfloat16, are refused, because they may be
+        rounded integers; float32 and float64 are taken as they are.
     d_model : int or Encoding, optional
         Number of columns, which may be left out with ``frequencies`` or ``periods``; or an encoding, which
         replaces d_model and the keywords of a convention.

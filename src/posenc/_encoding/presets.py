@@ -189,7 +189,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
         Number of columns.
     **changes
         Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which
-        override the preset; a parameter excludes the keywords that it sets.  If a parameter and a keyword
+        override the preset; a parameter excludes the keywords that it sets, and each of a lowest and highest
+        frequency, wavelength or timescale also excludes ``frequency_scale``.  If a parameter and a keyword
         have the same name, such as ``scale`` in diffusers-timestep, the change sets the parameter.
 
     Returns
@@ -232,6 +233,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
                 # NaN changes every keyword that depends on the parameter
                 other = preset.convention(d_model, **{key: math.nan})
                 names = other.keys() & {change, *KEYWORDS[change].excludes}
+                # base is the ratio of two frequencies or wavelengths, of which frequency_scale is one
+                names |= {"base"} & other.keys() if "frequency_scale" in names else set()
                 if any(other[name] != default[name] for name in names):
                     raise checks.both_given(key, change)
         return Encoding(d_model, **changed(convention, changes, KEYWORDS))
