@@ -1,5 +1,6 @@
 """Small models that rotate rightly, and small models with a fault, in some cases that of a project, with its sentence."""
 
+import functools
 import types
 
 import pytest
@@ -179,19 +180,24 @@ def shared(**options):
 
 
 class Cached(Small):
-    """Takes and returns a cache of keys; `late` is added to the positions of calls that continue."""
+    """Takes and returns a cache of keys.
 
-    def __init__(self, late):
-        self.late, self.keys = late, None
-        super().__init__(layers=({"attention": self.attend},))
+    `late` is added to the positions of calls that continue, and the last attention has changed earlier keys.
+    """
 
-    def attend(self, q, k, v):
-        k = k if not self.keys else torch.cat([self.keys[0], k], 2)
-        self.keys = self.keys if self.keys is None else [k]
+    def __init__(self, late=0, change=lambda k: k, **options):
+        self.late, self.change, self.keys = late, change, None
+        super().__init__(layers=[{"attention": functools.partial(self.attend, layer)} for layer in range(2)], **options)
+
+    def attend(self, layer, q, k, v):
+        if self.keys is not None:
+            earlier = self.keys.get(layer, k[:, :, :0])
+            self.keys[layer] = torch.cat([earlier, k], 2)
+            k = torch.cat([self.change(earlier) if layer else earlier, k], 2)
         return scaled_dot_product_attention(q, k, k)
 
     def forward(self, ids, position_ids=None, past_key_values=None, use_cache=False):
-        self.keys = past_key_values or ([] if use_cache else None)
+        self.keys = past_key_values or ({} if use_cache else None)
         start = self.keys[0].shape[2] + self.late if self.keys else 0
         own = torch.arange(start, start + ids.shape[1])[None]
         super().forward(ids, own if position_ids is None else position_ids)
@@ -305,6 +311,10 @@ def one_head(x, a):
     return torch.cat([halves(x[:, :1], a), x[:, 1:]], 1)
 
 
+def second_head(factor):
+    return lambda x, a: torch.cat([halves(x[:, :1], a), factor * halves(x[:, 1:], a)], 1)
+
+
 bf16, f16 = torch.bfloat16, torch.float16
 RIGHT = [
     case("plain"), case("interleaved", PAIRS, rotate=interleaved), case("fused", fused=True),
@@ -414,6 +424,14 @@ WRONG = [
     case("tables were rounded to bfloat16", config(4096), **from_table(4096, dtype=bf16)),
     case("the pairs have the positions of other axes than expected", AXES, Axes, axis=[1] * 8 + [0] * 8),
     case("the heads are not rotated alike: head 1 differs from head 0", layers=({}, {"rotate": one_head})),
+    case("    the heads are not rotated alike: head 1", dtype=bf16, rotate=second_head(1.02), rotate_keys=halves),
+    case("    keys: the heads are not rotated alike: head 1", dtype=f16, rotate_keys=second_head(1.02)),
+    case("    keys: the heads are not rotated alike: head 1", rotate_keys=second_head(1.0005)),
+    case("multiplied by 1.02, expected 1", dtype=bf16, layers=({}, {"rotate": lambda x, a: 1.02 * halves(x, a)})),
+    case("multiplied by 1.0008, expected 1", layers=({}, {"rotate": lambda x, a: 1.0008 * halves(x, a)})),
+    case("multiplied by 1.000002, expected 1", rotate=lambda x, a: 1.000002 * halves(x, a)),
+    case("pairs 13 to 15 are not rotated", config(32), dtype=bf16, layers=({}, {"rotate": lambda x, a:
+         torch.where(torch.arange(D) % 16 < 13, halves(x, a), x)})),
     case("the scaling yarn is not applied", YARN),
     case("cosines and sines are multiplied by 1.1386", UNSCALED, frequencies=of(YARN), rotate=yarn()),
     case("differ; the first is 0.25, expected 1", YARN, frequencies=of(BETAS), rotate=yarn()),

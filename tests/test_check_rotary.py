@@ -162,6 +162,26 @@ def test_calls_with_a_cache_are_compared_or_the_reason_is_given(late, ok, words)
     assert report.ok == ok and words in str(report)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("right, change", [
+    (True, lambda k: k[:, :, -8:]),                                     # a sliding window
+    (True, lambda k: torch.cat([k[:, :, :2], k[:, :, -6:]], 2)),        # and the first keys
+    (True, lambda k: torch.cat([k.new_zeros(1, 2, 9, D), k], 2)),       # unused rows
+    (True, lambda k: k.flip(2)), (False, lambda k: k / 2), (False, torch.neg), (False, torch.zeros_like),
+    (False, lambda k: k[:, :, :1].expand_as(k)), (False, lambda k: 1.02 * k),
+    (False, lambda k: halves(k, small.angles(torch.ones(k.shape[2]), frequencies()))),
+])
+def test_keys_in_a_cache_are_compared(right, change, dtype):
+    report = check_rotary(Cached(change=change, dtype=dtype), HALVES)
+    assert report.ok == right and "also with a cache" in str(report)
+    assert right or report[0].faults == ("keys of a call with a cache have other values than those of a call without",)
+
+
+def test_a_cache_without_keys_is_not_called_compared():
+    report = check_rotary(Cached(change=lambda k: k[:, :, :0]), HALVES)
+    assert report.ok and "; not with a cache, because a call that continues has no earlier keys" in str(report)
+
+
 # ---- inputs ------------------------------------------------------------------------------------------------
 
 

@@ -34,8 +34,8 @@ FAULTS = {
     # calls: reading.py; heads and caches: models.py
     "short": Fault(0, "{}; the configuration has max_position_embeddings {:,}"),
     "alone": Fault(ALIKE, "a call with a single row has other values than a call with several rows"),
-    "heads": Fault(1e-3, "the heads are not rotated alike: head {} differs from head 0"),
-    "cache": Fault(1e-3, "{} of a call with a cache have other values than those of a call without"),
+    "heads": Fault(0, "the heads are not rotated alike: head {} differs from head 0"),
+    "cache": Fault(ROUNDED, "{} of a call with a cache have other values than those of a call without"),
     # columns: reading.py; width, layout and axes: rotations.py
     "nothing": Fault(0, "no value is finite"),
     "pairing": Fault(ROUNDED, "the result is not linear in pairs of columns, as halves or interleaved"),
@@ -94,9 +94,9 @@ def pairs(values: Any) -> str:
     return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
 
 
-def number(x: float) -> str:
-    """Return a number as text: integers in full, others with six digits."""
-    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
+def number(x: float, digits: int = 6) -> str:
+    """Return a number as text: integers in full, others with some digits."""
+    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.{digits}g}"
 
 
 def not_rotated(columns: Any) -> str:

@@ -191,10 +191,12 @@ class Attention(Rotation):
         # multiplied by UNIT
         self.divisors: dict[int, float] = {}
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
+        self.heads = [0, 0]                                             # that are compared
         self.layer_type, flag = _of_layer(config, index, count)
         self.is_stated = flag is not None
         self.rotary: Any
         self.rotary, self.reason = _expected(config, self.layer_type, flag)
+        self.target = self.rotary                                       # after the division
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates = len(columns) > 0 or self.rows == 1
         if self.rotary is not None:
@@ -237,12 +239,6 @@ class Attention(Rotation):
         """Return random vectors before the rotation."""
         return np.random.default_rng(2).normal(size=(rows, self.rotary.head_dim)).astype(np.float32)
 
-    def run(self, x: Array, at: Array | None, **more: Any) -> tuple[tuple[Any, Any], Any]:
-        """Run the model with vectors in the sources; return queries and keys, and the result of the model."""
-        items = {self.number: [(source, x) for source in self.sources.values()]}
-        taken, result = self.model.run(len(x), at, items, **more)
-        return taken[self.number].vectors, result
-
     def __call__(self, x: Array, positions: Array) -> list[tuple[Reals, str]]:
         """Call the model with the positions, or with all positions if they cannot be chosen."""
         at, rows, chosen = positions, x, slice(None)
@@ -252,10 +248,11 @@ class Attention(Rotation):
             chosen = is_at.all(axis=0).argmax(axis=1)
             rows = np.ones((at.shape[-1], x.shape[1]), np.float32)
             rows[chosen] = x
-        vectors, _ = self.run(rows, at, last=self.number)
+        items = {self.number: [(source, rows) for source in self.sources.values()]}
+        vectors = self.model.run(len(rows), at, items, self.number)[0][self.number].vectors
         results = []
         for index in self.sources:
-            y = vectors[index][0, : len(rows), self.start : self.start + x.shape[1]].cpu()
+            y = vectors[index][self.heads[index], : len(rows), self.start : self.start + x.shape[1]].cpu()
             if self.divisors:
                 factors: Any = self.divisors[index] or running.factors(y, rows).clamp(min=1e-9)
                 y = (y.double() / factors * UNIT).to(y.dtype)
@@ -270,35 +267,54 @@ class Attention(Rotation):
                 return bool(self.model.run(length, None, last=self.number))
         return False
 
-    def faults_of_heads(self) -> list[str]:
-        """Return a fault if the same vectors were rotated otherwise in a head than in the first one."""
+    def compare_heads(self, first: RotaryMatch) -> list[str]:
+        """Compare the heads that rotate to other bits than those before; return the faults.
+
+        `first` is the result of the first head.
+        """
         faults = []
         for index in self.sources:
             heads = self.vectors[index][..., self.start :]
-            others = [k for k in range(1, len(heads)) if not running.close(heads, heads[k:])]
-            faults += ["keys: " * index + fault("heads", k) for k in others[:1]]
+            for k, head in enumerate(heads):
+                self.heads[index] = k
+                is_other = not any(running.same(head, each) for each in heads[: max(k, 1)])
+                if is_other and _matched(self).faults != first.faults:
+                    faults.append("keys: " * index + fault("heads", k))
+                    break
+            self.heads[index] = 0
         return faults
 
-    def compare_cache(self) -> tuple[list[str], str]:
-        """Compare calls that continue with a cache with a single call; return the faults, and a remark."""
-        if not self.has_cache:
-            return [], ""
-        x, start = self.random(sum(CACHED)), 0
-        cache: dict[str, Any] = {}
-        wrong = dict[str, None]()
-        try:
-            whole, _ = self.run(x, None, last=self.number)
-            for count in CACHED:
-                rows = slice(start, start + count)
-                vectors, result = self.run(x[rows], None, use_cache=True, **cache)
-                if start and vectors[1].shape[1] == count:              # the model is not a decoder
-                    return [], ""
-                cache, start = {self.model.cache: getattr(result, self.model.cache)}, start + count
-                wrong |= {BOTH[index]: None for index in self.sources
-                          if not running.contains(vectors[index], whole[index][:, rows])}
-        except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
-            return [], f"; not with a cache, because a call raises {type(error).__name__}: {error}"
-        return [fault("cache", " and ".join(wrong))] if wrong else [], ", also with a cache"
+
+def _sources(attentions: Sequence[Attention], count: int, rows: slice = slice(None)) -> dict[int, Any]:
+    """Return the sources of attentions with some of so many random vectors, for a run."""
+    return {a.number: [(source, a.random(count)[rows]) for source in a.sources.values()] for a in attentions}
+
+
+def _compare_cache(group: Sequence[Attention]) -> tuple[list[str], str]:
+    """Compare calls that continue with a cache with a single call; return the faults, and a remark."""
+    if not group:
+        return [], ""
+    model, total, end, label = group[0].model, sum(CACHED), 0, ", also with a cache"
+    cache, wrong = dict[str, Any](), dict[str, None]()
+    try:
+        whole, _ = model.run(total, None, _sources(group, total), group[-1].number)
+        for count in CACHED:
+            end += count
+            rows = slice(end - count, end)
+            taken, result = model.run(count, None, _sources(group, total, rows), use_cache=True, **cache)
+            for k, index in [(each.number, index) for each in group for index in each.sources]:
+                length = taken[k].vectors[1].shape[1]
+                found = running.contains(taken[k].vectors[index], whole[k].vectors[index])
+                # a sliding window holds the keys of fewer positions; unused rows may be more
+                least = count if index == 0 else min(length, end)
+                if length == count < end:                               # perhaps the model is not a decoder
+                    label = "; not with a cache, because a call that continues has no earlier keys"
+                elif found.sum() < least or not found[rows].all():
+                    wrong[BOTH[index]] = None
+            cache = {model.cache: getattr(result, model.cache)}
+    except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
+        return [], f"; not with a cache, because a call raises {type(error).__name__}: {error}"
+    return [fault("cache", " and ".join(wrong))] if wrong else [], label
 
 
 def _attentions(model: Model, config: Any) -> list[Attention]:
@@ -317,12 +333,8 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
     # the second part of an attention has the same queries and keys
     numbers = [k for k, part in enumerate(taken) if not any(
         all(map(running.close, part.vectors, other.vectors)) for other in taken[:k])]
-    attentions = []
-    for number_ in numbers:
-        same = [k for k in numbers if configs[k] is configs[number_]]
-        index = same.index(number_)
-        attentions.append(Attention(model, number_, taken, configs[number_], index, len(same)))
-    return attentions
+    kin = {k: [other for other in numbers if configs[other] is configs[k]] for k in numbers}
+    return [Attention(model, k, taken, configs[k], kin[k].index(k), len(kin[k])) for k in numbers]
 
 
 # ---- rows --------------------------------------------------------------------------------------------------
@@ -334,10 +346,8 @@ def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     for last in (max(each.length or REACH for each in compared), *REACHES) if compared else ():
         rows = model.count if model.takes_positions or model.at is not None else max(ROWS, min(last, LATE))
         at = np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1
-        sources = {each.number: [(source, each.random(rows)) for source in each.sources.values()]
-                   for each in compared}
         with contextlib.suppress(Exception):                            # a table may end
-            taken, _ = model.run(rows, at, sources)
+            taken, _ = model.run(rows, at, _sources(compared, rows))
             for each in compared:
                 each.vectors = taken[each.number].vectors
             break
@@ -345,21 +355,23 @@ def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     for attention in attentions:
         alike = next((group for group in groups if attention.is_like(group[0])), None)
         groups.append([attention]) if alike is None else alike.append(attention)
-    return [_row(group[0], len(group) - 1, attentions) for group in groups]
+    return [_row(group, attentions) for group in groups]
 
 
-def _row(attention: Attention, others: int, attentions: Sequence[Attention]) -> RotaryRow:
-    """Compare an attention with the expected rotation."""
+def _row(group: Sequence[Attention], attentions: Sequence[Attention]) -> RotaryRow:
+    """Compare the first attention of a group with the expected rotation, and calls with a cache of all."""
+    attention, others = group[0], len(group) - 1
     name = attention.name + (f" and {others} more" if others else "")
     if attention.reason:
         return _uncompared_row(name, attention, attentions)
-    of_cache, label = attention.compare_cache()
+    of_cache, label = _compare_cache([each for each in group if each.has_cache])
     try:
         result, remarks = _compared(attention)
+        of_heads = attention.compare_heads(result)
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         reason = f"a call raises {type(error).__name__}: {error}; {CHECK}"
         return unchecked_row(name, attention.rotary, reason)
-    result = result._replace(faults=(*result.faults, *attention.faults_of_heads(), *of_cache))
+    result = result._replace(faults=(*result.faults, *of_heads, *of_cache))
     return row_of(name, result, attention.rotary, "; ".join([f"queries and keys{label}", *remarks]))
 
 
@@ -380,20 +392,24 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
     return unchecked_row(name, rotary, reason)
 
 
+def _matched(f: Attention) -> RotaryMatch:
+    """Compare queries and keys with the rotation, after a division by the divisors."""
+    at = None if f.model.at is None else np.unique(f.model.at, axis=-1)
+    if at is None or at.ndim == 1:
+        return matched(f, f.target, at)
+    x = f.random(at.shape[-1])                                  # given positions on several axes
+    expected = f.rotary.rotate(x.copy(), at)
+    error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y, _ in f(x, at))
+    faults = (fault("given", error),) if error > FAULTS["given"].threshold * abs(size_of(f.rotary)) else ()
+    return RotaryMatch(f.rotary, error, "", faults, verdict="right")
+
+
 def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
-    rotary = f.rotary
+    rotary, result = f.rotary, _matched(f)
     size, remarks = abs(size_of(rotary)), list[str]()
-    at = None if f.model.at is None else np.unique(f.model.at, axis=-1)
-    if at is not None and at.ndim == 2:                         # given positions on several axes
-        x = f.random(at.shape[-1])
-        expected = rotary.rotate(x.copy(), at)
-        error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y, _ in f(x, at))
-        faults = (fault("given", error),) if error > FAULTS["given"].threshold * size else ()
-        return RotaryMatch(rotary, error, "", faults, verdict="right"), []
-    result = matched(f, rotary, at)
     divisors = dict[int, float]()
-    for index in f.sources if result.faults else ():
+    for index in f.sources if result.faults and (f.model.at is None or f.model.at.ndim == 1) else ():
         y = f.vectors[index][0, :, f.start : f.start + rotary.head_dim].cpu()
         factors = running.factors(y, f.random(len(y))).nan_to_num().numpy()
         factor, what = float(np.median(factors)), BOTH[index]
@@ -408,7 +424,9 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
             remarks.append(f"{what} are multiplied by {number(scale)}")
     if not remarks:
         return result, []
-    f.divisors = divisors
-    target = rotary.replace(scale=rotary.scale * UNIT / size)
-    other = matched(f, target, at)
-    return (result, []) if other.faults else (other._replace(rotary=rotary), remarks)
+    f.divisors, f.target = divisors, rotary.replace(scale=rotary.scale * UNIT / size)
+    other = _matched(f)
+    if not other.faults:
+        return other._replace(rotary=rotary), remarks
+    f.divisors, f.target = {}, rotary
+    return result, []

@@ -382,8 +382,10 @@ class Comparison(NamedTuple):
             errors[position] = float(difference(values, exact(target or rotary, at)).max())
         if target is not None:
             faults = [*([sentence] if sentence else mistakes.of_frequencies(rotary, target)), *faults]
-            if not math.isclose(size_of(rotary), size_of(target), rel_tol=FAULTS["scale"].threshold):
-                faults.append(fault("scale", number(size_of(rotary)), number(size_of(target))))
+            sizes = size_of(rotary), size_of(target)
+            if not math.isclose(*sizes, rel_tol=FAULTS["scale"].threshold):
+                digits = 9 if number(sizes[0]) == number(sizes[1]) else 6
+                faults.append(fault("scale", *(number(size, digits) for size in sizes)))
             if self.whole.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
                 faults.insert(0, fault("layout", layout, target.layout))
             else:

@@ -61,13 +61,17 @@ def moved(vectors: Tensor) -> Array:
 
 
 def close(a: Tensor, b: Tensor) -> bool:
-    """Return whether vectors are equal up to rounding: all heads, or the first if their numbers differ."""
+    """Return whether vectors are nearly equal: all heads, or the first if their numbers differ."""
     if a.shape[1:] != b.shape[1:]:
         return False
     heads = len(a) if len(a) == len(b) else 1
-    tolerance = FAULTS["heads"].threshold if a.dtype.itemsize > 2 else 0.03
-    a, b = a[:heads].float(), b[:heads].float()
-    return bool((((a - b).abs() <= tolerance * a.nan_to_num().abs().max()) | a.isnan() & b.isnan()).all())
+    return bool(_near(a[:heads], b[:heads], 1e-3 if a.dtype.itemsize > 2 else 0.03).all())
+
+
+def _near(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
+    """Return a mask of the elements that are equal up to a share of the largest one, or NaN in both."""
+    a, b = a.float(), b.float()
+    return ((a - b).abs() <= tolerance * a.nan_to_num().abs().max()) | a.isnan() & b.isnan()
 
 
 def same(a: Tensor, b: Tensor) -> bool:
@@ -75,13 +79,17 @@ def same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
-def contains(vectors: Tensor, rows: Tensor) -> bool:
-    """Return whether these rows are among those of the heads, in any order that is the same for all heads.
+def contains(vectors: Tensor, rows: Tensor) -> Tensor:
+    """Return a mask of the rows that are among those of the heads, up to roundings.
 
-    The order of a rolling cache is not that of the positions.
+    The order is the same for all heads.  That of a rolling cache is not the order of the positions.  Either
+    may have repeated heads.
     """
+    heads = max(len(vectors), len(rows))
+    vectors, rows = (x.repeat_interleave(heads // len(x), 0) for x in (vectors, rows))
     order = torch.cdist(rows[0].float(), vectors[0].float()).argmin(1)
-    return close(rows, vectors[:, order])
+    tolerance = max(FAULTS["cache"].threshold, 1.5 * torch.finfo(rows.dtype).eps)
+    return _near(rows, vectors[:, order], tolerance).all(2).all(0)
 
 
 def factors(rotated: Tensor, x: Array) -> Tensor:
