@@ -194,7 +194,7 @@ class Cached(Small):
             earlier = self.keys.get(layer, k[:, :, :0])
             self.keys[layer] = torch.cat([earlier, k], 2)
             k = torch.cat([self.change(earlier) if layer else earlier, k], 2)
-        return scaled_dot_product_attention(q, k, k)
+        return (sdpa if self.keys is None else repeated)(q, k, k)
 
     def forward(self, ids, position_ids=None, past_key_values=None, use_cache=False):
         self.keys = past_key_values or ({} if use_cache else None)

@@ -167,12 +167,13 @@ def test_calls_with_a_cache_are_compared_or_the_reason_is_given(late, ok, words)
     (True, lambda k: k[:, :, -8:]),                                     # a sliding window
     (True, lambda k: torch.cat([k[:, :, :2], k[:, :, -6:]], 2)),        # and the first keys
     (True, lambda k: torch.cat([k.new_zeros(1, 2, 9, D), k], 2)),       # unused rows
-    (True, lambda k: k.flip(2)), (False, lambda k: k / 2), (False, torch.neg), (False, torch.zeros_like),
+    (True, lambda k: k.flip(2)), (False, lambda k: k * torch.tensor([1, 2])[:, None, None]),            # one head
+    (False, lambda k: k / 2), (False, torch.neg), (False, torch.zeros_like),
     (False, lambda k: k[:, :, :1].expand_as(k)), (False, lambda k: 1.02 * k),
     (False, lambda k: halves(k, small.angles(torch.ones(k.shape[2]), frequencies()))),
 ])
 def test_keys_in_a_cache_are_compared(right, change, dtype):
-    report = check_rotary(Cached(change=change, dtype=dtype), HALVES)
+    report = check_rotary(Cached(change=change, dtype=dtype, heads=4), HALVES)
     assert report.ok == right and "also with a cache" in str(report)
     assert right or report[0].faults == ("keys of a call with a cache have other values than those of a call without",)
 

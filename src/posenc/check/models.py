@@ -303,8 +303,10 @@ def _compare_cache(group: Sequence[Attention]) -> tuple[list[str], str]:
             rows = slice(end - count, end)
             taken, result = model.run(count, None, _sources(group, total, rows), use_cache=True, **cache)
             for k, index in [(each.number, index) for each in group for index in each.sources]:
-                length = taken[k].vectors[1].shape[1]
-                found = running.contains(taken[k].vectors[index], whole[k].vectors[index])
+                own, length = taken[k].vectors[index], taken[k].vectors[1].shape[1]
+                if index == 0:                          # the queries of one head may be rows of another one
+                    own = own.reshape(-1, count, own.shape[2])
+                found = running.contains(own, whole[k].vectors[index])
                 # a sliding window holds the keys of fewer positions; unused rows may be more
                 least = count if index == 0 else min(length, end)
                 if length == count < end:                               # perhaps the model is not a decoder
