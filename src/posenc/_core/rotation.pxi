@@ -291,5 +291,5 @@ cdef void rotation_block(run_t *context, ptrdiff_t which, char *memory, tally_t 
 cdef void factors_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
     cdef rotation_call_t *call = <rotation_call_t *>context
     cdef ptrdiff_t row = which * context.plan.rows, pitch = factor_pitch(call.rotation.pairs)
-    context.kernel.write_factors(&call.rotation, row, min(context.plan.rows, call.factor_rows - row), call.factors + row * pitch,
-                           memory)
+    context.kernel.write_factors(&call.rotation, row, min(context.plan.rows, call.factor_rows - row),
+                                 call.factors + row * pitch, memory)

@@ -207,10 +207,11 @@ cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *t
 cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, int threads):
     """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
 
-    Evenly spaced rows have an offset table, except most narrow ones.  In other arrays, integers have a span (its table is not computed
-    here), and an offset table if there are runs; the remaining rows have digit tables, described by `digits`.
-    A rotation has only an offset table, and `digits` is NULL.  Without a table, rows are evaluated directly.  No lock is held while a table is built, because a child process that is forked at this time
-    would inherit the lock in its locked state.  Two threads may therefore build the same table.
+    Evenly spaced rows have an offset table, except most narrow ones.  In other arrays, integers have a span (its
+    table is not computed here), and an offset table if there are runs; the remaining rows have digit tables,
+    described by `digits`.  A rotation has only an offset table, and `digits` is NULL.  Without a table, rows are
+    evaluated directly.  No lock is held while a table is built, because a child process that is forked at this
+    time would inherit the lock in its locked state.  Two threads may therefore build the same table.
     """
     cdef uint64_t step
     cdef ptrdiff_t with_digits[LEVELS]
