@@ -163,9 +163,11 @@ def one_row():
 
 
 def positions():
-    """Return the ratios at positions as pipelines bring them."""
-    rows = [[case, rival, *(f"{middle:.2f} ({low:.2f}-{high:.2f})" for low, middle, high in ratios.values())]
-            for case, rivals in load("positions")["ratios"].items() for rival, ratios in rivals.items()]
+    """Return the ratios at positions as pipelines bring them; the name of a case is in its first row."""
+    rows = [["" if i else case, rival,
+             *(f"{middle:.2f} ({low:.2f}-{high:.2f})" for low, middle, high in ratios.values())]
+            for case, rivals in load("positions")["ratios"].items()
+            for i, (rival, ratios) in enumerate(rivals.items())]
     return table(["posenc is faster above 1", "beside", "1 thread", "2 threads"], *rows, left=2)
 
 

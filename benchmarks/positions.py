@@ -53,9 +53,9 @@ def polynomial(rates, angles, dtype, positions, out):
 
 def polynomials(rates, *dtypes):
     """Return {rival: function of positions and out} for dtypes of the angles and the polynomial."""
-    names = {torch.float32: "float32", torch.float64: "float64"}
-    return {f"`torch.compile`, {names[angles]} angles, {names[dtype]} polynomial":
-            partial(polynomial, rates, angles, dtype) for angles, dtype in dtypes}
+    names = {(torch.float32, torch.float32): "float32 polynomial", (torch.float64, torch.float64): "float64 polynomial",
+             (torch.float64, torch.float32): "float32 polynomial, float64 angles"}
+    return {names[angles, dtype]: partial(polynomial, rates, angles, dtype) for angles, dtype in dtypes}
 
 
 def taken(rows, positions, out):
@@ -173,7 +173,7 @@ def measured(threads, pool):
         calls = {}
         for rival, make in rivals.items():
             calls[rival] = [make(positions, out)]
-            if threads > 1 and "torch" not in rival and "numba" not in rival:
+            if threads > 1 and not any(word in rival for word in ("torch", "numba", "polynomial")):
                 parts = [make(*arrays) for arrays in zip(np.array_split(positions, threads),
                                                          np.array_split(out, threads), strict=True)]
                 calls[rival].append(lambda parts=parts: list(pool.map(lambda call: call(), parts)))
