@@ -286,8 +286,7 @@ def _check_times(name: str, value: Any, converted: NDArray[Any]) -> None:
         parts = list(zip(value, converted, strict=True)) if len(kinds) > 1 or kinds & {list, tuple} else []
     for part, times in parts:
         _check_times(name, part, times)
-    own = np.asarray(value)
-    if parts or own.dtype == converted.dtype:
+    if parts or (own := np.asarray(value)).dtype == converted.dtype:
         return
     times = own if own.dtype.kind in "iufmM" else np.asarray(value, f"{converted.dtype.kind}8")     # datetime, None
     if times.dtype.kind != converted.dtype.kind:
