@@ -33,6 +33,11 @@ NARROW_MOST = 0.5       # but not most values of one row or column
 NARROW_ERROR = 0.6      # of the bound for angles of a table in 16 bits; five forms of code have up to 0.55
 BLURRED = 0.75          # if the bound exceeds more than this share of the values, agreement proves nothing
 CHUNK = 2**18           # values that are compared at a time: 2 MiB
+# of the largest value: results of float16 arithmetic differ by less
+ALIKE = 1e-2
+ROUNDED = 16 * FLOAT32  # of rotated float32 vectors; narrower dtypes have 16 of their own half ulps
+SLIGHT = 1e-3           # of frequencies; larger differences are shown
+SAME_SCALE = 1e-6       # relative difference of scales that are equal
 ERRORS_AT = (1_000, 100_000, 1_000_000)     # positions of a report, each with the seven positions before it
 
 # bits of the significand, the narrowest dtypes first: half an ulp of a value is at most value * 2**-bits

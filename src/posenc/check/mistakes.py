@@ -1,14 +1,14 @@
-"""The faults: a table with the threshold and the sentence of each, and the candidates for a wrong rotation.
+"""Mistakes: the candidates for a wrong rotation, and the sentences that name its differences.
 
-To add a fault, add a row to `FAULTS`.  If it is a rotation with other frequencies, add this to `candidates`;
-if cosines and sines are transformed, add a row to `ORIENTATIONS`.  Then add a line to the guide in
-docs/check.md, and a model to tests/rotary_models_small.py.
+A rotation with other frequencies is a candidate of `named`; a transformation of cosines and sines has a row
+in `ORIENTATIONS`.  Each sentence has a line in the guide in docs/check.md, and a model in
+tests/rotary_models_small.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,70 +16,7 @@ from posenc import Rotary
 from posenc.check import match
 from posenc.check.match import NARROW, Arithmetic, Phases, Waves, size_of
 
-ALIKE = 1e-2            # results of float16 arithmetic differ by less
-ROUNDED = 16 * 2.0**-24         # of rotated float32 vectors; narrower dtypes have 16 of their own half ulps
-
-
-class Fault(NamedTuple):
-    """A fault: relative differences up to the threshold are none.
-
-    The threshold 0 stands for the rule of match.py, or for any difference if numbers are not compared.
-    """
-
-    threshold: float
-    sentence: str
-
-
-FAULTS = {
-    # calls: reading.py; heads and caches: models.py
-    "short": Fault(0, "{}; the configuration has max_position_embeddings {:,}"),
-    "alone": Fault(ALIKE, "a call with a single row has other values than a call with several rows"),
-    "heads": Fault(0, "the heads are not rotated alike: head {} differs from head 0"),
-    "cache": Fault(ROUNDED, "{} of a call with a cache have other values than those of a call without"),
-    # columns: reading.py; width, layout and axes: rotations.py
-    "nothing": Fault(0, "no value is finite"),
-    "pairing": Fault(ROUNDED, "the result is not linear in pairs of columns, as halves or interleaved"),
-    "factor": Fault(0, "columns {} are multiplied by a factor but not rotated"),
-    "cosines": Fault(ALIKE, "the cosines have the layout {}, but the columns are paired as {}"),
-    "matrix": Fault(2 * ROUNDED, "the result is not a rotation of x: pairs differ by {:.2g} of their length"),
-    "order": Fault(0, "the result has its columns in another order: columns {} become columns {}"),
-    "orders": Fault(0, "the columns have another order than those of queries"),
-    "width": Fault(0, "{} columns are rotated, expected {}"),
-    "layout": Fault(0, "layout is {}, expected {}"),
-    "axes": Fault(ALIKE, "the pairs have the positions of other axes than expected"),
-    # frequencies: below; layers without a rotation: models.py
-    "base": Fault(0, "base is {:.12g}, expected {:.12g}"),
-    "frequency_scale": Fault(0, "frequency_scale is {:.12g}, expected {:.12g}"),
-    "scaling": Fault(0, "the scaling {} is not applied"),
-    "exponents": Fault(0, "the exponents are 2 i / {:g}, expected 2 i / {}"),
-    "computed": Fault(0, "inv_freq was computed in {}"),
-    "frequencies": Fault(1e-3, "the frequencies of {} differ; the first is {:.6g}, expected {:.6g}"),
-    "slightly": Fault(0, "the frequencies differ slightly from the expected ones"),
-    "still": Fault(0, "{} {} not rotated"),
-    "unstated": Fault(0, "queries and keys are rotated, the configuration has no rotation for this layer"),
-    # cosines and sines: below, and rotations.py
-    "signs": Fault(0, "the signs of the sines are reversed"),
-    "exchanged": Fault(0, "cos and sin are exchanged"),
-    "negated": Fault(0, "values are multiplied by -1, expected 1"),
-    "scale": Fault(1e-6, "cosines and sines are multiplied by {}, expected {}"),
-    # positions: rotations.py
-    "start": Fault(0, "positions start at {}, expected {}"),
-    "finite": Fault(0, "some values are not finite, for example at position {:,}"),
-    "rows": Fault(0, "the values at {} of {} positions differ, the first at {:,}"),
-    # arithmetic: below
-    "inv_freq": Fault(0, "inv_freq was rounded to {}"),
-    "positions": Fault(0, "positions were rounded to {} above {:,}"),
-    "angles": Fault(0, "angles were rounded to {}"),
-    "tables": Fault(0, "tables were rounded to {}"),
-    # none of these: models.py for given positions on several axes, and rotations.py
-    "given": Fault(ALIKE, "queries or keys differ from those expected by up to {:.2g} of the largest one"),
-    "unknown": Fault(ALIKE, "no known rotation gives these values{}"),
-}
-
-
-def fault(name: str, *values: Any) -> str:
-    """Return the sentence of a fault."""
-    return FAULTS[name].sentence.format(*values)
+NO_VALUE = "no value is finite"
 
 
 def numbers(values: Any) -> str:
@@ -100,7 +37,8 @@ def number(x: float, digits: int = 6) -> str:
 
 
 def not_rotated(columns: Any) -> str:
-    return fault("still", pairs(columns), "are" if len(columns) > 1 else "is")
+    """Return the sentence for pairs of columns that are not rotated."""
+    return f"{pairs(columns)} {'are' if len(columns) > 1 else 'is'} not rotated"
 
 
 # ---- candidates --------------------------------------------------------------------------------------------
@@ -111,7 +49,9 @@ BASES = (1e4, 5e5, 1e6, 5e6, 1e7, 100.0, 1.5e5, 1.6e5, 2.5e5, 256.0, 2000.0)
 # a fault, and a transformation of cos + i sin that is its own inverse; the last one is right if the expected
 # scale is negative
 ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
-    ("", lambda z: z), ("signs", np.conj), ("exchanged", lambda z: 1j * np.conj(z)), ("negated", np.negative))
+    ("", lambda z: z), ("the signs of the sines are reversed", np.conj),
+    ("cos and sin are exchanged", lambda z: 1j * np.conj(z)),
+    ("values are multiplied by -1, expected 1", np.negative))
 
 
 # a rotation, and the sentence that names the mistake; "" if its keywords show the differences
@@ -129,12 +69,12 @@ def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
             if other and estimate.are_near(other.frequencies):
                 yield other, ""
     elif has_formula(r):
-        formulas = [(fault("exponents", 2 * k, 2 * half), r.base ** (-np.arange(half) / max(k, 1)))
+        formulas = [(f"the exponents are 2 i / {2 * k:g}, expected 2 i / {2 * half}", r.base ** (-np.arange(half) / max(k, 1)))
                     for k in (half / 2, half - 1, *(n * half for n in range(2, 129)))]
         for dtype in NARROW:
             exponents = match.rounded(np.arange(half) / half, dtype)
             powers = match.rounded(match.rounded(np.full(half, r.base), dtype) ** exponents, dtype)
-            formulas.append((fault("computed", dtype), match.rounded(1 / powers, dtype)))
+            formulas.append((f"inv_freq was computed in {dtype}", match.rounded(1 / powers, dtype)))
         for sentence, frequencies in formulas:
             if estimate.are_near(w := r.frequency_scale * frequencies):
                 yield r.replace(frequencies=w, scale=size_of(r)), sentence
@@ -176,18 +116,18 @@ def of_frequencies(rotary: Rotary, expected: Rotary) -> Iterator[str]:
     if has_formula(rotary) and has_formula(expected) and is_comparable:
         for key in ("base", "frequency_scale"):
             if (x := getattr(rotary, key)) != (y := getattr(expected, key)):
-                yield fault(key, x, y)
+                yield f"{key} is {x:.12g}, expected {y:.12g}"
         if rotary.scaling is None and expected.scaling is not None:
-            yield fault("scaling", expected.scaling["rope_type"])
+            yield f"the scaling {expected.scaling['rope_type']} is not applied"
         return
-    differ = np.flatnonzero(np.abs(w - f) > FAULTS["frequencies"].threshold * np.abs(f))
+    differ = np.flatnonzero(np.abs(w - f) > match.SLIGHT * np.abs(f))
     still, others = differ[w[differ] == 0], differ[w[differ] != 0]
     if len(still):
         yield not_rotated(still)
     for k in others[:1]:
-        yield fault("frequencies", pairs(others), w[k], f[k])
+        yield f"the frequencies of {pairs(others)} differ; the first is {w[k]:.6g}, expected {f[k]:.6g}"
     if not len(differ) and np.any(w != f):
-        yield fault("slightly")
+        yield "the frequencies differ slightly from the expected ones"
 
 
 def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str) -> Iterator[str]:
@@ -195,7 +135,10 @@ def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str) -> Iterator[str
     bits = match.PRECISION
     needed = match.narrowest(match.rounded(reference, dtype), dtype)
     is_rounded = bits[how.table] < min(bits[dtype], bits[needed])
-    for name, of in (("inv_freq", how.frequencies), ("positions", how.positions), ("angles", how.angles),
-                     ("tables", how.table if is_rounded else "")):
-        if of in NARROW:
-            yield fault(name, of, 2 ** bits[of])
+    if how.frequencies in NARROW:
+        yield f"inv_freq was rounded to {how.frequencies}"
+    if how.positions:
+        yield f"positions were rounded to {how.positions} above {2 ** bits[how.positions]:,}"
+    for name, dtype in (("angles", how.angles), ("tables", how.table if is_rounded else "")):
+        if dtype in NARROW:
+            yield f"{name} were rounded to {dtype}"

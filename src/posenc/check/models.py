@@ -19,9 +19,9 @@ import numpy as np
 from posenc import Rotary
 from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
-from posenc.check import running
-from posenc.check.match import Array, Reals, axes_of, float64_of, size_of
-from posenc.check.mistakes import FAULTS, fault, not_rotated, number
+from posenc.check import match, running
+from posenc.check.match import Array, axes_of, float64_of, size_of
+from posenc.check.mistakes import not_rotated, number
 from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
 from posenc.check.rotations import longest, matched
@@ -34,6 +34,7 @@ LATE = 509                  # rows of a run that compares layers, if the model c
 CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
 VARIES = "vectors depend on the position before they are projected to queries and keys"
+UNSTATED = "queries and keys are rotated, the configuration has no rotation for this layer"
 STATED = "the configuration has no rotation for this layer"
 SEVERAL = f"the configuration has several rotations, but not the type of this layer; {CHECK}"
 UNIT = 0.5                  # length of rescaled vectors: powers of two keep bits, and 1 would hide a rounding
@@ -191,7 +192,7 @@ class Attention(Rotation):
         # multiplied by UNIT
         self.divisors: dict[int, float] = {}
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
-        self.heads = [0, 0]                                             # that are compared
+        self.labels: list[str] = []                                     # of the heads
         self.layer_type, flag = _of_layer(config, index, count)
         self.is_stated = flag is not None
         self.rotary: Any
@@ -226,20 +227,19 @@ class Attention(Rotation):
             if source is None:
                 return f"the {BOTH[index]} before the rotation were not found; {CHECK}"
             self.sources[index] = source
+            self.labels += ["keys: " * index + f"head {head}: " * (head > 0) for head in range(len(vectors))]
         return ""
 
-    def is_like(self, other: Attention) -> bool:
-        """Return whether another attention rotates to the same bits, or has the same reason."""
-        kinds = [(id(each.config), each.layer_type, each.reason, each.rotates, each.start, *each.sources)
-                 for each in (self, other)]
-        return kinds[0] == kinds[1] and (bool(self.reason) or all(
-            running.same(self.vectors[index], other.vectors[index]) for index in self.sources))
+    def key(self) -> tuple[Any, ...]:
+        """Return a key that is equal for attentions that rotate to the same bits, or have the same reason."""
+        bits = [running.array_of_tensor("", self.vectors[index]).tobytes() for index in self.sources]
+        return id(self.config), self.layer_type, self.reason, self.rotates, self.start, *bits
 
     def random(self, rows: int) -> Array:
         """Return random vectors before the rotation."""
         return np.random.default_rng(2).normal(size=(rows, self.rotary.head_dim)).astype(np.float32)
 
-    def __call__(self, x: Array, positions: Array) -> list[tuple[Reals, str]]:
+    def __call__(self, x: Array, positions: Array) -> list[tuple[Array, str]]:
         """Call the model with the positions, or with all positions if they cannot be chosen."""
         at, rows, chosen = positions, x, slice(None)
         if not self.is_free:
@@ -252,12 +252,11 @@ class Attention(Rotation):
         vectors = self.model.run(len(rows), at, items, self.number)[0][self.number].vectors
         results = []
         for index in self.sources:
-            y = vectors[index][self.heads[index], : len(rows), self.start : self.start + x.shape[1]].cpu()
+            y = vectors[index][:, : len(rows), self.start : self.start + x.shape[1]].cpu()
             if self.divisors:
                 factors: Any = self.divisors[index] or running.factors(y, rows).clamp(min=1e-9)
                 y = (y.double() / factors * UNIT).to(y.dtype)
-            array, dtype = array_of("x", y)
-            results.append((float64_of(array[chosen], dtype), dtype))
+            results += [array_of("x", head[chosen]) for head in y]
         return results
 
     def grows(self, length: int) -> bool:
@@ -266,23 +265,6 @@ class Attention(Rotation):
             if self.is_free and length <= 4 * CONSECUTIVE:
                 return bool(self.model.run(length, None, last=self.number))
         return False
-
-    def compare_heads(self, first: RotaryMatch) -> list[str]:
-        """Compare the heads that rotate to other bits than those before; return the faults.
-
-        `first` is the result of the first head.
-        """
-        faults = []
-        for index in self.sources:
-            heads = self.vectors[index][..., self.start :]
-            for k, head in enumerate(heads):
-                self.heads[index] = k
-                is_other = not any(running.same(head, each) for each in heads[: max(k, 1)])
-                if is_other and _matched(self).faults != first.faults:
-                    faults.append("keys: " * index + fault("heads", k))
-                    break
-            self.heads[index] = 0
-        return faults
 
 
 def _sources(attentions: Sequence[Attention], count: int, rows: slice = slice(None)) -> dict[int, Any]:
@@ -316,7 +298,9 @@ def _compare_cache(group: Sequence[Attention]) -> tuple[list[str], str]:
             cache = {model.cache: getattr(result, model.cache)}
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         return [], f"; not with a cache, because a call raises {type(error).__name__}: {error}"
-    return [fault("cache", " and ".join(wrong))] if wrong else [], label
+    different = (f"{' and '.join(wrong)} of a call with a cache have other values than those of a call "
+                 "without")
+    return [different] if wrong else [], label
 
 
 def _attentions(model: Model, config: Any) -> list[Attention]:
@@ -353,11 +337,10 @@ def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
             for each in compared:
                 each.vectors = taken[each.number].vectors
             break
-    groups: list[list[Attention]] = []
+    groups: dict[Any, list[Attention]] = {}
     for attention in attentions:
-        alike = next((group for group in groups if attention.is_like(group[0])), None)
-        groups.append([attention]) if alike is None else alike.append(attention)
-    return [_row(group, attentions) for group in groups]
+        groups.setdefault(attention.key(), []).append(attention)
+    return [_row(group, attentions) for group in groups.values()]
 
 
 def _row(group: Sequence[Attention], attentions: Sequence[Attention]) -> RotaryRow:
@@ -369,11 +352,10 @@ def _row(group: Sequence[Attention], attentions: Sequence[Attention]) -> RotaryR
     of_cache, label = _compare_cache([each for each in group if each.has_cache])
     try:
         result, remarks = _compared(attention)
-        of_heads = attention.compare_heads(result)
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         reason = f"a call raises {type(error).__name__}: {error}; {CHECK}"
         return unchecked_row(name, attention.rotary, reason)
-    result = result._replace(faults=(*result.faults, *of_heads, *of_cache))
+    result = result._replace(faults=(*result.faults, *of_cache))
     return row_of(name, result, attention.rotary, "; ".join([f"queries and keys{label}", *remarks]))
 
 
@@ -382,7 +364,7 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
     rotary, reason, words = attention.rotary, attention.reason, ""
     types = {each.layer_type for each in attentions if each.config is attention.config and each.rotates}
     if attention.rotates:
-        words = fault("unstated") if reason == STATED else ""
+        words = UNSTATED if reason == STATED else ""
     elif rotary is None or types and attention.layer_type not in types:     # other types have a rotation
         return unchecked_row(name, rotary, reason)._replace(verdict="no rotation")
     elif reason == UNROTATED and (attention.is_stated or not types and attention.layer_type is None):
@@ -401,8 +383,9 @@ def _matched(f: Attention) -> RotaryMatch:
         return matched(f, f.target, at)
     x = f.random(at.shape[-1])                                  # given positions on several axes
     expected = f.rotary.rotate(x.copy(), at)
-    error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y, _ in f(x, at))
-    faults = (fault("given", error),) if error > FAULTS["given"].threshold * abs(size_of(f.rotary)) else ()
+    error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in (float64_of(*part) for part in f(x, at)))
+    differs = f"queries or keys differ from those expected by up to {error:.2g} of the largest one"
+    faults = (differs,) if error > match.ALIKE * abs(size_of(f.rotary)) else ()
     return RotaryMatch(f.rotary, error, "", faults, verdict="right")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from posenc._arguments import arrays, checks
 from posenc._arguments.specification import Layout
 from posenc.check import match
 from posenc.check.match import FLOAT32, PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
-from posenc.check.mistakes import ALIKE, FAULTS, fault, numbers
+from posenc.check.mistakes import NO_VALUE, numbers
 
 FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and evenly spaced ones
 REACH = 2**17               # positions of a function are below this number
@@ -151,6 +151,7 @@ class Rotation:
     """
 
     is_free = True                      # whether the positions of a call may be repeated and in any order
+    labels: Sequence[str] = "", "keys: "        # of the elements of a result, for sentences
     reach = REACH                       # the positions with which it is called are below this number
     length: int | None = None           # number of positions that the configuration states
 
@@ -166,8 +167,8 @@ class Rotation:
         reasons = "; ".join(dict.fromkeys(errors))
         raise ValueError(f"rotation cannot be called with {shapes}, as arrays or as tensors: {reasons}")
 
-    def __call__(self, x: Array, positions: Array) -> list[tuple[Reals, str]]:
-        """Return the rotated vectors as float64, with their dtype: queries or, in a second element, keys."""
+    def __call__(self, x: Array, positions: Array) -> list[tuple[Array, str]]:
+        """Return the rotated vectors, with their dtype: queries or, in a second element, keys."""
         is_same = self.axes > positions.ndim == 1               # on all axes
         arguments: list[Any] = [x.copy(), np.tile(positions, (self.axes, 1) if is_same else 1)]
         if self.takes_tensors:
@@ -181,7 +182,7 @@ class Rotation:
             if array.shape != x.shape or array.dtype.kind == "c":
                 expected = f"expected rotated x of shape {x.shape}"
                 raise ValueError(f"the function returned an array of shape {array.shape}, {expected}")
-        return [(float64_of(array, dtype), dtype) for array, dtype in results]
+        return results
 
     def grows(self, length: int) -> bool:
         """Return whether the function has positions up to a length, although a call with others failed."""
@@ -191,8 +192,8 @@ class Rotation:
 def read_function(
     function: Callable[..., Any] | Rotation, positions: Any, expected: Rotary | None, head_dim: int | None,
     any_order: bool, most: int | None = None,
-) -> list[Reading]:
-    """Read a function; return one reading, or those of queries and keys if the function returns both.
+) -> Iterator[tuple[str, Reading]]:
+    """Read a function; yield a reading, with its label, for each element of the results that differs.
 
     Without `positions`, the function is called only at positions below `most`.
     """
@@ -217,12 +218,12 @@ def read_function(
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
                 raise ValueError(f"{remarks[0]}; {hint}") from error
     if remarks and call.length and last < call.length and not call.grows(last + 1):
-        faults, remarks = (fault("short", remarks[0], call.length),), ()
-    count = 2 if len(rotated) == 2 and not _equal(rotated[0][0], rotated[1][0]) else 1
-    readings = [_read_rotated(call, k, at, head_dim, expected, any_order) for k in range(count)]
-    if len({each.remarks for each in readings}) > 1 and not any(each.faults for each in readings):
-        readings[1] = readings[1]._replace(faults=(fault("orders"),))
-    return [each._replace(remarks=each.remarks + remarks, faults=each.faults + faults) for each in readings]
+        faults, remarks = (f"{remarks[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
+    for k, (array, _) in enumerate(rotated):
+        if not any(_equal(array, other) for other, _ in rotated[:k]):
+            reading = _read_rotated(call, k, at, head_dim, expected, any_order)
+            yield call.labels[k], reading._replace(
+                remarks=reading.remarks + remarks, faults=reading.faults + faults)
 
 
 # ---- rotated vectors ---------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ Form: TypeAlias = tuple[Layout, Array, Array, tuple[str, ...]]
 def _read_rotated(
     call: Rotation, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool
 ) -> Reading:
-    """Read the rotation of queries (index 0) or of keys (index 1).
+    """Read the rotation of an element of the results.
 
     Random vectors show the form of the rotation; then vectors of 1 and 0 give exact cosines and sines.
     """
@@ -243,28 +244,32 @@ def _read_rotated(
         """Return the rotated vectors of 1 in some columns, and of 0 in the others."""
         x = np.zeros((positions.shape[-1], head_dim), np.float32)
         x[:, columns] = 1
-        return call(x, positions)[index][0]
+        return float64_of(*call(x, positions)[index])
 
     rng = np.random.default_rng(0)
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
     x = rng.integers(-32, 32, (len(positions), head_dim)) / 8           # exact in every dtype
-    y, dtype = call(x.astype(np.float32), positions)[index]
+    array, dtype = call(x.astype(np.float32), positions)[index]
+    y = float64_of(array, dtype)
     finite = np.isfinite(y).all(axis=1)                         # large angles overflow in float16
     if not finite.any():
-        return Reading(dtype, faults=(fault("nothing"),))
+        return Reading(dtype, faults=(NO_VALUE,))
     positions, x, y = positions[finite], x[finite], y[finite]
     if call.is_free:
         alone, together = (values(rows)[-1] for rows in (positions[:16][-1:], positions[:16]))
-        if not np.abs(together - alone).max() <= FAULTS["alone"].threshold * np.abs(alone).max():
-            return Reading(dtype, faults=(fault("alone"),))
+        if not np.abs(together - alone).max() <= match.ALIKE * np.abs(alone).max():
+            other = "a call with a single row has other values than a call with several rows"
+            return Reading(dtype, faults=(other,))
     # thresholds are those of float32
     unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y, dtype)])
     form = _form_of(values, positions, x, y, unit, expected)
     if form is None:
-        return Reading(dtype, faults=(fault("pairing"),))
+        other = "the result is not linear in pairs of columns, as halves or interleaved"
+        return Reading(dtype, faults=(other,))
     layout, given, returned, faults = form
+    moved = f"columns {numbers(given[0])} become columns {numbers(returned[0])}"
     is_moved = not np.array_equal(given, returned)
-    order = (fault("order", numbers(given[0]), numbers(returned[0])),) if is_moved else ()
+    order = (f"the result has its columns in another order: {moved}",) if is_moved else ()
 
     def waves(positions: Array) -> Waves:
         cos, sin = values(positions, given[:, 0])[:, returned].transpose(2, 0, 1)
@@ -282,7 +287,7 @@ def _form_of(
     In this form, each pair of columns of x is multiplied by a matrix, which vectors of 1 and 0 show.
     `unit` is half an ulp of y as a multiple of that of float32.
     """
-    error = unit * FAULTS["pairing"].threshold
+    error = unit * match.ROUNDED
     head_dim, changed = x.shape[1], np.flatnonzero(np.abs(y - x).max(axis=0) > error * np.abs(x).max())
     width = 2 * (changed[-1] // 2 + 1) if len(changed) else head_dim
     dims = [] if expected is None else [expected.rotary_dim]
@@ -298,7 +303,7 @@ def _form_of(
                 largest = max(np.abs(differences).max(initial=0), others)
                 if largest <= error * max(np.abs(y).max(), 2.0**-12):
                     scaled = numbers(dim + np.flatnonzero(factors != 1))
-                    faults = [fault("factor", scaled)] if scaled else []
+                    faults = [f"columns {scaled} are multiplied by a factor but not rotated"] if scaled else []
                     faults += _faults_of_matrices(matrices, layout, given, unit)
                     return layout, given, moved, tuple(faults)
     return None
@@ -319,11 +324,11 @@ def _faults_of_matrices(matrices: Reals, layout: Layout, given: Array, unit: flo
     largest = match.difference(one, two).max(initial=0) / size
     cosines = np.zeros((len(matrices), given.size))
     cosines[:, given] = np.stack([one.real, two.real], axis=-1)
-    for name, columns in columns_of(given.size).items() if largest > ALIKE else ():
-        if name != layout and np.ptp(cosines[:, columns], axis=-1).max() <= ALIKE * size:
-            yield fault("cosines", name, layout)
+    for name, columns in columns_of(given.size).items() if largest > match.ALIKE else ():
+        if name != layout and np.ptp(cosines[:, columns], axis=-1).max() <= match.ALIKE * size:
+            yield f"the cosines have the layout {name}, but the columns are paired as {layout}"
             return
     bias = max(abs(np.sum(part(one) * part(two - one))) for part in (np.real, np.imag))
     of_roundings = SIGMAS * unit * FLOAT32 / math.sqrt(max(1, cosines.size))
-    if largest > unit * FAULTS["matrix"].threshold or bias > np.sum(cosines**2) * (of_roundings + BIAS):
-        yield fault("matrix", largest)
+    if largest > unit * 2 * match.ROUNDED or bias > np.sum(cosines**2) * (of_roundings + BIAS):
+        yield f"the result is not a rotation of x: pairs differ by {largest:.2g} of their length"

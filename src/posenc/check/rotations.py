@@ -24,7 +24,7 @@ from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match, mistakes
 from posenc.check.match import Arithmetic, Mask, Phases, difference, exact, size_of
-from posenc.check.mistakes import FAULTS, ORIENTATIONS, fault, fitted, named, number, pairs
+from posenc.check.mistakes import ORIENTATIONS, fitted, named, number, pairs
 from posenc.check.reading import Reading, array_of, chunks, is_pair, read_arrays, read_function, spread
 from posenc.check.report import RotaryMatch, Verdict
 
@@ -32,6 +32,7 @@ OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scalin
 EXPECTED = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
 LAST = 131_071              # default of `up_to` if `expect` names no number of positions
 NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves no correct digit of a cosine
+UNKNOWN = "no known rotation gives these values"
 FEW = 0.1                   # share of the rows that may differ from the others
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
 OFFSETS = np.array(sorted(range(32, -33, -1), key=abs))  # of positions, the usual ones first
@@ -215,14 +216,20 @@ def matched(
             most = None if expected is None else valid_positions(expected)
             readings = read_function(rotation, positions, expected, head_dim, any_order, most)
         else:
-            readings = [read_arrays(rotation, positions, expected)]
-        result, *keys = (judged(reading, expected, head_dim) for reading in readings)
-    for other in keys:
-        of_keys = tuple(f"keys: {each}" for each in other.faults if each not in result.faults)
-        result = result._replace(
-            difference=max(result.difference, other.difference), faults=result.faults + of_keys,
-            errors={at: max(error, other.errors.get(at, 0.0)) for at, error in result.errors.items()})
-    reason = "; ".join(filter(None, (*result.faults, result.reason, *readings[0].remarks)))
+            readings = iter([("", read_arrays(rotation, positions, expected))])
+        _, first = next(readings)
+        result = judged(first, expected, head_dim)
+        for label, reading in readings:
+            other = judged(reading, expected, head_dim)
+            if reading.remarks != first.remarks and not (result.faults or other.faults):
+                other = other._replace(faults=("the columns have another order than those of queries",))
+            faults = tuple(label + each for each in other.faults if each not in result.faults)
+            result = result._replace(
+                difference=max(result.difference, other.difference), faults=result.faults + faults,
+                errors={at: max(error, other.errors.get(at, 0.0)) for at, error in result.errors.items()})
+            if faults:
+                break
+    reason = "; ".join(filter(None, (*result.faults, result.reason, *first.remarks)))
     return result._replace(
         reason=reason, faults=() if expected is None else result.faults,
         errors=MappingProxyType({**result.errors}), verdict="wrong" if result.faults else result.verdict)
@@ -237,9 +244,9 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
     sample = reading.at(rows)
     finite = np.isfinite(sample.values).all(axis=1)
     if not finite.any() or not sample.values.size:
-        return RotaryMatch(None, math.inf, "", faults or (fault("nothing"),))
+        return RotaryMatch(None, math.inf, "", faults or (mistakes.NO_VALUE,))
     if not finite.all():
-        faults += (fault("finite", sample.positions[~finite].min()),)
+        faults += (f"some values are not finite, for example at position {sample.positions[~finite].min():,}",)
     sample = sample.at(finite)
     if not np.ptp(sample.positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")
@@ -251,7 +258,7 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
             changes = {"rotary_dim": width, "head_dim": size}
             other = mistakes.replaced_or_none(target, **changes)
             target = other or target.replace(**changes, scaling=None, frequencies=None)
-            faults += (fault("width", width, expected.rotary_dim),)
+            faults += (f"{width} columns are rotated, expected {expected.rotary_dim}",)
     whole = sample if reading.call else reading
     result = Comparison(whole, sample, target, Rotary(size, rotary_dim=width)).result()
     result = result._replace(faults=(*faults, *result.faults))
@@ -265,8 +272,8 @@ def _on_axes(reading: Reading, result: RotaryMatch, rotary: Rotary) -> RotaryMat
     if reading.call is not None and reading.layout is not None and not result.faults:     # a function
         mixed = np.arange(16) * np.arange(1, 1 + match.axes_of(rotary))[:, None] % 61
         error = difference(reading.call(mixed), exact(rotary, mixed)).max()
-        if error > FAULTS["axes"].threshold * abs(size_of(rotary)):
-            result = result._replace(faults=(fault("axes"),))
+        if error > match.ALIKE * abs(size_of(rotary)):
+            result = result._replace(faults=("the pairs have the positions of other axes than expected",))
     return result._replace(rotary=rotary)
 
 
@@ -297,14 +304,14 @@ class Comparison(NamedTuple):
         if found is not None:
             return oriented._described(*found)
         if target is None:
-            return RotaryMatch(None, math.inf, "", (fault("unknown", ""),))
+            return RotaryMatch(None, math.inf, "", (UNKNOWN,))
         differing = _differing(self.sample, target, plain[-1])
         if differing.any() and (differing.mean() < FEW or not differing[:FEWEST].any()):
             return self._described(target, plain[-1])
         errors = difference(values, exact(target, positions)).max(axis=0)
-        wrong = np.flatnonzero(errors > FAULTS["unknown"].threshold * abs(size_of(target)))
+        wrong = np.flatnonzero(errors > match.ALIKE * abs(size_of(target)))
         where = f"; those of {pairs(wrong)} differ from the expected ones by up to {errors.max():.2g}"
-        return RotaryMatch(None, float(errors.max()), "", (fault("unknown", where if len(wrong) else ""),))
+        return RotaryMatch(None, float(errors.max()), "", (UNKNOWN + where * bool(len(wrong)),))
 
     def _found(self, dtype: str, phases: Phases) -> tuple[Rotary, Arithmetic, str] | None:
         """Return the first of the other rotations that explains the values, its arithmetic and a sentence.
@@ -356,10 +363,10 @@ class Comparison(NamedTuple):
             total = np.maximum(total, np.abs(values[row]).sum() * 2.0**-precision)     # roundings
             views.append((is_reversed, total.min(), name, turn, int(OFFSETS[total.argmin()]), phases))
         *_, name, turn, offset, phases = min(views, key=lambda view: view[:2])
-        faults = [fault(name)] if name else []
+        faults = [name] if name else []
         if offset:
             first = float(np.min(positions))
-            faults.append(fault("start", number(first + offset), number(first)))
+            faults.append(f"positions start at {number(first + offset)}, expected {number(first)}")
         whole, sample = (each._replace(positions=each.positions + offset, values=turn(each.values))
                          for each in (self.whole, self.sample))
         return Comparison(whole, sample, self.target, self.blank, tuple(faults)), phases
@@ -372,7 +379,9 @@ class Comparison(NamedTuple):
         of_rows = list[str]()
         differing = np.flatnonzero(not how.is_narrow and _differing(self.whole, rotary, how))
         if len(differing):
-            of_rows = [fault("rows", len(differing), len(positions), int(abs(positions[differing[0]])))]
+            first = int(abs(positions[differing[0]]))
+            count = f"{len(differing)} of {len(positions)}"
+            of_rows = [f"the values at {count} positions differ, the first at {first:,}"]
             last = int(abs(positions[max(differing[0] - 1, 0)]))
         errors = {}
         # the errors of other columns or positions would not be those of the arithmetic
@@ -383,11 +392,12 @@ class Comparison(NamedTuple):
         if target is not None:
             faults = [*([sentence] if sentence else mistakes.of_frequencies(rotary, target)), *faults]
             sizes = size_of(rotary), size_of(target)
-            if not math.isclose(*sizes, rel_tol=FAULTS["scale"].threshold):
+            if not math.isclose(*sizes, rel_tol=match.SAME_SCALE):
                 digits = 9 if number(sizes[0]) == number(sizes[1]) else 6
-                faults.append(fault("scale", *(number(size, digits) for size in sizes)))
+                one, other = (number(size, digits) for size in sizes)
+                faults.append(f"cosines and sines are multiplied by {one}, expected {other}")
             if self.whole.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
-                faults.insert(0, fault("layout", layout, target.layout))
+                faults.insert(0, f"layout is {layout}, expected {target.layout}")
             else:
                 layout = target.layout
         reference = exact(rotary, self.sample.positions)

@@ -24,8 +24,7 @@ from torch.nn.modules import module as hooks
 from torch.overrides import TorchFunctionMode
 
 from posenc import Rotary
-from posenc.check.match import Array
-from posenc.check.mistakes import FAULTS
+from posenc.check.match import ROUNDED, Array
 
 Module = nn.Module
 PRODUCTS = {torch.matmul, torch.bmm, torch.baddbmm, torch.einsum,
@@ -74,11 +73,6 @@ def _near(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
     return ((a - b).abs() <= tolerance * a.nan_to_num().abs().max()) | a.isnan() & b.isnan()
 
 
-def same(a: Tensor, b: Tensor) -> bool:
-    """Return whether vectors are equal, or NaN in both."""
-    return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
-
-
 def contains(vectors: Tensor, rows: Tensor) -> Tensor:
     """Return a mask of the rows that are among those of the heads, up to roundings.
 
@@ -88,7 +82,7 @@ def contains(vectors: Tensor, rows: Tensor) -> Tensor:
     heads = max(len(vectors), len(rows))
     vectors, rows = (x.repeat_interleave(heads // len(x), 0) for x in (vectors, rows))
     order = torch.cdist(rows[0].float(), vectors[0].float()).argmin(1)
-    tolerance = max(FAULTS["cache"].threshold, 1.5 * torch.finfo(rows.dtype).eps)
+    tolerance = ROUNDED
     return _near(rows, vectors[:, order], tolerance).all(2).all(0)
 
 
