@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "kernel.h" nogil:
     enum:
-        TILE, LINE, HALF, COARSE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MOST_NARROW, NARROWEST, NO_PHASE_BITS
+        TILE, LINE, HALF, COARSE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MOST_NARROW, NO_PHASE_BITS
 
     ctypedef enum dtype_t:
         FLOAT64, BFLOAT16
@@ -36,7 +36,7 @@ cdef extern from "kernel.h" nogil:
     ctypedef struct offsets_t:
         pass
 
-    offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first)
+    offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, int first, int joined)
 
     ctypedef struct digits_t:
         int fractions, levels

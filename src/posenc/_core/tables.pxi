@@ -216,16 +216,14 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
     cdef uint64_t step
     cdef ptrdiff_t with_digits[LEVELS]
     cdef ptrdiff_t in_runs
-    cdef bint is_narrow
-    cdef int fractions
+    cdef int fractions, joined
     job.offsets = NULL
     job.digits = NULL
     job.span = NULL
     job.span_rows = 0
-    is_narrow = digits != NULL and columns.spec.d_model <= MOST_NARROW
-    # narrow rows are evaluated directly, if this is faster or may give many exact zeros
-    if rows < ROWS_WITH_TABLE or is_narrow and job.dtype != FLOAT64 and (
-            columns.spec.d_model <= NARROWEST or columns.spec.phase_bits != NO_PHASE_BITS):
+    joined = TILE // columns.spec.d_model if digits != NULL and columns.spec.d_model <= MOST_NARROW else 1
+    # periods may give many exact zeros, which take less time directly
+    if rows < ROWS_WITH_TABLE * joined or joined > 1 and job.dtype != FLOAT64 and columns.spec.phase_bits != NO_PHASE_BITS:
         return None
     if job.integers == NULL:
         step = even_step(job, rows)
@@ -233,9 +231,9 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
         with nogil:
             step = even_step(job, rows)
     # the limit keeps step times the longest offset inside the int64 range
-    if 0 < step < <uint64_t>1 << 50:
-        return offsets_of(job, rows, columns, step, threads)
-    if job.integers == NULL and job.reals == NULL or is_narrow:
+    if 0 < step < (<uint64_t>1 << 50) // joined:
+        return offsets_of(job, rows, columns, step, joined, threads)
+    if job.integers == NULL and job.reals == NULL or joined > 1:
         return None
     with cython.critical_section(columns):
         if columns.radians is None:
@@ -250,35 +248,36 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
             choose_span(&columns.spec, job, rows)
         in_runs = count_digits(&columns.spec, job, rows, fractions, with_digits)
     if digits == NULL:                  # evaluates rows directly unless most are in runs
-        return offsets_of(job, rows, columns, 1, threads) if 2 * in_runs >= rows - 1 else None
-    return (offsets_of(job, rows, columns, 1, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
+        return offsets_of(job, rows, columns, 1, 1, threads) if 2 * in_runs >= rows - 1 else None
+    return (offsets_of(job, rows, columns, 1, 1, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
             digits_of(job, digits, columns, fractions, with_digits, threads))
 
 
-cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, int threads):
+cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, int joined, int threads):
     """Set the offset table of a job, and return its memory; None if there are too few rows to build one."""
     cdef const spec_t *spec = &columns.spec
-    cdef ptrdiff_t first = first_column(job, spec, rows)
+    cdef ptrdiff_t first = first_column(job, spec, rows) if joined == 1 else 0
+    cdef ptrdiff_t variant = first if joined == 1 else -joined
     cdef bint is_kept = step == 1 and spec.columns <= KEPT_COLUMNS
-    cdef Tables shared = kept_tables(columns, OFFSETS, first) if is_kept else None
+    cdef Tables shared = kept_tables(columns, OFFSETS, variant) if is_kept else None
     cdef list tables = None if shared is None else shared.memory
     cdef double size = <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double)
     cdef tables_run_t run
     cdef offsets_t *offsets
     if tables is None:
         # a rotation, which has no `out`, evaluates rows directly in double
-        if rows < (ROWS_FOR_KEPT_TABLE if is_kept else
+        if rows < joined * (ROWS_FOR_KEPT_TABLE if is_kept else
                    ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 and job.out != NULL else ROWS_FOR_TABLE):
             return None
         tables = [allocate(LINE + size, f"the offset table of d_model {spec.d_model}")]
         offsets = <offsets_t *>on_cache_line(tables[0])
-        offsets[0] = offsets_in(<double *>(<char *>offsets + LINE), spec.columns, step, first)
+        offsets[0] = offsets_in(<double *>(<char *>offsets + LINE), spec.columns, step * joined, <int>first, joined)
         run.spec = spec
         run.tiles = spec.columns // TILE
         run.offsets = offsets
         compute_table(&run, threads)
         if is_kept:
-            keep_tables(columns, OFFSETS, first, tables)
+            keep_tables(columns, OFFSETS, variant, tables)
     job.offsets = <const offsets_t *>on_cache_line(tables[0])
     return tables
 

@@ -37,7 +37,6 @@ enum {
     GROUP_ROW_BYTES = 36,        /* ... that of each row */
     SORTED_COLUMNS = 256,        /* fewest columns of rows that are sorted */
     MOST_NARROW = TILE / 2,      /* rows of at most so many columns share a tile */
-    NARROWEST = TILE / 4,        /* rows of at most so many columns take less time directly than from an anchor */
     NO_PHASE_BITS = 1 << 20,     /* of frequencies that are not rational */
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
@@ -98,8 +97,9 @@ typedef struct {
  * HALF - 1/2 steps away (fine), and between the first row of a block and its anchors (coarse). Each array has
  * the shape (tiles, rows, {cos, sin}, TILE). */
 typedef struct {
-    uint64_t step; /* absolute step between the positions of rows */
-    ptrdiff_t first; /* first column of the tables */
+    uint64_t step; /* absolute step between the positions of (joined) rows */
+    int first; /* first column of the tables */
+    int joined; /* consecutive narrow rows that make a row of a tile; otherwise 1 */
     double *fine, *fine_low, *coarse, *coarse_low;
     double *reach; /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
     double *farthest; /* (columns): the same for all fine and coarse rows */
@@ -108,11 +108,11 @@ typedef struct {
 enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 }; /* doubles */
 
 /* Returns an offset table with its arrays in `memory`, which must begin on a cache line. */
-static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first) {
+static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, int first, int joined) {
     double *const fine = memory, *const coarse = fine + 2 * HALF * columns;
     double *const fine_low = coarse + 2 * COARSE * columns, *const coarse_low = fine_low + 2 * HALF * columns;
     double *const reach = coarse_low + 2 * COARSE * columns;
-    return (offsets_t){step, first, fine, fine_low, coarse, coarse_low, reach, reach + columns};
+    return (offsets_t){step, first, joined, fine, fine_low, coarse, coarse_low, reach, reach + columns};
 }
 
 /* Tables of the cosines and sines of d * 64**(k - WHOLE) positions, for the digits d = 0 .. 63 of level k.  A level has the shape

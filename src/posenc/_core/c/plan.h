@@ -92,15 +92,20 @@ static inline int is_streamed(const job_t *job, const spec_t *spec, ptrdiff_t ro
            !is_new_page(job->out + rows / 2 * job->row_stride);
 }
 
-/* Returns whether rows end with a part of a tile, and are so short that writing this part takes longer than flushing
- * a panel. */
-static inline int has_short_end(const spec_t *spec) { return spec->d_model % TILE && spec->columns <= MOST_SHORT_TILES * TILE; }
+/* Returns how many rows of a job make a row of a tile: see offsets_t. */
+static inline int joined_rows(const job_t *job) { return job->offsets ? job->offsets->joined : 1; }
+
+/* Returns whether (joined) rows end with a part of a tile, and are so short that writing this part takes longer than
+ * flushing a panel. */
+static inline int has_short_end(const spec_t *spec, int joined) {
+    return spec->d_model * joined % TILE && spec->columns <= MOST_SHORT_TILES * TILE;
+}
 
 /* Returns the column at which the offset table of a job begins: see spec_from in advance.h. */
 static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), row_bytes = spec->d_model * itemsize;
     const int shifts =
-        job->row_stride == row_bytes && row_bytes % LINE == 0 && !has_short_end(spec) && is_streamed(job, spec, rows);
+        job->row_stride == row_bytes && row_bytes % LINE == 0 && !has_short_end(spec, 1) && is_streamed(job, spec, rows);
     return shifts ? (ptrdiff_t)(-(uintptr_t)job->out % LINE) / itemsize : 0;
 }
 
@@ -108,21 +113,24 @@ static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdi
  * written, or long parts of each batch entry are read. */
 static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), pitch = min_size(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
-    const int has_lines = job->row_stride % LINE == 0 && (uintptr_t)job->out % LINE == 0;
+    const int joined = joined_rows(job), has_lines = job->row_stride * joined % LINE == 0 && (uintptr_t)job->out % LINE == 0;
+    const ptrdiff_t in_tiles = divided_up(rows, joined); /* rows of tiles */
     if (job->offsets && job->output == ADD) {
         ptrdiff_t l2 = 0;
 #if defined(_SC_LEVEL2_CACHE_SIZE)
         l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
         const ptrdiff_t most = min_size((l2 > 0 ? l2 : L2_BYTES) / 2, MOST_PANEL_BYTES) / pitch / FINE * FINE;
-        job->panel_rows = min_size(max_size(most, FINE), min_size(divided_up(rows, FINE) * FINE, BLOCK));
+        job->panel_rows = min_size(max_size(most, FINE), min_size(divided_up(in_tiles, FINE) * FINE, BLOCK));
     } else if (job->output != ADD) {
         const int streamed = is_streamed(job, spec, rows), is_run = job->offsets && !job->offsets->first;
+        const int has_gaps = joined > 1 && job->row_stride != spec->d_model * itemsize;
         if (streamed) job->output = STREAM;
-        if (is_run && ((streamed && !has_lines) || (has_short_end(spec) && rows >= FINE))) job->panel_rows = FINE;
+        if (is_run && ((streamed && !has_lines) || has_gaps || (has_short_end(spec, joined) && in_tiles >= FINE)))
+            job->panel_rows = FINE;
     }
     /* with a start inside a cache line and the spare columns of the last row */
-    const ptrdiff_t bytes = pitch * min_size(job->panel_rows, rows) + LINE + TILE * itemsize;
+    const ptrdiff_t bytes = pitch * min_size(job->panel_rows, in_tiles) + LINE + TILE * itemsize;
     if (job->panel_rows) job->panel = (size_t)(divided_up(bytes, LINE) * LINE);
 }
 
@@ -144,13 +152,13 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     /* sines of tiny angles may be next to half-way points; undecided values take 300 bytes each until their
      * block ends */
     const int risky = spec->fraction_limbs >= RISKY_LIMBS && spec->phase_bits == NO_PHASE_BITS;
-    const ptrdiff_t columns = spec->columns;
+    const ptrdiff_t joined = joined_rows(job), columns = spec->columns / joined; /* with the share of spare columns */
     const ptrdiff_t in_block = !fast ? DIRECT_IN_BLOCK : risky ? RISKY_IN_BLOCK : ADVANCED_IN_BLOCK;
     /* without a fast path, Python evaluates the values, in one thread at a time */
     const ptrdiff_t parts = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
     /* the more rows are sorted, the more of them share upper digits */
     const int is_sorted = fast && job->digits && columns >= SORTED_COLUMNS;
-    const ptrdiff_t most = is_sorted ? GROUP_ROWS : BLOCK, share = is_sorted ? 1 : 4;
+    const ptrdiff_t most = is_sorted ? GROUP_ROWS : BLOCK * joined, share = is_sorted ? 1 : 4;
     plan_t plan = {.rows = fast ? most : max_size(1, min_size(BLOCK, DIRECT_IN_BLOCK / columns))};
     job->panel = job->panel_rows = 0;
     if (job->offsets || job->digits) choose_output(job, spec, rows);

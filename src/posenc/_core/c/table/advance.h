@@ -18,12 +18,15 @@
 
 /* ---- offset tables ------------------------------------------------------------------------------------- */
 
-/* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 of a
- * row and the first columns of the next row.  Rows that bypass the caches (STREAM) are shifted if they are
- * contiguous, begin inside a cache line, and are a whole number of cache lines long.  Column `first` is then
- * at the start of a line, so every tile stores whole lines. */
-INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
+/* Returns the spec of joined narrow rows, or of rows shifted by offsets->first columns: a shifted row has columns
+ * first .. d_model - 1 of a row and the first columns of the next row.  Rows that bypass the caches (STREAM) are
+ * shifted if they are contiguous, begin inside a cache line, and are a whole number of cache lines long.  Column
+ * `first` is then at the start of a line, so every tile stores whole lines. */
+INLINE spec_t spec_from(const spec_t *spec, const offsets_t *offsets) {
+    const ptrdiff_t first = offsets->first;
     spec_t shifted = *spec;
+    if (spec->d_model % 2 && offsets->joined > 1) shifted.order = UNPAIRED; /* a sine precedes the next row's first column */
+    shifted.d_model *= offsets->joined;
     if (first == 0) return shifted;
     shifted.first = first;
     shifted.turns += first;
@@ -69,7 +72,7 @@ static double largest_sine(const double *from, int rows) {
 
 static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first_tile, ptrdiff_t last_tile) {
     const environment_t host = environment_enter();
-    spec_t shifted = spec_from(spec, offsets->first);
+    spec_t shifted = spec_from(spec, offsets);
     shifted.scale = 1;
     for (ptrdiff_t tile = first_tile; tile < last_tile; tile++) {
         tabulate_rows(&shifted, offsets->step, offsets->step, offsets->fine, offsets->fine_low, tile, HALF);
@@ -154,12 +157,13 @@ NOINLINE void anchor_of(const job_t *job, const anchor_t *o, const double *high,
 
 /* ---- the rows of an anchor ----------------------------------------------------------------------------- */
 
-/* `next` is the position of row + 1.  It is used for shifted rows (spec->first > 0), which end with the first
- * columns of the next row (spec_from). */
+/* `count` rows from `row` of the job on, or as many joined rows.  `next` is the position of row + 1.  It is used for
+ * shifted rows (spec->first > 0), which end with the first columns of the next row (spec_from). */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
     ptrdiff_t row, count;
+    int joined;                  /* as in offsets_t */
     position_t position, next;
     tally_t *tally;
 } run_block_t;
@@ -217,9 +221,8 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const dtype_t dtype = g->block->job->dtype;
     const int row = is_above ? row_above(g, r) : row_below(g, r), width = min_int(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
-    const ptrdiff_t at = g->row + row * g->row_step;
-    tile_t t = {.row = &at, .column = g->column + pass, .rows = 1, .width = width, .output = g->output};
-    values_t v = {.high = {0}};
+    const ptrdiff_t joined = g->block->joined, columns = g->block->spec->d_model / joined;
+    values_t v;
     if (width <= 0) return; /* this pass has only spare columns of a whole group */
     for (int i = 0; i < pass_columns(dtype); i += LANES) {
         const int column = pass + i;
@@ -229,8 +232,19 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
         dd_store(v.high + i, v.low + i, is_above ? above : below);
         f64_store(v.error + i, f64_load(g->origin->error + column));
     }
-    t.out = g->out + row * g->row_stride + pass * size_of(dtype);
-    write_settled(g->block->spec, g->block->job, &t, &v, g->block->tally);
+    for (int i = 0; i < width;) { /* joined rows one by one */
+        const ptrdiff_t column = g->column + pass + i, at = g->row + row * g->row_step * joined + column / columns;
+        const tile_t t = {.row = &at,
+                          .column = column % columns,
+                          .rows = 1,
+                          .width = min_int(columns - column % columns, width - i),
+                          .output = g->output,
+                          .out = g->out + row * g->row_stride + (pass + i) * size_of(dtype)};
+        values_t part = {.high = {0}};
+        for (int k = 0; k < t.width; k++, i++)
+            part.high[k] = v.high[i], part.low[k] = v.low[i], part.error[k] = v.error[i];
+        write_settled(g->block->spec, g->block->job, &t, &part, g->block->tally);
+    }
 }
 
 typedef enum { FAST, ERROR_BOUNDS } test_t;

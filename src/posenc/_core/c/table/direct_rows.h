@@ -143,6 +143,44 @@ NOINLINE void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row,
 
 INLINE int is_narrow(const spec_t *spec) { return spec->d_model <= MOST_NARROW; }
 
+/* Adds the position of a row to those of a tile, of which the first `at` lanes are set. */
+INLINE void add_lanes(position_lanes_t *lanes, int at, int count, fixed_t x) {
+    for (int i = at; i < at + count; i += LANES) {
+        u64_store(lanes->whole + i, u64_set(x.whole), 0);
+        u64_store(lanes->fraction + i, u64_set(x.fraction), 0);
+        u64_store(lanes->sign + i, u64_set((uint64_t)x.negative << 63), 0);
+    }
+}
+
+/* Sets the limbs of a position with lanes, of which the first `at` are set; `bits` has the bits of all of them.  The other
+ * lanes repeat the first one. */
+INLINE void set_limbs(position_t *position, position_lanes_t *lanes, int at, int end, fixed_t bits) {
+    for (; at < end; at++) {
+        lanes->whole[at] = lanes->whole[0];
+        lanes->fraction[at] = lanes->fraction[0];
+        lanes->sign[at] = lanes->sign[0];
+    }
+    const int first = (uint32_t)bits.fraction ? -2 : bits.fraction ? -1 : (uint32_t)bits.whole ? 0 : 1;
+    position->limbs = (bits.whole >> 32 ? 2 : bits.whole ? 1 : bits.fraction >> 32 ? 0 : -1) - first;
+    position->exponent = first;
+}
+
+/* Returns the position of the columns of joined rows; it is not finite if a row has no fixed_t. */
+static position_t joined_position(const spec_t *spec, const job_t *job, ptrdiff_t row, int joined, position_lanes_t *lanes) {
+    const int end = spec->d_model % 2 || spec->order == UNPAIRED ? TILE : TILE / 2, each = (int)spec->d_model * end / TILE;
+    position_t position = {.finite = 1, .lanes = lanes};
+    fixed_t all = {0};
+    for (int i = 0; i < joined; i++) {
+        fixed_t x;
+        if (!fixed_position(spec, job, row + i, &x)) return (position_t){0};
+        all.whole |= x.whole;
+        all.fraction |= x.fraction;
+        add_lanes(lanes, i * each, each, x);
+    }
+    set_limbs(&position, lanes, joined * each, end, all);
+    return position;
+}
+
 /* Writes rows of at most MOST_NARROW columns, several in a tile: the arrays of a specification repeat its columns. */
 static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptrdiff_t count, tally_t *tally) {
     spec_t spec = *wide;
@@ -156,7 +194,7 @@ static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptr
     start_direct(&d, &spec, job);
     d.position = (position_t){.finite = 1, .lanes = &positions};
     while (row < end) {
-        uint64_t whole = 0, fraction = 0;
+        fixed_t all = {0};
         int at = 0;
         for (t.rows = 0; row < end && t.rows < most; row++) {
             fixed_t fixed;
@@ -164,31 +202,26 @@ static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptr
                 scattered_row(wide, job, row, tally);
                 continue;
             }
-            whole |= fixed.whole;
-            fraction |= fixed.fraction;
-            for (int i = 0; i < angles; i += LANES) {
-                u64_store(positions.whole + at + i, u64_set(fixed.whole), 0);
-                u64_store(positions.fraction + at + i, u64_set(fixed.fraction), 0);
-                u64_store(positions.sign + at + i, u64_set((uint64_t)fixed.negative << 63), 0);
-            }
+            all.whole |= fixed.whole;
+            all.fraction |= fixed.fraction;
+            add_lanes(&positions, at, angles, fixed);
             at += angles;
             rows[t.rows++] = row;
         }
         if (t.rows == 0) continue;
-        for (; at < lanes; at++) { /* other lanes repeat the first row */
-            positions.whole[at] = positions.whole[0];
-            positions.fraction[at] = positions.fraction[0];
-            positions.sign[at] = positions.sign[0];
-        }
-        const int first = (uint32_t)fraction ? -2 : fraction ? -1 : (uint32_t)whole ? 0 : 1;
-        const int limbs = (whole >> 32 ? 2 : whole ? 1 : fraction >> 32 ? 0 : -1) - first;
-        const int is_new = first != d.position.exponent || limbs != d.position.limbs;
-        d.position.exponent = first;
-        d.position.limbs = limbs;
-        if (is_new) set_turns(&spec, &d.position, &d.turns);
+        const int exponent = d.position.exponent, limbs = d.position.limbs;
+        set_limbs(&d.position, &positions, at, lanes, all);
+        if (exponent != d.position.exponent || limbs != d.position.limbs) set_turns(&spec, &d.position, &d.turns);
         t.out = job->out + rows[0] * job->row_stride;
         write_direct_tile(&d, &t, tally);
     }
+}
+
+/* Writes rows one by one, or several narrow rows in a tile. */
+static void few_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, tally_t *tally) {
+    if (is_narrow(spec)) narrow_rows(spec, job, row, count, tally);
+    else
+        for (ptrdiff_t end = row + count; row < end; row++) scattered_row(spec, job, row, tally);
 }
 
 #endif

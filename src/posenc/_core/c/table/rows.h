@@ -40,7 +40,7 @@ static void write_sides(const group_t *g, anchor_t *a) {
     WRITE_GROUP[g->output][g->block->job->dtype](&below, a);
     above.rows = above.middle = g->rows - below.rows;
     above.row_step = -1;
-    above.row += g->rows - 1;
+    above.row += (g->rows - 1) * g->block->joined;
     above.out += (g->rows - 1) * g->row_stride;
     above.row_stride = -g->row_stride;
     for (int i = 0; i < TILE; i++) a->q[i] = -a->q[i], a->q_low[i] = -a->q_low[i];
@@ -68,7 +68,7 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
     const group_t g = {.block = b,
                        .origin = origin,
                        .output = output,
-                       .row = b->row + k * FINE,
+                       .row = b->row + k * FINE * b->joined,
                        .column = tile * TILE,
                        .rows = min_int(rows, FINE),
                        .middle = middle,
@@ -101,18 +101,24 @@ static void write_edges(const spec_t *spec, const run_block_t *b) {
  * adjacent lines are written together.  With plain stores, the offsets of a single tile stay in L1. */
 INLINE int strip_tiles(const job_t *job) { return job->panel ? STRIP : job->output == STREAM ? 4 : 1; }
 
-/* Writes the rows of a panel, or adds them to each batch entry.  Each row has `bytes` bytes. */
-static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
-    if (pitch == job->row_stride && bytes == pitch) {
+/* Writes the rows of a panel, or adds them to each batch entry.  Each row of the panel has `bytes` bytes, of `joined`
+ * rows. */
+static void flush_panel(const job_t *job, char *out, char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows,
+                        ptrdiff_t joined) {
+    ptrdiff_t stride = job->row_stride;
+    if (stride * joined == bytes) {
+        for (ptrdiff_t r = 1; r < rows && pitch != bytes; r++) memmove(panel + r * bytes, panel + r * pitch, (size_t)bytes);
         bytes *= rows;
-        rows = 1;
+        rows = joined = 1;
     }
+    bytes /= joined;
     for (ptrdiff_t b = 0; b < job->batch; b++, out += job->batch_stride) {
-        for (ptrdiff_t r = 0; r < rows; r++) {
-            char *const to = out + r * job->row_stride;
-            if (job->output == ADD) add_to_batch(job, to, panel + r * pitch, bytes / size_of(job->dtype), 1);
-            else if (job->output == STREAM) flush_bytes(to, panel + r * pitch, bytes);
-            else memcpy(to, panel + r * pitch, (size_t)bytes);
+        for (ptrdiff_t r = 0; r < rows * joined; r++) {
+            const char *const from = panel + r / joined * pitch + r % joined * bytes;
+            char *const to = out + r * stride;
+            if (job->output == ADD) add_to_batch(job, to, from, bytes / size_of(job->dtype), 1);
+            else if (job->output == STREAM) flush_bytes(to, from, bytes);
+            else memcpy(to, from, (size_t)bytes);
         }
     }
 }
@@ -121,54 +127,57 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
  *
  * With a panel, the rows of some anchors are stored in the panel, which stays in the cache, then flushed to
  * `out`, or added to it.  A panel is used for additions, for streamed rows that do not begin on cache lines
- * (unless spec->first is set), and for short rows that end with a part of a tile.  If the rows of `out` are
- * contiguous and fit in one strip, the rows of the panel are contiguous, too, and most cache lines are flushed
- * whole.  The spare columns of the last tile then overwrite the first columns of the next row, so the last tile
- * is computed first. */
+ * (unless spec->first is set), for short rows that end with a part of a tile, and for joined rows with gaps.  If
+ * the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous, too, and most cache
+ * lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row, so
+ * the last tile is computed first, and must not be the only one. */
 NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
-    const ptrdiff_t bytes = min_int(b->spec->d_model - column, STRIP * TILE) * size;
-    const int contiguous = bytes == job->row_stride;
+    const ptrdiff_t bytes = min_int(b->spec->d_model - column, STRIP * TILE) * size, stride = job->row_stride * b->joined;
+    const int contiguous = bytes == stride && bytes >= TILE * size;
     const ptrdiff_t pitch = contiguous ? bytes : tiles * TILE * size + LINE;
     origin_t origins[STRIP];
     for (ptrdiff_t t = 0; t < tiles; t++) block_origin(b, first_tile + t, &origins[t]);
     for (int k = 0; k * FINE < b->count; k++) {
-        char *const out = job->out + (b->row + k * FINE) * job->row_stride + (b->spec->first + column) * size;
+        char *const out = job->out + b->row * job->row_stride + k * FINE * stride + (b->spec->first + column) * size;
         if (!job->panel) {
             for (ptrdiff_t t = 0; t < tiles; t++)
-                advance_group(b, &origins[t], first_tile + t, k, job->output, 0, out + t * TILE * size, job->row_stride);
+                advance_group(b, &origins[t], first_tile + t, k, job->output, 0, out + t * TILE * size, stride);
             continue;
         }
         const ptrdiff_t at = k * FINE % job->panel_rows; /* in the panel */
-        char *const begin = out - at * job->row_stride, *const first = panel + (contiguous ? (uintptr_t)begin % LINE : 0);
+        char *const begin = out - at * stride, *const first = panel + (contiguous ? (uintptr_t)begin % LINE : 0);
         for (ptrdiff_t i = 0; i < tiles; i++) {
             const ptrdiff_t t = i ? i - 1 : tiles - 1;
             advance_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1,
                           first + at * pitch + t * TILE * size, pitch);
         }
         const ptrdiff_t rows = min_int(at + b->count - k * FINE, at + FINE);
-        if (rows == job->panel_rows || (k + 1) * FINE >= b->count) flush_panel(job, begin, first, pitch, bytes, rows);
+        if (rows == job->panel_rows || (k + 1) * FINE >= b->count) flush_panel(job, begin, first, pitch, bytes, rows, b->joined);
     }
 }
 
 /* ---- a block ------------------------------------------------------------------------------------------- */
 
-/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on.  No row may be a padding row or have only
- * angles of 0. */
+/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on, or as many joined rows.  No row may be a padding row
+ * or have only angles of 0. */
 NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
-    const spec_t shifted = spec_from(spec, job->offsets->first);
+    const int joined = job->offsets->joined;
+    const spec_t shifted = spec_from(spec, job->offsets);
     const ptrdiff_t tiles = spec->columns / TILE;
+    position_lanes_t lanes;
     const run_block_t b = {&shifted,
                            job,
                            row,
                            count,
-                           position_of(spec, job, row),
+                           joined,
+                           joined > 1 ? joined_position(spec, job, row, joined, &lanes) : position_of(spec, job, row),
                            shifted.first ? position_of(spec, job, row + 1) : (position_t){0},
                            tally};
     if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) ||
         (job->dtype != FLOAT64 && !spec->has_fast_test)) {
-        for (ptrdiff_t r = row; r < row + count; r++) scattered_row(spec, job, r, tally);
+        few_rows(spec, job, row, count * joined, tally);
     } else {
         const int strip = strip_tiles(job);
         if (shifted.first) write_edges(spec, &b);
@@ -196,12 +205,14 @@ static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, i
  * 0. */
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
+    const int joined = job->offsets->joined;
     while (row < end) {
-        ptrdiff_t rows = min_int(end - row, BLOCK);
+        ptrdiff_t rows = min_int(end - row, BLOCK * joined);
         if (spec->has_padding) rows = rows_before(job, row, rows, spec->padding);
         if (spec->has_zero) rows = rows_before(job, row, rows, spec->zero);
-        if (rows < MIN_ROWS) scattered_row(spec, job, row++, tally);
-        else write_block(spec, job, row, rows, panel, tally), row += rows;
+        if (rows < MIN_ROWS * joined) few_rows(spec, job, row, rows = max_size(rows, 1), tally);
+        else write_block(spec, job, row, rows / joined, panel, tally), rows -= rows % joined;
+        row += rows;
     }
 }
 
