@@ -1,7 +1,8 @@
 """Arrays of positions: every way to compute a row gives the bits of the reference.
 
 Rows are copied from the table of a small span, computed in runs, or are products of tables for the digits of
-the position in base 64, which are built after 64 rows; narrow and other rows are evaluated directly.
+the position in base 64, which are built after 64 rows; narrow and other rows are evaluated directly.  Narrow rows
+of a range share tiles.
 """
 
 import numpy as np
@@ -59,6 +60,35 @@ def test_many_rows_of_arrays_are_correct(isa, dtype, name):
     rng = np.random.default_rng(NAMES.index(name))
     for d_model, rows in ((2, 1000), (8, 2000), (64, 2000), (512, 2000)):
         assert_correct(arrays(rng, rows)[name], d_model, dtype, some_columns(rng, d_model, 2)[:4])
+
+
+@pytest.mark.parametrize("d_model", range(1, 18))
+def test_narrow_ranges_are_correct(isa, dtype, d_model):
+    """The position 0 and the padding position divide the rows."""
+    columns, convention = [0, d_model // 2, d_model - 1], {"padding_idx": 99}
+    for positions in (range(-1002, 600, 3), range(500, -500, -1), range(10**15, 10**15 + 10**12, 10**9)):
+        table = posenc.encode(positions, d_model, dtype=dtype, **convention)
+        assert_correct(positions, d_model, dtype, columns, **convention)
+        for offset in (0.5, 1e-9):                  # the second one exceeds 64 bits
+            assert_correct(positions[:300], d_model, dtype, columns[-1:], position_offset=offset)
+        x = np.zeros((3, len(positions), d_model + 2), table.dtype)
+        posenc.add_to(x[..., :d_model], positions, **convention)
+        assert_same_bits(x[..., :d_model], np.stack([table + np.zeros_like(table)] * 3))
+        assert not x[..., d_model:].any()
+        posenc.encode(positions, out=x[0, :, :d_model], d_model=d_model, **convention)
+        assert_same_bits(x[0, :, :d_model], table)
+
+
+@pytest.mark.parametrize("d_model", [2, 5, 8, 12, 16, 24])
+def test_large_tables_of_narrow_rows(isa, dtype, d_model):
+    """Non-temporal stores write whole cache lines, which begin and end inside of rows."""
+    rng, memory = np.random.default_rng(d_model), posenc.encode(2**22 // d_model + 5000, d_model, dtype=dtype).ravel()
+    rows = (2**23 // memory.itemsize + 4999) // d_model
+    for first in (0, 3):
+        table = memory[first:][: rows * d_model].reshape(rows, d_model)
+        posenc.encode(range(-5, rows - 5), out=table, d_model=d_model)
+        some = rng.integers(0, rows, 2000)
+        assert_same_bits(table[some], posenc.encode(some - 5, d_model, dtype=dtype))
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=str)

@@ -113,7 +113,7 @@ static inline ptrdiff_t first_column(const job_t *job, const spec_t *spec, ptrdi
  * written, or long parts of each batch entry are read. */
 static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows) {
     const ptrdiff_t itemsize = size_of(job->dtype), pitch = min_size(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
-    const int joined = joined_rows(job), has_lines = job->row_stride * joined % LINE == 0 && (uintptr_t)job->out % LINE == 0;
+    const int joined = joined_rows(job), has_lines = job->row_stride % LINE == 0 && (uintptr_t)job->out % LINE == 0;
     const ptrdiff_t in_tiles = divided_up(rows, joined); /* rows of tiles */
     if (job->offsets && job->output == ADD) {
         ptrdiff_t l2 = 0;
