@@ -241,8 +241,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
                           .output = g->output,
                           .out = g->out + row * g->row_stride + (pass + i) * size_of(dtype)};
         values_t part = {.high = {0}};
-        for (int k = 0; k < t.width; k++, i++)
-            part.high[k] = v.high[i], part.low[k] = v.low[i], part.error[k] = v.error[i];
+        for (int k = 0; k < t.width; k++, i++) part.high[k] = v.high[i], part.low[k] = v.low[i], part.error[k] = v.error[i];
         write_settled(g->block->spec, g->block->job, &t, &part, g->block->tally);
     }
 }
