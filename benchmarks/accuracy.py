@@ -22,12 +22,11 @@ from unittest import mock
 
 import gmpy2
 import numpy as np
-import pages
 import plots
 import pytest
 import rivals
 import torch
-from common import save, versions
+from common import recorded
 
 import posenc
 import posenc.torch
@@ -216,19 +215,17 @@ def rotated(positions, angles):
 def main():
     reference, angles = Reference(WIDTH), Reference(HEAD_DIM, base=ROTARY_BASE, order="cos")
     errors, rotations, shares = {name: {} for name in CANDIDATES}, defaultdict(dict), defaultdict(dict)
-    for last in POSITIONS:
-        positions = np.arange(max(0, last - COUNT + 1), last + 1)
-        exact = [[reference.value(p, c, BITS) for c in range(WIDTH)] for p in positions.tolist()]
-        for name, table in CANDIDATES.items():
-            errors[name][last] = float(f"{largest_error(table(positions), exact):.3g}")
-        print(f"{last:.1e}", *(f"{name} {error[last]:.1e}" for name, error in errors.items()), sep="  ",
-              flush=True)
-        for name, error, share in rotated(positions, angles):
-            rotations[name][last], shares[name][last] = error, share
-    document = {"versions": versions("torch"), "errors": errors, "rotation errors": rotations,
-                "correctly rounded": shares}
-    save("accuracy", document)
-    pages.update()
+    with recorded("accuracy") as document:
+        document |= {"errors": errors, "rotation errors": rotations, "correctly rounded": shares}
+        for last in POSITIONS:
+            positions = np.arange(max(0, last - COUNT + 1), last + 1)
+            exact = [[reference.value(p, c, BITS) for c in range(WIDTH)] for p in positions.tolist()]
+            for name, table in CANDIDATES.items():
+                errors[name][last] = float(f"{largest_error(table(positions), exact):.3g}")
+            print(f"{last:.1e}", *(f"{name} {error[last]:.1e}" for name, error in errors.items()), sep="  ",
+                  flush=True)
+            for name, error, share in rotated(positions, angles):
+                rotations[name][last], shares[name][last] = error, share
     plots.draw(plots.accuracy)
 
 

@@ -2,17 +2,21 @@
 
 import json
 import math
+import os
 import platform
+import re
 import statistics
 import time
 import timeit
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import numpy as np
 import pages
 
 import posenc
+from posenc._core import kernel
 
 ROUNDS = 15
 PAUSE = 0.005                           # seconds
@@ -25,7 +29,10 @@ def times_of(calls, rounds=ROUNDS, before=lambda call: None, cold=False):
     The calls alternate.  A turn runs `before(call)` once, the call once without timing unless it is slow, and
     then the call as often as SAMPLE allows.  If calls should be `cold`, it runs only `before` and one call.
     """
-    first = [timeit.repeat(call, number=1, repeat=2)[1] for call in calls]      # the first call may compile
+    first = []
+    for call in calls:
+        before(call)
+        first.append(timeit.repeat(call, number=1, repeat=2)[1])        # the first call may compile
     times = [[] for _ in calls]
     for _ in range(rounds):
         for call, once, seconds in zip(calls, first, times, strict=True):
@@ -53,17 +60,32 @@ def pause(call):
         used = time.process_time() - begin
 
 
-def versions(*packages):
-    """Return the versions of posenc, NumPy, Python and those of the given packages that are installed."""
+def versions():
+    """Return the versions of posenc, NumPy, Python and those of the other libraries that are installed."""
     installed = {}
-    for package in packages:
+    for package in ("torch", "numba", "transformers", "diffusers"):
         with suppress(PackageNotFoundError):
             installed[package] = version(package).partition("+")[0]
     return {"posenc": posenc.__version__, "NumPy": np.__version__, **installed,
             "Python": platform.python_version()}
 
 
-def save(name, document):
-    """Write a document to docs/data, with the hash of the kernel that it was measured with."""
-    text = json.dumps({"kernel": pages.kernel_hash(), **document})
+def used_by_others():
+    """Return the processor seconds used by other processes since the system started."""
+    user, nice, system, _idle, _iowait, *interrupts = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return sum((user, nice, system, *interrupts)) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+@contextmanager
+def recorded(name):
+    """Give a dict to fill; write it to docs/data, with the hash of the kernel's sources; update the pages."""
+    document, begin, before = {}, time.perf_counter(), used_by_others()
+    yield document
+    others = (used_by_others() - before) / (time.perf_counter() - begin)
+    info = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    system = {"processor": info[1] if info else platform.machine(), "processors": os.cpu_count(),
+              "instruction set": kernel.instruction_set(), "used by others": round(others, 2)}
+    text = json.dumps({"kernel": pages.kernel_hash(), **document, "system": system,
+                       "versions": versions()})
     (pages.DATA / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    pages.update()

@@ -1,53 +1,83 @@
 """Loops for rivals.py, compiled by numba: they compute in the precision of the factors."""
 
 import numba
+import numpy as np
 
 compiled = numba.njit(parallel=True, fastmath={"contract"})
 
 
-@compiled
-def fill(p, q, c, s, out):
-    """Fill a table, in blocks of rows, by angle addition: see `factors` in rivals.py."""
-    blocks, rows, columns = out.shape
-    for i in numba.prange(blocks):
-        for j in range(rows):
-            for k in range(columns):
-                out[i, j, k] = p[i, k] * c[j, k] + q[i, k] * s[j, k]
+def addition(step, sine, cosine, pairs=None):
+    """Return functions that fill a table, in blocks of rows or at positions, by angle addition.
 
-
-@compiled
-def fill_at(positions, p, q, c, s, out):
-    for row in numba.prange(len(positions)):
-        i, j = positions[row] // len(c), positions[row] % len(c)
-        for k in range(out.shape[1]):
-            out[row, k] = p[i, k] * c[j, k] + q[i, k] * s[j, k]
-
-
-@compiled
-def add(x, rows, lengths):
-    """Add the first rows of a table to each entry of a batch."""
-    for i in numba.prange(len(x)):
-        for j in range(lengths[i]):
-            for k in range(x.shape[2]):
-                x[i, j, k] += rows[j, k]
-
-
-def rotation(step, offset):
-    """Return a function that rotates the columns k * step and k * step + offset of each row.
-
-    The rows of the factors belong to the second axis of x, or to the first.
+    The columns `k * step + sine` and `k * step + cosine` form a pair: see `factors` in rivals.py.  `pairs` is
+    their number, if it is constant.
     """
     @compiled
-    def rotate(x, cos, sin, is_second):
+    def fill(p, q, c, s, out):
+        for i in numba.prange(len(p)):
+            for j in range(len(c)):
+                for k in range(p.shape[1]):
+                    out[i, j, k * step + sine] = p[i, k] * c[j, k] + q[i, k] * s[j, k]
+                    out[i, j, k * step + cosine] = q[i, k] * c[j, k] - p[i, k] * s[j, k]
+
+    @compiled
+    def fill_at(positions, first, unit, p, q, c, s, out):
+        for row in numba.prange(len(positions)):
+            position, rows = np.uint64(positions[row] - first) // np.uint64(unit), np.uint64(len(c))
+            i = position // rows
+            j = position - i * rows
+            for k in range(pairs or p.shape[1]):
+                out[row, k * step + sine] = p[i, k] * c[j, k] + q[i, k] * s[j, k]
+                out[row, k * step + cosine] = q[i, k] * c[j, k] - p[i, k] * s[j, k]
+
+    return fill, fill_at
+
+
+fill, fill_at = addition(2, 0, 1)
+
+
+@compiled
+def add(x, rows, first, last):
+    """Add the first rows of a table to a part of each entry of a batch."""
+    for i in numba.prange(len(x)):
+        for j in range(first[i], last[i]):
+            for k in range(x.shape[2]):
+                x[i, j, k] += rows[j - first[i], k]
+
+
+@numba.njit
+def same(value):
+    return value
+
+
+@numba.njit
+def read_bfloat16(bits):
+    return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
+
+
+@numba.njit
+def round_to_bfloat16(value):
+    bits = np.float32(value).view(np.uint32)
+    is_odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
+    return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + is_odd) >> np.uint32(16))
+
+
+def rotation(step, offset, read=same, write=same):
+    """Return a function that rotates the columns k * step and k * step + offset of each row of x into `out`.
+
+    `out` may be x.  `at` has the row of the factors for each entry of the second axis of x, or of the first.
+    """
+    @compiled
+    def rotate(x, out, at, cos, sin, is_second):
         first, second, _ = x.shape
         blocks = 16 if is_second else 1             # rows of the factors that stay in the cache
         for block in numba.prange(blocks * first):
             part, i = block // first, block % first
             for j in range(part * second // blocks, (part + 1) * second // blocks):
-                row = j if is_second else i
+                row = at[j] if is_second else at[i]
                 for k in range(cos.shape[1]):
-                    a, b = x[i, j, k * step], x[i, j, k * step + offset]
-                    x[i, j, k * step] = a * cos[row, k] - b * sin[row, k]
-                    x[i, j, k * step + offset] = b * cos[row, k] + a * sin[row, k]
+                    a, b = read(x[i, j, k * step]), read(x[i, j, k * step + offset])
+                    out[i, j, k * step] = write(a * cos[row, k] - b * sin[row, k])
+                    out[i, j, k * step + offset] = write(b * cos[row, k] + a * sin[row, k])
 
     return rotate

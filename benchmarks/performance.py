@@ -6,44 +6,38 @@ Writes the quartiles of the seconds per call, and the largest difference of each
 to docs/data/performance.json, and updates the tables.  Requires Linux, torch, numba, transformers and
 diffusers.
 
-"new": the memory of each array comes from the system, as in the first call in a process.  "reused": the output
-array was written before.
+"new" at the end: the memory of each array comes from the system, as in the first call in a process.
+Elsewhere, freed memory is used again, also by temporary arrays.  "reused": the output was written before.
 """
 
 import ctypes
 import itertools
 import os
 import pickle
-import platform
-import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import numba
 import numpy as np
 import pages
 import rivals
 import torch
-from common import pause, quartiles, save, versions
+from common import pause, quartiles, recorded
 
 import posenc
 from posenc import torch as posenc_torch
-from posenc._core import kernel
 
-LIBRARIES = ("torch", "numba", "transformers", "diffusers")
 THREADS = sorted({1, 2, 4, 8, 16, os.cpu_count()} & {*range(1, min(16, os.cpu_count()) + 1)})
 
 
 def allocate_from(system):
-    """Let the C library get the memory of every large array from the system; or keep freed memory, as it does by
-    default after large arrays were freed.
-    """
-    mmap_threshold, trim_threshold, set_option = -3, -1, ctypes.CDLL(None).mallopt
-    set_option(mmap_threshold, 1 << 17 if system else 1 << 25)
-    set_option(trim_threshold, 1 << 26)
+    """Let the C library get the memory of every large array from the system; or keep all freed memory."""
+    mmap_max, mmap_threshold, trim_threshold, set_option = -4, -3, -1, ctypes.CDLL(None).mallopt
+    set_option(mmap_max, 1 << 16 if system else 0)
+    set_option(mmap_threshold, 1 << 17)
+    set_option(trim_threshold, 1 << 26 if system else -1)
 
 
 NEW = {"before": pause, "cold": True, "rounds": 60}         # for "new" memory, where times differ most
@@ -68,10 +62,13 @@ def measured(name):
                 restore()
                 values = call()
                 if values is not None:
-                    values = np.asarray(values.float() if torch.is_tensor(values) else values,
+                    limit = 2**-22 if values.itemsize > 2 else 2**-7
+                    values = np.asarray(values.double() if torch.is_tensor(values) else values,
                                         np.float64).reshape(-1)
                     exact = values.copy() if exact is None else exact
-                    result.setdefault(each, {})["error"] = float(f"{abs(values - exact).max():.1e}")
+                    error = abs(values - exact).max()
+                    assert each.startswith("pasted") or error <= limit * abs(exact).max(), (name, each, error)
+                    result.setdefault(each, {})["error"] = float(f"{error:.1e}")
             for each, values in quartiles(calls, **options).items():
                 result.setdefault(each, {})[str(threads)] = values
     return result
@@ -90,7 +87,7 @@ def one_row():
     """Measure one row of 512 columns, encodings, and many conventions."""
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
     module, starts = posenc_torch.PositionalEncoding(512), itertools.cycle(range(1000))
-    pickled, bases = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)]
+    pickled, bases, new = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)], itertools.count(3000)
     encodings = [posenc.Encoding(512, base=base) for base in bases]
     return quartiles({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
@@ -100,45 +97,32 @@ def one_row():
         "the same, with another `start` in each call": lambda: module.forward(x, start=next(starts)),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
         "`pickle.loads` of an encoding with 512 columns": partial(pickle.loads, pickled),
+        "`posenc.encode(16, 512, base=...)`, another base in each call":
+            lambda: posenc.encode(16, 512, base=next(new)),
         "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base)
                                                                    for base in bases],
         "16 rows in each of 20 conventions, as encodings": lambda: [each.encode(16) for each in encodings],
     })
 
 
-def used_by_others():
-    """Return the processor seconds used by other processes since the system started."""
-    user, nice, system, _idle, _iowait, *interrupts = map(int, Path("/proc/stat").read_text().split()[1:9])
-    return sum((user, nice, system, *interrupts)) / os.sysconf("SC_CLK_TCK") - time.process_time()
-
-
-def system(others):
-    info = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return {"processor": info[1] if info else platform.machine(), "processors": os.cpu_count(),
-            "instruction set": kernel.instruction_set(), "used by others": round(others, 2)}
-
-
 def main(names):
     chosen = [case for case in rivals.CASES if not names or case.startswith(tuple(names))]
-    document = pages.load("performance") if names and "performance.json" not in pages.stale() else {}
-    begin, before = time.perf_counter(), used_by_others()
-    allocate_from(system=True)
-    rows = results("new memory", **NEW)
-    for name in sorted(chosen, key=lambda name: not name.endswith("new")):
-        start = time.perf_counter()
-        if not name.endswith("new"):
-            allocate_from(system=False)
-        document[name] = measured(name)
-        print(f"{name} ({time.perf_counter() - start:.0f} s):", *(
-            f"  {key:40} error {values.get('error', '-'):8} "
-            + "  ".join(f"{values[t][1] * 1e3:9.4g} ms" for t in map(str, THREADS) if t in values)
-            for key, values in document[name].items()), sep="\n", flush=True)
-    allocate_from(system=False)
-    rows |= results("freed before") | one_row()
-    others = (used_by_others() - before) / (time.perf_counter() - begin)
-    cases = {name: document[name] for name in rivals.CASES if name in document}
-    save("performance", cases | {"one row": rows, "system": system(others), "versions": versions(*LIBRARIES)})
-    pages.update()
+    known = pages.load("performance") if names and "performance.json" not in pages.stale() else {}
+    with recorded("performance") as document:
+        allocate_from(system=True)
+        rows = results("new memory", **NEW)
+        for name in sorted(chosen, key=lambda name: not name.endswith("new")):
+            start = time.perf_counter()
+            if not name.endswith("new"):
+                allocate_from(system=False)
+            known[name] = measured(name)
+            print(f"{name} ({time.perf_counter() - start:.0f} s):", *(
+                f"  {key:40} error {values.get('error', '-'):8} "
+                + "  ".join(f"{values[t][1] * 1e3:9.4g} ms" for t in map(str, THREADS) if t in values)
+                for key, values in known[name].items()), sep="\n", flush=True)
+        allocate_from(system=False)
+        rows |= results("freed before") | one_row()
+        document.update({name: known[name] for name in rivals.CASES if name in known}, **{"one row": rows})
 
 
 if __name__ == "__main__":

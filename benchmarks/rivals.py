@@ -7,13 +7,14 @@ posenc    the call of posenc.
 pasted    code as people paste it.
 exact     code in float64 (for bfloat16, in float32), whose result is then cast, or code that adds rows of a
           table that was computed so before: most of its values are correctly rounded.
-fast      the fastest code that we could write, usually in float32.
+fast      other fast code, usually in float32.
 roof      the time to write as much memory.
 
-Code that is exact or fast keeps every buffer between calls, and everything else but the values of the result.
-Its factors begin on a cache line, and the arrays that both write begin where NumPy puts them.  Only the
-fastest that we know is here: sines and cosines of all angles of a table, additions in blocks, and rotations
-by onnxruntime took longer, and so did torch or NumPy where they are not here.
+All calls of a case write into the same array, or all return new ones.  Code that is exact or fast keeps
+everything else between calls but the values of the result.  Its factors begin on a cache line, and the arrays
+that both write begin where NumPy puts them.  Only the fastest code that we know is here: sines and cosines of
+all angles of a table, angle addition in tiles of columns, additions in blocks, polynomials by numba, and
+rotations by onnxruntime took longer, and so did torch or NumPy where they are not here.
 
 A call returns its result, so that `performance.py` can measure the error.
 """
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 
 import posenc
+from posenc import torch as posenc_torch
 from posenc._cli.bench import memset
 
 BLOCK = 128                             # rows of 512 columns that stay in the cache
@@ -37,11 +39,6 @@ HOURS = (np.datetime64("2000-01-01", "h") + np.arange(400_000)).astype("datetime
 
 def frequencies(d_model):
     return 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-
-
-def interleaved(d_model):
-    """Return the rate and the phase of each column, which is sin(rate * position + phase)."""
-    return frequencies(d_model).repeat(2), np.tile([0, np.pi / 2], d_model // 2)
 
 
 def compiled(function, *tensors):
@@ -99,11 +96,11 @@ def numpy_recipe(n, d_model, dtype=np.float32):
     return pe
 
 
-def torch_recipe(positions, d_model):
-    """Return the table of the PyTorch tutorial, with angles in float32."""
-    position = positions.unsqueeze(1)
-    angles = position * torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
-    pe = torch.zeros(len(positions), d_model)
+def torch_recipe(positions, d_model, pe=None):
+    """Return the table of the PyTorch tutorial, in `pe` if it is given; angles have its dtype."""
+    pe = torch.zeros(len(positions), d_model) if pe is None else pe
+    position, even = positions.unsqueeze(1), torch.arange(0, d_model, 2, dtype=pe.dtype)
+    angles = position * torch.exp(even * (-math.log(10000.0) / d_model))
     pe[:, 0::2] = torch.sin(angles)
     pe[:, 1::2] = torch.cos(angles)
     return pe
@@ -118,12 +115,13 @@ def converted(arrays, dtype):
     return [torch.tensor(array, dtype=dtype).numpy() for array in arrays]
 
 
-def factors(anchors, offsets, rates, phases):
+def factors(anchors, offsets, rates):
     """Return P, Q, C and S in float64, and in float32.
 
-    The row anchors[i] + offsets[j] is P[i] * C[j] + Q[i] * S[j].
+    At the position anchors[i] + offsets[j], which may depend on the column, sines are
+    P[i] * C[j] + Q[i] * S[j], and cosines Q[i] * C[j] - P[i] * S[j].
     """
-    angles, turns = anchors[:, None] * rates + phases, offsets[:, None] * rates
+    angles, turns = anchors * rates, offsets * rates
     arrays = np.sin(angles), np.cos(angles), np.cos(turns), np.sin(turns)
     return converted(arrays, torch.float64), converted(arrays, torch.float32)
 
@@ -146,29 +144,35 @@ def angle_addition(n, d_model):
     return fill
 
 
-def table(threads, pool, *, n, d_model, new):
-    out, copy = copied(np.ones((n, d_model), np.float32)), torch.tensor(posenc.encode(n, d_model))
-    output, rows = partial(np.empty_like, out) if new else lambda: out, rows_of_blocks(n, 2**14 // d_model)
-    double, single = factors(np.arange(0, n, rows), np.arange(rows), *interleaved(d_model))
+def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
+    out, copy = copied(np.ones((n, d_model), dtype)), torch.tensor(posenc.encode(n, d_model, dtype=dtype))
+    output, positions = partial(np.empty_like, out) if new else lambda: out, torch.arange(n, dtype=copy.dtype)
+    together = max(1, 512 // d_model)               # narrow rows that are filled as a wide one
+    rows = rows_of_blocks(n // together, 2**15 // (together * d_model))
+    offsets = np.arange(rows * together).reshape(rows, together).repeat(d_model // 2, axis=1)
+    double, single = factors(np.arange(0, n, rows * together)[:, None], offsets,
+                             np.tile(frequencies(d_model), together))
 
     def in_numba(factors):
-        return lambda out: loops.fill(*factors, out.reshape(-1, rows, d_model))
+        return lambda out: loops.fill(*factors, out.reshape(-1, rows, together * d_model))
 
     def filling(fill):
         pe = output()
         fill(pe)
         return pe
 
-    return nothing, {
-        "posenc": partial(posenc.encode, n, d_model, out=None if new else out),
-        "pasted, torch": partial(torch_recipe, torch.arange(n), d_model),
-        **once(threads if n < 10_000 else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
+    calls = {
+        "posenc": partial(posenc.encode, n, d_model, dtype=dtype, out=None if new else out),
+        "pasted, torch": partial(torch_recipe, positions, d_model, None if new else torch.from_numpy(out)),
+        **once(threads if new else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
         "exact, numba float64": partial(filling, in_numba(double)),
-        "fast, numba float32": partial(filling, in_numba(single)),
-        "fast, torch angle addition": partial(filling, angle_addition(n, d_model)),
         "fast, a copy by torch": partial(filling, lambda out: torch.from_numpy(out).copy_(copy)),
         "roof, memset": lambda: memset(out, new, threads, pool),
     }
+    if dtype == np.float32:
+        calls["fast, numba float32"] = partial(filling, in_numba(single))
+        calls["fast, torch angle addition"] = partial(filling, angle_addition(n, d_model))
+    return partial(out.fill, 0), calls
 
 
 # ---- positions in arrays -----------------------------------------------------------------------------------
@@ -182,22 +186,25 @@ def timesteps(threads, pool, *, n, d_model):
     encoding = posenc.preset("diffusers-timestep", d_model, **options)
     rows, rows_of_torch = encoding.encode(1000), torch.tensor(encoding.encode(1000))
     diffusers = importlib.import_module("diffusers.models.embeddings")
-    double, _ = factors(32 * np.arange(32), np.arange(32), np.tile(rates, 2),
-                        np.repeat([np.pi / 2, 0], d_model // 2))
+    factors_of_rows = factors(32 * np.arange(32)[:, None], np.arange(32)[:, None], rates)
+    _, fill_at = loops.addition(1, d_model // 2, 0)
 
     def in_numpy():
         angles = t[:, None] * rates
         return np.concatenate([np.cos(angles), np.sin(angles)], -1, dtype=np.float32, casting="same_kind")
 
-    def in_numba():
+    def in_numba(factors):
         out = np.empty((n, d_model), np.float32)
-        loops.fill_at(t, *double, out)
+        fill_at(t, 0, 1, *factors, out)
         return out
+
+    double, single = (partial(in_numba, each) for each in factors_of_rows)
 
     return nothing, {
         "posenc": partial(encoding.encode, t),
         "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
-        "exact, numba float64": in_numba,
+        "exact, numba float64": double,
+        "fast, numba float32": single,
         **once(threads, {"exact, NumPy float64": in_numpy,
                          "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
         "fast, torch.index_select from a table": partial(torch.index_select, rows_of_torch, 0, steps),
@@ -215,20 +222,24 @@ def scattered(threads, pool, *, n, d_model, limit):
     def take(positions, out):
         np.take(rows, positions, axis=0, out=out, mode="clip")
 
-    double, single = factors(512 * np.arange(limit // 512), np.arange(512), *interleaved(d_model))
-    return nothing, {
+    double, single = factors(512 * np.arange(limit // 512)[:, None], np.arange(512)[:, None],
+                             frequencies(d_model))
+    return partial(out.fill, 0), {
         "posenc": partial(posenc.Encoding(d_model).encode, positions, out=out),
-        "pasted, torch": partial(torch_recipe, steps, d_model),
-        "exact, numba float64": lambda: (loops.fill_at(positions, *double, out), out)[1],
-        "fast, numba float32": lambda: (loops.fill_at(positions, *single, out), out)[1],
+        "pasted, torch": partial(torch_recipe, steps, d_model, torch.from_numpy(out)),
+        "exact, numba float64": lambda: (loops.fill_at(positions, 0, 1, *double, out), out)[1],
+        "fast, numba float32": lambda: (loops.fill_at(positions, 0, 1, *single, out), out)[1],
         "fast, np.take from a table": lambda: (list(pool.map(take, *parts)), out)[1],
         "fast, torch.index_select from a table": lambda: (
             torch.index_select(rows_of_torch, 0, steps, out=torch.from_numpy(out)), out)[1],
     }
 
 
-def timestamps(threads, pool, *, t):
-    """Encode times in nanoseconds by their hour, day, week and year: 8 columns."""
+def timestamps(threads, pool, *, t, unit=None):
+    """Encode times in nanoseconds by their hour, day, week and year: 8 columns.
+
+    `unit` is the greatest common divisor of their differences, if it is large.
+    """
     periods = [seconds * 10**9 for seconds in (3600, 86_400, 7 * 86_400, 31_556_952)]
     encoding, times = posenc.Encoding(periods=["1h", "1D", "7D", "31556952s"]), t.view("datetime64[ns]")
     rates, middle = np.repeat([1 / period for period in periods], 2), (int(t.min()) + int(t.max())) // 2
@@ -243,9 +254,23 @@ def timestamps(threads, pool, *, t):
 
         return compiled(encode, *map(torch.from_numpy, (t, rates, phases)))
 
+    calls = {}
+    if unit:
+        begin, (_, fill_at) = t.min(), loops.addition(2, 0, 1, pairs=len(periods))
+        starts = [begin % period / unit for period in periods]
+        anchors = np.arange(0, np.ptp(t) // unit + 1, 512)[:, None] + starts
+        double, _ = factors(anchors, np.arange(512)[:, None], 2 * np.pi * unit / np.array(periods))
+
+        def in_numba():
+            out = np.empty((len(t), 2 * len(periods)), np.float32)
+            fill_at(t, begin, unit, *double, out)
+            return out
+
+        calls["exact, numba float64"] = in_numba
     return nothing, {
         "posenc": partial(encoding.encode, times),
         **once(threads, {"pasted, NumPy": pasted}),
+        **calls,
         "exact, torch.compile float64": compiled_in(torch.float64),
         "fast, torch.compile float32": compiled_in(torch.float32),
     }
@@ -271,7 +296,7 @@ def padded(threads, pool, *, shape):
 
     def pasted():
         positions = (torch.cumsum(masks, 1) * masks).long() + 1
-        return tensor + rows_of_torch.index_select(0, positions.view(-1)).view(batch, n, -1)
+        return tensor.add_(rows_of_torch.index_select(0, positions.view(-1)).view(batch, n, -1))
 
     def take():
         x.__iadd__(np.take(rows, np.where(mask, np.cumsum(mask, 1) + 1, 1), axis=0))
@@ -287,30 +312,36 @@ def padded(threads, pool, *, shape):
 
     return partial(x.fill, 0), {
         "posenc": ours, "pasted, fairseq": pasted, "exact, row[:n] += table[:n]": slices,
-        "exact, numba": lambda: (loops.add(x, rows[2:], lengths), x)[1],
+        "exact, numba": lambda: (loops.add(x, rows[2:], 0 * lengths, lengths), x)[1],
         **once(threads, {"exact, x += np.take(table, positions)": take}),
     }
 
 
-def adding(threads, pool, *, shape):
+def adding(threads, pool, *, shape, new=False):
     """Add encodings to a batch; all rivals add a table that was computed before."""
     x, rows = copied(np.zeros(shape, np.float32)), posenc.encode(*shape[1:])
     tensor, rows_of_torch = torch.from_numpy(x), torch.tensor(rows)
+    lengths = np.full(len(x), shape[1])
+    if new:
+        module, add = posenc_torch.PositionalEncoding(shape[-1]), partial(torch.add, tensor, rows_of_torch)
+        return nothing, {"posenc": lambda threads=None: module(tensor), "pasted, tensor + table": add,
+                         "exact, tensor + table": add}
 
-    def plain():
+    def plain(threads):
         each = map if threads == 1 else pool.map
         list(each(lambda part: part.__iadd__(rows), np.array_split(x, threads)))
         return x
 
     return partial(x.fill, 0), {
         "posenc": partial(posenc.Encoding(shape[-1]).add_to, x),
-        "pasted, tensor + table": lambda: tensor + rows_of_torch,
-        "exact, x += table": plain,
+        "pasted, x += table": partial(plain, 1),
+        "exact, x += table": partial(plain, threads),
         "exact, tensor += table": lambda: (tensor.add_(rows_of_torch), x)[1],
+        "exact, numba": lambda: (loops.add(x, rows, 0 * lengths, lengths), x)[1],
     }
 
 
-# ---- rotations of (batch, heads, n, head_dim), with halves, by cosines and sines computed before ------------
+# ---- rotations of (batch, heads, n, head_dim), in halves, by cosines and sines computed before -------------
 
 
 def transformers_recipe(x, positions, base):
@@ -322,12 +353,18 @@ def transformers_recipe(x, positions, base):
     return lambda: llama.apply_rotary_pos_emb(x, x[:, :0], cos, sin)[0]     # k has no heads
 
 
-def torch_compiled(x, cos, sin):
-    """Rotate heads in place, in one call.
+def torch_compiled(x, cos, sin, new):
+    """Rotate heads in one call.
 
-    The compiler copies tensors that share a storage, so each has its own.  It makes large temporary arrays if
-    it can merge axes of the halves, so positions are split.
+    In place, the compiler copies tensors that share a storage, so each has its own.  It makes large temporary
+    arrays if it can merge axes of the halves, so positions are split.
     """
+    def rotated(x, cos, sin):
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+
+    if new:
+        return compiled(rotated, x, *(each.view(len(x), 1, x.shape[-2], -1) for each in (cos, sin)))
     bits, middle, half = x.view(torch.int16).numpy()[0], x.shape[-2] // 2, x.shape[-1] // 2
     blocks = [[*(torch.from_numpy(bits[:, rows, columns]).view(x.dtype)
                  for columns in (slice(half), slice(half, None))), cos[rows], sin[rows]]
@@ -343,8 +380,13 @@ def torch_compiled(x, cos, sin):
     return lambda: (function(), x)[1]
 
 
-def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
-    """Rotate positions of heads, stored by head or by position, or the last positions of a batch."""
+def rotation(threads, pool, *, shape, dtype=torch.float32, by_position=False, scattered=0, new=False,
+             base=500_000.0):
+    """Rotate positions of heads, stored by head or by position, or the last positions of a batch.
+
+    `scattered` is the number of rows in tables from which rivals take the rows of the positions, while posenc
+    computes them in each call.  `new` makes new tensors; else, code rotates in place.
+    """
     generator, (batch, _, n, head_dim) = torch.Generator().manual_seed(0), shape
     bits = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
     start = torch.randn(shape, generator=generator).to(dtype)
@@ -352,23 +394,38 @@ def rotation(threads, pool, *, shape, dtype, by_position=False, base=500_000.0):
     stored = copied(start.view(bits).numpy())       # NumPy has no bfloat16
     x = torch.from_numpy(stored).view(dtype)
     start, x = (each.transpose(1, 2) if by_position else each for each in (start, x))
-    positions = torch.arange(n)[None] if n > 1 else torch.randint(0, 100_000, (batch, 1), generator=generator)
-    rotary = posenc.Rotary(head_dim, base=base)
-    array = x.numpy() if dtype == torch.float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    tables = [table.reshape(-1, head_dim // 2) for table in rotary.tables(positions.numpy(), dtype="float64")]
+    count = max(batch, n)
+    positions = torch.randint(0, scattered, (count,), generator=generator) if scattered else (
+        torch.arange(n) if n > 1 else torch.randint(0, 100_000, (count,), generator=generator))
+    by_batch = positions.view(batch, -1)
+    is_float32, is_second = dtype == torch.float32, n > 1 and not by_position
+    rotary, at = posenc.Rotary(head_dim, base=base), by_batch.numpy()[:, None]
+    array = x.numpy() if is_float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    tables = [table.reshape(-1, head_dim // 2)
+              for table in rotary.tables(scattered or positions.numpy(), dtype="float64")]
     double, single = converted(tables, torch.float64), converted(tables, torch.float32)
-    cases = {
-        "posenc": partial(rotary.at(positions.numpy()[:, None]).rotate, array),
-        "pasted, transformers": transformers_recipe(x, positions, base),
-    }
-    if dtype == torch.float32:
-        loop, rows = loops.rotation(1, head_dim // 2), stored.view(np.float32).squeeze()
-        is_second = n > 1 and not by_position       # positions are the second axis of the rows
-        cases["exact, numba float64"] = lambda: (loop(rows, *double, is_second), x)[1]
-        cases["fast, numba float32"] = lambda: (loop(rows, *single, is_second), x)[1]
-    else:
-        cases["exact, torch.compile float32"] = torch_compiled(x, *map(torch.from_numpy, single))
-    return lambda: x.copy_(start), cases
+    rows_of_factors = positions.numpy() if scattered else np.arange(count)
+    functions = () if is_float32 else (loops.read_bfloat16, loops.round_to_bfloat16)
+    loop = loops.rotation(1, head_dim // 2, *functions)
+
+    def in_numba(factors):
+        result = np.empty_like(stored) if new else stored
+        arrays = (each.view(np.float32 if is_float32 else np.uint16).squeeze() for each in (stored, result))
+        loop(*arrays, rows_of_factors, *factors, is_second)
+        return torch.from_numpy(result).view(dtype) if new else x
+
+    kept = None if scattered else rotary.at(at)
+    calls = {"posenc": partial(rotary.rotate, array, at) if scattered else partial(kept.rotate, array)}
+    if new:
+        calls = {"posenc": lambda threads=None: posenc_torch.rotate(x, kept),
+                 "pasted, transformers": transformers_recipe(x, by_batch, base)}
+    kind = "fast" if is_float32 else "exact"
+    if is_float32:
+        calls["exact, numba float64"] = partial(in_numba, double)
+    calls[f"{kind}, numba float32"] = partial(in_numba, single)
+    if new or not is_float32:
+        calls[f"{kind}, torch.compile float32"] = torch_compiled(x, *map(torch.from_numpy, single), new)
+    return lambda: x.copy_(start), calls
 
 
 def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
@@ -380,32 +437,38 @@ def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
     single = torch.from_numpy(cos + 1j * sin).to(torch.complex64)
     return lambda: torch.from_numpy(x).copy_(start), {
         "posenc": partial(rotary.at(shape[-2]).rotate, x),
-        "pasted, Llama": lambda: torch.view_as_real(pairs * single).flatten(3),
-        "exact, numba float64": lambda: (loop(x[0], cos, sin, True), x)[1],
+        "exact, numba float64": lambda: (loop(x[0], x[0], np.arange(len(cos)), cos, sin, True), x)[1],
         "fast, torch complex64": lambda: (pairs.mul_(single), x)[1],
     }
 
 
+HEADS, BATCH = {"shape": (1, 32, 4096, 128)}, {"shape": (64, 32, 1, 128)}
 CASES = {
-    "512 x 512, reused": partial(table, n=512, d_model=512, new=False),
+    "512 x 512, reused": partial(table, n=512, d_model=512),
     "5,000 x 512, new": partial(table, n=5000, d_model=512, new=True),
-    "5,000 x 512, reused": partial(table, n=5000, d_model=512, new=False),
-    "4,096 x 1,024, reused": partial(table, n=4096, d_model=1024, new=False),
-    "65,536 x 512, reused": partial(table, n=65_536, d_model=512, new=False),
+    "5,000 x 512, reused": partial(table, n=5000, d_model=512),
+    "5,000 x 512, float64, reused": partial(table, n=5000, d_model=512, dtype=np.float64),
+    "4,096 x 1,024, reused": partial(table, n=4096, d_model=1024),
+    "65,536 x 512, reused": partial(table, n=65_536, d_model=512),
+    "400,000 x 8, reused": partial(table, n=400_000, d_model=8),
+    "400,000 x 16, reused": partial(table, n=400_000, d_model=16),
     "timesteps, 4,096 x 320": partial(timesteps, n=4096, d_model=320),
     "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
     "timestamps, 400,000 x 8": partial(timestamps, t=TIMES),
-    "full hours, 400,000 x 8": partial(timestamps, t=HOURS),
+    "full hours, 400,000 x 8": partial(timestamps, t=HOURS, unit=3600 * 10**9),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
-    "add_to, 32 x 512 x 768": partial(adding, shape=(32, 512, 768)),
-    "add_to, 8 x 4,096 x 512": partial(adding, shape=(8, 4096, 512)),
     "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
-    "rotation, float32, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32),
-    "rotation, float32, 4,096 x 32 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.float32,
-                                                   by_position=True),
-    "rotation, interleaved, 32 x 4,096 x 128": partial(interleaved_rotation, shape=(1, 32, 4096, 128)),
-    "rotation, bfloat16, 32 x 4,096 x 128": partial(rotation, shape=(1, 32, 4096, 128), dtype=torch.bfloat16),
-    "rotation, float32, batch of 64, 1 position": partial(rotation, shape=(64, 32, 1, 128),
-                                                          dtype=torch.float32),
+    "new sum, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512), new=True),
+    "rotation, 32 x 4,096 x 128": partial(rotation, **HEADS),
+    "rotation, 32 x 4,096 x 128, new tensor": partial(rotation, **HEADS, new=True),
+    "rotation, 32 x 4,096 x 128, scattered positions": partial(rotation, **HEADS, scattered=131_072),
+    "rotation, 4,096 x 32 x 128": partial(rotation, **HEADS, by_position=True),
+    "rotation, 32 x 4,096 x 128, interleaved": partial(interleaved_rotation, **HEADS),
+    "rotation, 32 x 4,096 x 128, bfloat16": partial(rotation, **HEADS, dtype=torch.bfloat16),
+    "rotation, 32 x 4,096 x 128, bfloat16, new tensor": partial(rotation, **HEADS, dtype=torch.bfloat16,
+                                                                new=True),
+    "rotation, batch of 64, 1 position": partial(rotation, **BATCH),
+    "rotation, batch of 64, 1 position, new tensor": partial(rotation, **BATCH, new=True),
+    "rotation, batch of 64, 1 new position": partial(rotation, **BATCH, scattered=131_072),
 }
