@@ -80,7 +80,7 @@ def disturbed(data):
 def system():
     """Return a line for each system and set of versions."""
     lines = []
-    for data in filter(lambda data: "system" in data, map(load, ("performance", "positions"))):
+    for data in map(load, ("performance", "positions")):
         system = data["system"]
         names = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
         isa = system["instruction set"].upper()
