@@ -42,6 +42,7 @@ cdef extern from "kernel.h" nogil:
         int fractions, levels
         const double *level[LEVELS]
         const double *radians
+        const double *radians_low
 
     int angles_of_tile(const spec_t *spec)
     ptrdiff_t angle_tiles(const spec_t *spec)
@@ -155,7 +156,7 @@ cdef extern from "positions.h" nogil:
     bint are_integers_inside(const int64_t *positions, ptrdiff_t rows, double offset)
     bint are_reals_inside(const double *positions, ptrdiff_t rows, double offset)
     int64_t *integers_of(const double *positions, ptrdiff_t rows)
-    int radians_of_columns(const spec_t *spec, double *radians)
+    int radians_of_columns(const spec_t *spec, double *radians, double *radians_low)
     uint64_t even_step(job_t *job, ptrdiff_t rows)
     void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows)
     ptrdiff_t count_digits(const spec_t *spec, const job_t *job, ptrdiff_t rows, int fractions, ptrdiff_t *with_digits)

@@ -237,11 +237,14 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
         return None
     with cython.critical_section(columns):
         if columns.radians is None:
-            columns.radians = PyBytes_FromStringAndSize(NULL, columns.spec.columns * sizeof(double))
-            columns.fractions = radians_of_columns(&columns.spec, <double *><char *>columns.radians)
+            columns.radians = PyBytes_FromStringAndSize(NULL, 2 * columns.spec.columns * sizeof(double))
+            columns.fractions = radians_of_columns(&columns.spec, <double *><char *>columns.radians,
+                                                   <double *><char *>columns.radians + columns.spec.columns)
     memset(with_digits, 0, sizeof(with_digits))
-    fractions = columns.fractions if job.reals != NULL or not columns.spec.has_zero else 0
-    if fractions >= WHOLE:
+    fractions = 0
+    if job.reals != NULL or not columns.spec.has_zero:
+        fractions = columns.fractions + (job.dtype == FLOAT64)      # an angle of at most 2**-11
+    if fractions > WHOLE:
         return None
     with nogil:
         if job.integers != NULL and digits != NULL and columns.spec.columns > TILE:
@@ -292,7 +295,7 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
     cdef int lowest = WHOLE - fractions, level, most
     cdef double level_bytes = <double>angle_tiles(spec) * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
     cdef tables_run_t run
-    if not spec.has_fast_path or not (is_float64 or spec.has_fast_test) or is_float64 and fractions:
+    if not spec.has_fast_path or not (is_float64 or spec.has_fast_test):
         return None
     if spec.fraction_limbs > MAX_LIMBS:    # radians could underflow
         return None
@@ -305,8 +308,9 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
                 digits.levels = level + 1
     if digits.levels <= WHOLE:
         return None
-    digits.fractions = columns.fractions
+    digits.fractions = fractions
     digits.radians = <const double *><const char *>columns.radians
+    digits.radians_low = digits.radians + spec.columns
     run.spec = spec
     run.tiles = angle_tiles(spec)
     run.offsets = NULL

@@ -14,6 +14,7 @@ typedef struct {
 
 INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set(INT64_MAX))); }
 
+INLINE vdd dd_of(double x) { return (vdd){f64_set(x), f64_set(0)}; }
 INLINE vdd dd_load(const double *high, const double *low) { return (vdd){f64_load(high), f64_load(low)}; }
 INLINE void dd_store(double *high, double *low, vdd a) {
     f64_store(high, a.high);

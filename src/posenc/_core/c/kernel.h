@@ -122,7 +122,7 @@ typedef struct {
     int fractions; /* levels below WHOLE that real positions use */
     int levels;
     const double *level[LEVELS];
-    const double *radians; /* (tiles, angles of a tile): frequencies in radians per position */
+    const double *radians, *radians_low; /* (tiles, angles of a tile): frequencies in radians per position, in double-double */
 } digits_t;
 
 static inline int angles_of_tile(const spec_t *spec) { return spec->order == UNPAIRED ? TILE : TILE / 2; }

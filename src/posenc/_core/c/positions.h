@@ -131,21 +131,28 @@ NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t 
 
 /* ---- frequencies --------------------------------------------------------------------------------------- */
 
-/* Computes the frequencies of all angles in radians per position, with a relative error below 6 * 2**-53.
- * Returns the number of levels below the point with which r units, |r| <= 1/2, are an angle of at most 2**-5;
- * at least LEVELS if there is none. */
-static inline int radians_of_columns(const spec_t *spec, double *radians) {
+#define TWO_PI_HIGH 0x1.921fb54442d18p+2
+#define TWO_PI_LOW 0x1.1a62633145c07p-52
+
+/* Computes the frequencies of all angles in radians per position, in double-double, with a relative error below
+ * 2**-98.  Returns the number of levels below the point with which r units, |r| <= 1/2, are an angle of at most
+ * 2**-5; at least LEVELS if there is none. */
+static inline int radians_of_columns(const spec_t *spec, double *radians, double *radians_low) {
     const int angles = angles_of_tile(spec), limbs = spec->integer_limbs + spec->fraction_limbs;
     int fractions = 1;
     for (ptrdiff_t i = 0; i < spec->columns / TILE * angles; i++) {
         const ptrdiff_t column = i * (TILE / angles);
-        double sum = 0;
-        for (int k = limbs - 1; k >= 0; k--) sum = sum * 0x1p-32 + spec->turns[k * spec->pitch + column];
-        for (int k = spec->integer_limbs; k < 1; k++) sum *= 0x1p-32;
-        for (int k = spec->integer_limbs; k > 1; k--) sum *= 0x1p32;
-        sum *= 0x1.921fb54442d18p+2;
-        while (fractions < LEVELS && sum > power_of_two(6 * fractions - 4)) fractions++;
-        radians[i] = spec->sign[column] ? -sum : sum;
+        const double unit = power_of_two(32 * (min_int(spec->integer_limbs, 31) - 1)) * (spec->sign[column] ? -1 : 1);
+        double sum = 0, low = 0;
+        for (int k = limbs - 1; k >= 0; k--) {
+            const double limb = spec->turns[k * spec->pitch + column], part = sum * 0x1p-32;
+            sum = limb + part;
+            low = low * 0x1p-32 + (part - (sum - limb));
+        }
+        const double product = sum * TWO_PI_HIGH, rest = fma(sum, TWO_PI_HIGH, -product);
+        radians[i] = unit * product;
+        radians_low[i] = unit * (rest + (sum * TWO_PI_LOW + low * TWO_PI_HIGH));
+        while (fractions < LEVELS && magnitude_of(radians[i]) > power_of_two(6 * fractions - 4)) fractions++;
     }
     return fractions;
 }

@@ -107,6 +107,7 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
         }
         set_factors(spec, job, group, row->n, first, &p);
         if (lowest < WHOLE) p.radians = job->digits->radians + first * count;
+        p.radians_low = job->digits->radians_low + first * count;
         p.sign = row->sign;
         p.rest = row->rest * unit;
         const unsigned uncertain = ROUND[job->dtype](&p, to);

@@ -20,8 +20,6 @@
 
 /* ---- levels -------------------------------------------------------------------------------------------- */
 
-INLINE vdd dd_of(double x) { return (vdd){f64_set(x), f64_set(0)}; }
-
 /* Computes the entries of a level for LANES angles: those of the powers of two directly, the others as
  * products of two. */
 NOINLINE void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, lanes_t lanes, vdd c[RADIX], vdd s[RADIX]) {

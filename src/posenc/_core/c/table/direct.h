@@ -23,9 +23,6 @@ static int is_known(const position_t *position) { return !position->finite || po
 
 static int is_fast(const spec_t *spec, const position_t *position) { return spec->has_fast_path && !is_known(position); }
 
-#define TWO_PI_HIGH 0x1.921fb54442d18p+2
-#define TWO_PI_LOW 0x1.1a62633145c07p-52
-
 enum { SIN_LEADING = 8, COS_LEADING = 9, TAIL = 6 };
 
 /* (-1)**k / (2k + 1)! for k = 0 .. 7 in double-double, then 8 .. 13 in double; the truncation error is below
