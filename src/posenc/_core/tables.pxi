@@ -241,9 +241,8 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
             columns.fractions = radians_of_columns(&columns.spec, <double *><char *>columns.radians,
                                                    <double *><char *>columns.radians + columns.spec.columns)
     memset(with_digits, 0, sizeof(with_digits))
-    fractions = 0
-    if job.reals != NULL or not columns.spec.has_zero:
-        fractions = columns.fractions + (job.dtype == FLOAT64)      # an angle of at most 2**-11
+    # at most 2**-5 radians or, for float64, 2**-11
+    fractions = columns.fractions + (job.dtype == FLOAT64) if job.reals != NULL or not columns.spec.has_zero else 0
     if fractions > WHOLE:
         return None
     with nogil:
