@@ -34,7 +34,6 @@ LATE = 509                  # rows of a run that compares layers, if the model c
 CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
 VARIES = "vectors depend on the position before they are projected to queries and keys"
-UNSTATED = "queries and keys are rotated, the configuration has no rotation for this layer"
 STATED = "the configuration has no rotation for this layer"
 SEVERAL = f"the configuration has several rotations, but not the type of this layer; {CHECK}"
 UNIT = 0.5                  # length of rescaled vectors: powers of two keep bits, and 1 would hide a rounding
@@ -361,19 +360,18 @@ def _row(group: Sequence[Attention], attentions: Sequence[Attention]) -> RotaryR
 
 def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attention]) -> RotaryRow:
     """Return the row of an attention without a rotation: right only if the configuration says so."""
-    rotary, reason, words = attention.rotary, attention.reason, ""
+    rotary, reason = attention.rotary, attention.reason
     types = {each.layer_type for each in attentions if each.config is attention.config and each.rotates}
-    if attention.rotates:
-        words = UNSTATED if reason == STATED else ""
-    elif rotary is None or types and attention.layer_type not in types:     # other types have a rotation
+    if not attention.rotates and (rotary is None or types and attention.layer_type not in types):
         return unchecked_row(name, rotary, reason)._replace(verdict="no rotation")
+    if attention.rotates and reason == STATED:
+        words = "queries and keys are rotated, the configuration has no rotation for this layer"
     elif reason == UNROTATED and (attention.is_stated or not types and attention.layer_type is None):
         words = not_rotated(range(rotary.rotary_dim // 2))
-    elif reason == UNROTATED:
-        reason = f"{reason}, and the configuration does not state that these have no rotation"
-    if words:
-        return row_of(name, RotaryMatch(None, math.inf, "", (words,)), rotary, "queries and keys")
-    return unchecked_row(name, rotary, reason)
+    else:
+        more = ", and the configuration does not state that these have no rotation"
+        return unchecked_row(name, rotary, reason + more * (reason == UNROTATED))
+    return row_of(name, RotaryMatch(None, math.inf, "", (words,)), rotary, "queries and keys")
 
 
 def _matched(f: Attention) -> RotaryMatch:

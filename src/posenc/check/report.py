@@ -126,7 +126,7 @@ def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
 
 
 class RotaryReport(tuple[RotaryRow, ...]):
-    """The rows of a check; `print` shows them as a table.
+    """The rows of a check, with a text for `print`.
 
     Parameters
     ----------
@@ -176,16 +176,12 @@ class RotaryReport(tuple[RotaryRow, ...]):
 
     def __repr__(self) -> str:
         kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
-        summary = f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"
-        first, *others = (f"{position:,}" for position in ERRORS_AT)
-        table = [["module", "verdict", f"estimated error at {first}", *others]]
-        table += [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())]
-                  for row in self]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        head, *texts = ("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table)
-        lines = [summary, head]
-        for row, line in zip(self, texts, strict=True):
+        lines = [f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"]
+        for row in self:
+            errors = [f"{error:.1g} at {at:,}" for at, error in row.errors.items() if error is not None]
             faults = [("fault" if row.verdict == "wrong" else "reason", fault) for fault in row.faults]
-            details = [("found", row.found), ("expected", row.expected), *faults, ("remedy", row.remedy)]
-            lines += [line, *(f"    {name:<9} {value}" for name, value in details if value)]
+            details = [("found", row.found), ("expected", row.expected), *faults,
+                       ("errors", ", ".join(errors)), ("remedy", row.remedy)]
+            lines.append(f"{row.module}: {row.verdict}")
+            lines += [f"    {name:<9} {value}" for name, value in details if value]
         return "\n".join(lines)

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as hooks
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from posenc import Rotary
 from posenc.check.match import ROUNDED, Array
 
 Module = nn.Module
-PRODUCTS = {torch.matmul, torch.bmm, torch.baddbmm, torch.einsum,
-            Tensor.matmul, Tensor.bmm, Tensor.__matmul__, Tensor.baddbmm}
+PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default}
 SOFTMAX = {torch.softmax, functional.softmax, Tensor.softmax}
 SAME = 0.02             # relative difference of factors that are equal up to roundings to 16 bits
 ANY = -1                # rows of a run with an unknown number: no axis has this length
@@ -248,7 +248,7 @@ class Model(TorchFunctionMode):
         self._start_attention()
         before = hooks.register_module_forward_pre_hook(lambda module, _: self.modules.append(module))
         after = hooks.register_module_forward_hook(lambda *_: self.modules.__delitem__(-1))
-        with contextlib.suppress(Done), before, after, self:
+        with contextlib.suppress(Done), before, after, self, Products(self):
             result = self.module(*args, **{**kwargs, **self.more, **more})
         return self.taken, result
 
@@ -273,9 +273,6 @@ class Model(TorchFunctionMode):
             result = self._projected(*args[:2])
         else:
             result = function(*args, **kwargs)
-        is_product = function in PRODUCTS and isinstance(result, Tensor) and result.ndim > 1
-        if is_product and self.rows in (result.shape[-2], ANY) and self.rows <= result.shape[-1]:
-            self.product = _factors(function, args, kwargs) or self.product
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             self._see(function, tensor)
         return result
@@ -315,19 +312,16 @@ class Model(TorchFunctionMode):
         self._start_attention()
 
 
-def _factors(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-    """Return the queries and keys of shape (..., rows, columns) in a product of shape (..., rows, keys)."""
-    if function is not torch.einsum:
-        queries, keys = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)][-2:]
-        return queries, keys.mT
-    names, _, output = args[0].replace(" ", "").partition("->")
-    first, _, second = names.partition(",")
-    common = "".join({*first} & {*second} - {*output})
-    if len(args) != 3 or len(common) != 1 or "." in names:
-        return None
-    parts = []
-    for letter in output[-2:]:
-        name, x = (first, args[1]) if letter in first else (second, args[2])
-        others = "".join(each for each in name if each not in letter + common)
-        parts.append(torch.einsum(f"{name}->{others}{letter}{common}", x))
-    return parts[0], parts[1]
+class Products(TorchDispatchMode):      # type: ignore[no-untyped-call]
+    """Shows a model the operands of products, also of those that `einsum` computes."""
+
+    def __init__(self, model: Model):
+        super().__init__()              # type: ignore[no-untyped-call]
+        self.model = model
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in PRODUCTS:
+            queries, keys = args[-2:]
+            if self.model.rows in (queries.shape[-2], ANY) and self.model.rows <= keys.shape[-1]:
+                self.model.product = queries, keys.mT
+        return function(*args, **(kwargs or {}))
