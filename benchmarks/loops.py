@@ -1,4 +1,7 @@
-"""Loops for rivals.py, compiled by numba: they compute in the precision of the factors."""
+"""Loops for rivals.py, compiled by numba: they compute in the precision of the factors.
+
+The number of pairs of columns is a constant of each function, which makes it faster.
+"""
 
 import numba
 import numpy as np
@@ -6,17 +9,16 @@ import numpy as np
 compiled = numba.njit(parallel=True, fastmath={"contract"})
 
 
-def addition(step, sine, cosine, pairs=None):
+def addition(pairs, step=2, sine=0, cosine=1):
     """Return functions that fill a table, in blocks of rows or at positions, by angle addition.
 
-    The columns `k * step + sine` and `k * step + cosine` form a pair: see `factors` in rivals.py.  `pairs` is
-    their number, if it is constant.
+    The columns `k * step + sine` and `k * step + cosine` form a pair: see `factors` in rivals.py.
     """
     @compiled
     def fill(p, q, c, s, out):
         for i in numba.prange(len(p)):
             for j in range(len(c)):
-                for k in range(p.shape[1]):
+                for k in range(pairs):
                     out[i, j, k * step + sine] = p[i, k] * c[j, k] + q[i, k] * s[j, k]
                     out[i, j, k * step + cosine] = q[i, k] * c[j, k] - p[i, k] * s[j, k]
 
@@ -26,14 +28,38 @@ def addition(step, sine, cosine, pairs=None):
             position, rows = np.uint64(positions[row] - first) // np.uint64(unit), np.uint64(len(c))
             i = position // rows
             j = position - i * rows
-            for k in range(pairs or p.shape[1]):
+            for k in range(pairs):
                 out[row, k * step + sine] = p[i, k] * c[j, k] + q[i, k] * s[j, k]
                 out[row, k * step + cosine] = q[i, k] * c[j, k] - p[i, k] * s[j, k]
 
     return fill, fill_at
 
 
-fill, fill_at = addition(2, 0, 1)
+def next_step(evaluate, coefficient):
+    return numba.njit(fastmath={"contract"})(lambda square: evaluate(square) * square + coefficient)
+
+
+def polynomial(pairs, angles, dtype, coefficients):
+    """Return a function that computes sines and cosines in a dtype, from angles in turns in another dtype."""
+    to_integer = angles({np.float32: 1.5 * 2**23, np.float64: 1.5 * 2**52}[angles])
+    quarter, (highest, *others) = dtype(0.25), map(dtype, coefficients)
+    evaluate = numba.njit(lambda square: highest)
+    for coefficient in others:
+        evaluate = next_step(evaluate, coefficient)
+
+    @compiled
+    def fill(positions, rates, out):
+        for row in numba.prange(len(positions)):
+            position = angles(positions[row])
+            for k in range(pairs):
+                turns = position * rates[k]
+                part = dtype(turns - ((turns + to_integer) - to_integer))
+                cosine = quarter - abs(part)
+                sine = np.copysign(quarter - abs(abs(part) - quarter), part)
+                out[row, 2 * k] = sine * evaluate(sine * sine)
+                out[row, 2 * k + 1] = cosine * evaluate(cosine * cosine)
+
+    return fill
 
 
 @compiled
@@ -62,7 +88,7 @@ def round_to_bfloat16(value):
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + is_odd) >> np.uint32(16))
 
 
-def rotation(step, offset, read=same, write=same):
+def rotation(pairs, step, offset, read=same, write=same):
     """Return a function that rotates the columns k * step and k * step + offset of each row of x into `out`.
 
     `out` may be x.  `at` has the row of the factors for each entry of the second axis of x, or of the first.
@@ -75,7 +101,7 @@ def rotation(step, offset, read=same, write=same):
             part, i = block // first, block % first
             for j in range(part * second // blocks, (part + 1) * second // blocks):
                 row = at[j] if is_second else at[i]
-                for k in range(cos.shape[1]):
+                for k in range(pairs):
                     a, b = read(x[i, j, k * step]), read(x[i, j, k * step + offset])
                     out[i, j, k * step] = write(a * cos[row, k] - b * sin[row, k])
                     out[i, j, k * step + offset] = write(b * cos[row, k] + a * sin[row, k])

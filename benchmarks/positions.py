@@ -1,4 +1,4 @@
-"""Measure more arrays of positions, as pipelines bring them, and code with NumPy, numba or torch.compile:
+"""Measure more arrays of positions, as pipelines bring them, and code with NumPy, numba or torch:
 ``python benchmarks/positions.py``
 
 Writes ratios of times, with at most one thread and at most two, and the time of a row of 512 columns by the
@@ -16,7 +16,7 @@ import numpy as np
 import plots
 import torch
 from common import pause, quartiles, recorded, times_of
-from rivals import compiled, copied, cosine, frequencies
+from rivals import coefficients, copied, frequencies
 
 import posenc
 
@@ -40,20 +40,16 @@ def recipe(positions, out):
 
 
 def polynomial(rates, angles, dtype, positions, out):
-    """Compute angles in turns, and cosines by a polynomial, in these dtypes; rates are turns by pair."""
-    positions = torch.from_numpy(positions).view(len(positions), -1, 1)
-    columns = torch.from_numpy(out).view(*positions.shape[:2], -1)
-    rates = torch.from_numpy(rates.repeat(2)).to(angles)
-    phases = torch.tensor([-0.25, 0.0], dtype=angles).repeat(len(rates) // 2)
-    return compiled(lambda p, rates, phases, out: out.copy_(cosine(p.to(angles) * rates + phases, dtype)),
-                    positions, rates, phases, columns)
+    """Compute angles in turns, and sines and cosines, in these dtypes; rates are turns by pair."""
+    positions, pairs = positions.reshape(-1), len(rates)
+    fill = loops.polynomial(pairs, angles, dtype, coefficients({np.float32: 4, np.float64: 6}[dtype]))
+    return partial(fill, positions, rates.astype(angles), out.reshape(len(positions), 2 * pairs))
 
 
 def polynomials(rates, *dtypes):
     """Return {rival: function of positions and out} for dtypes of the angles and the polynomial."""
-    names = {(torch.float32, torch.float32): "float32 polynomial",
-             (torch.float64, torch.float64): "float64 polynomial",
-             (torch.float64, torch.float32): "float32 polynomial, float64 angles"}
+    names = {(np.float32, np.float32): "float32 polynomial", (np.float64, np.float64): "float64 polynomial",
+             (np.float64, np.float32): "float32 polynomial, float64 angles"}
     return {names[angles, dtype]: partial(polynomial, rates, angles, dtype) for angles, dtype in dtypes}
 
 
@@ -75,7 +71,7 @@ def recipe_of_axes(points, out):
 
 def encoding_cases():
     """Yield a name, positions, keywords of an encoding, and {rival: function of positions and out}."""
-    numpy, single, double = {"float32 recipe": recipe}, torch.float32, torch.float64
+    numpy, single, double = {"float32 recipe": recipe}, np.float32, np.float64
     dtypes = [(single, single), (double, single), (double, double)]
     yield ("4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
            numpy | polynomials(frequencies(320) / (2 * np.pi), *dtypes))
@@ -88,11 +84,19 @@ def encoding_cases():
            {"float32 recipe": recipe_of_axes} | polynomials(frequencies(32) / (2 * np.pi), *dtypes))
 
 
-def ratios_of(ours, calls):
+def ratios_of(out, ours, calls):
     """Return {rival: {threads: quartiles of its time divided by ours}}, from {threads: call} for each rival.
 
-    With two threads, a rival may use one or two: the faster one counts.
+    With two threads, a rival may use one or two: the faster one counts.  All results must be similar.
     """
+    out.fill(0)
+    ours[1]()
+    exact = out.copy()
+    for call in (call for each in calls.values() for call in each.values()):
+        out.fill(0)
+        call()
+        assert abs(out - exact).max() < 1e-3, calls
+
     def prepare(call):
         torch.set_num_threads(call.threads)
         numba.set_num_threads(call.threads)
@@ -114,7 +118,7 @@ def ratios_of(ours, calls):
 
 
 def batch(share, pool):
-    """Return calls of posenc and its rivals that add to a batch with a share of padding on the left."""
+    """Return a batch with a share of padding on the left, and calls of posenc and its rivals that add to it."""
     x, table = copied(np.zeros((32, 512, 512), np.float32)), posenc.encode(512, 512)
     padding = np.clip(RANDOM.normal(512 * share, 40, 32), 0, 500).astype(int)
     positions = np.maximum(np.arange(512) - padding[:, None], -1)
@@ -126,7 +130,7 @@ def batch(share, pool):
     add_to = partial(posenc.Encoding(512, padding_idx=-1).add_to, x, positions)
     slices = {1: partial(add, range(32)), 2: lambda: list(pool.map(add, np.array_split(range(32), 2)))}
     compiled = partial(loops.add, x, table, padding, np.full(32, 512))
-    return {threads: partial(add_to, threads=threads) for threads in (1, 2)}, {
+    return x, {threads: partial(add_to, threads=threads) for threads in (1, 2)}, {
         "slices of a table": slices, "slices of a table, numba": dict.fromkeys((1, 2), compiled)}
 
 
@@ -143,13 +147,12 @@ def calls_of(rival, make, positions, out, pool):
 def measured(pool):
     """Yield each case and its ratios."""
     for name, positions, keywords, rivals in encoding_cases():
-        torch.compiler.reset()          # the number of compilations of a function is limited
         dtype = np.float64 if name.endswith("in float64") else np.float32
         out = copied(np.ones((len(positions), keywords["d_model"]), dtype))
         encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points,
                                                                                         **keywords)
         ours = {threads: partial(encode, positions, out=out, threads=threads) for threads in (1, 2)}
-        yield name, ratios_of(ours, {rival: calls_of(rival, make, positions, out, pool)
+        yield name, ratios_of(out, ours, {rival: calls_of(rival, make, positions, out, pool)
                                      for rival, make in rivals.items()})
     for share in (0.3, 0.51):
         yield f"add to 32 x 512 x 512, {share:.0%} padding", ratios_of(*batch(share, pool))

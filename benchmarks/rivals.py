@@ -13,8 +13,8 @@ roof      the time to write as much memory.
 All calls of a case write into the same array, or all return new ones.  Code that is exact or fast keeps
 everything else between calls but the values of the result.  Its factors begin on a cache line, and the arrays
 that both write begin where NumPy puts them.  Only the fastest code that we know is here: sines and cosines of
-all angles of a table, angle addition in tiles of columns, additions in blocks, polynomials by numba, and
-rotations by onnxruntime took longer, and so did torch or NumPy where they are not here.
+all angles of a table, angle addition in tiles of columns, additions in blocks, polynomials of times by numba,
+and rotations by onnxruntime took longer, and so did torch or NumPy where they are not here.
 
 A call returns its result, so that `performance.py` can measure the error.
 """
@@ -152,9 +152,10 @@ def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
     offsets = np.arange(rows * together).reshape(rows, together).repeat(d_model // 2, axis=1)
     double, single = factors(np.arange(0, n, rows * together)[:, None], offsets,
                              np.tile(frequencies(d_model), together))
+    fill, _ = loops.addition(together * d_model // 2)
 
     def in_numba(factors):
-        return lambda out: loops.fill(*factors, out.reshape(-1, rows, together * d_model))
+        return lambda out: fill(*factors, out.reshape(-1, rows, together * d_model))
 
     def filling(fill):
         pe = output()
@@ -187,7 +188,7 @@ def timesteps(threads, pool, *, n, d_model):
     rows, rows_of_torch = encoding.encode(1000), torch.tensor(encoding.encode(1000))
     diffusers = importlib.import_module("diffusers.models.embeddings")
     factors_of_rows = factors(32 * np.arange(32)[:, None], np.arange(32)[:, None], rates)
-    _, fill_at = loops.addition(1, d_model // 2, 0)
+    _, fill_at = loops.addition(d_model // 2, step=1, sine=d_model // 2, cosine=0)
 
     def in_numpy():
         angles = t[:, None] * rates
@@ -224,11 +225,12 @@ def scattered(threads, pool, *, n, d_model, limit):
 
     double, single = factors(512 * np.arange(limit // 512)[:, None], np.arange(512)[:, None],
                              frequencies(d_model))
+    _, fill_at = loops.addition(d_model // 2)
     return partial(out.fill, 0), {
         "posenc": partial(posenc.Encoding(d_model).encode, positions, out=out),
         "pasted, torch": partial(torch_recipe, steps, d_model, torch.from_numpy(out)),
-        "exact, numba float64": lambda: (loops.fill_at(positions, 0, 1, *double, out), out)[1],
-        "fast, numba float32": lambda: (loops.fill_at(positions, 0, 1, *single, out), out)[1],
+        "exact, numba float64": lambda: (fill_at(positions, 0, 1, *double, out), out)[1],
+        "fast, numba float32": lambda: (fill_at(positions, 0, 1, *single, out), out)[1],
         "fast, np.take from a table": lambda: (list(pool.map(take, *parts)), out)[1],
         "fast, torch.index_select from a table": lambda: (
             torch.index_select(rows_of_torch, 0, steps, out=torch.from_numpy(out)), out)[1],
@@ -256,7 +258,7 @@ def timestamps(threads, pool, *, t, unit=None):
 
     calls = {}
     if unit:
-        begin, (_, fill_at) = t.min(), loops.addition(2, 0, 1, pairs=len(periods))
+        begin, (_, fill_at) = t.min(), loops.addition(len(periods))
         starts = [begin % period / unit for period in periods]
         anchors = np.arange(0, np.ptp(t) // unit + 1, 512)[:, None] + starts
         double, _ = factors(anchors, np.arange(512)[:, None], 2 * np.pi * unit / np.array(periods))
@@ -406,7 +408,7 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, by_position=False, sc
     double, single = converted(tables, torch.float64), converted(tables, torch.float32)
     rows_of_factors = positions.numpy() if scattered else np.arange(count)
     functions = () if is_float32 else (loops.read_bfloat16, loops.round_to_bfloat16)
-    loop = loops.rotation(1, head_dim // 2, *functions)
+    loop = loops.rotation(head_dim // 2, 1, head_dim // 2, *functions)
 
     def in_numba(factors):
         result = np.empty_like(stored) if new else stored
@@ -432,7 +434,7 @@ def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
     """Rotate positions of heads whose pairs are adjacent columns, in torch as complex numbers."""
     start = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     x, rotary = copied(start.numpy()), posenc.Rotary(shape[-1], base=base, layout="interleaved")
-    pairs, loop = torch.from_numpy(x.view(np.complex64)), loops.rotation(2, 1)
+    pairs, loop = torch.from_numpy(x.view(np.complex64)), loops.rotation(shape[-1] // 2, 2, 1)
     cos, sin = converted(rotary.tables(shape[-2], dtype="float64"), torch.float64)
     single = torch.from_numpy(cos + 1j * sin).to(torch.complex64)
     return lambda: torch.from_numpy(x).copy_(start), {
