@@ -97,8 +97,9 @@ def proofs():
 
 
 def best(calls, *kinds, most=None):
-    """Return the quartiles, the name and the error of the fastest call of these kinds, if there is one, at its
-    best number of threads, which `most` can limit.
+    """Return the quartiles, the name and the error of the fastest call of these kinds, or None.
+
+    It is at its best number of threads, which `most` can limit.
     """
     found = [(seconds, name.partition(", ")[2], values["error"]) for name, values in calls.items()
              if name.partition(", ")[0] in kinds for key, seconds in values.items()

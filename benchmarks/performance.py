@@ -76,9 +76,9 @@ def measured(name):
 
 def results(memory, **options):
     """Measure new arrays, with one thread."""
-    shape = 8192, 512
+    shape, encode = (8192, 512), posenc.Encoding(512).encode
     return quartiles({
-        f"`encoding.encode(8192, threads=1)`, {memory}": partial(posenc.Encoding(512).encode, 8192, threads=1),
+        f"`encoding.encode(8192, threads=1)`, {memory}": partial(encode, 8192, threads=1),
         f"`numpy.full((8192, 512), 1, numpy.float32)`, {memory}": partial(np.full, shape, 1, np.float32),
     }, **options)
 

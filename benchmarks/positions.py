@@ -118,7 +118,7 @@ def ratios_of(out, ours, calls):
 
 
 def batch(share, pool):
-    """Return a batch with a share of padding on the left, and calls of posenc and its rivals that add to it."""
+    """Return a batch with a share of padding on the left, and calls of posenc and its rivals."""
     x, table = copied(np.zeros((32, 512, 512), np.float32)), posenc.encode(512, 512)
     padding = np.clip(RANDOM.normal(512 * share, 40, 32), 0, 500).astype(int)
     positions = np.maximum(np.arange(512) - padding[:, None], -1)
