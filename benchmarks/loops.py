@@ -3,12 +3,15 @@
 The number of pairs of columns is a constant of each function, which makes it faster.
 """
 
+from functools import cache
+
 import numba
 import numpy as np
 
 compiled = numba.njit(parallel=True, fastmath={"contract"})
 
 
+@cache
 def addition(pairs, step=2, sine=0, cosine=1):
     """Return functions that fill a table, in blocks of rows or at positions, by angle addition.
 
@@ -88,6 +91,7 @@ def round_to_bfloat16(value):
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + is_odd) >> np.uint32(16))
 
 
+@cache
 def rotation(pairs, step, offset, read=same, write=same):
     """Return a function that rotates the columns k * step and k * step + offset of each row of x into `out`.
 

@@ -406,11 +406,14 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, by_position=False, sc
     tables = [table.reshape(-1, head_dim // 2)
               for table in rotary.tables(scattered or positions.numpy(), dtype="float64")]
     double, single = converted(tables, torch.float64), converted(tables, torch.float32)
-    rows_of_factors = positions.numpy() if scattered else np.arange(count)
+    take_rows = scattered and n > 1         # copies of them stay in the cache for all heads
+    rows_of_factors = positions.numpy() if scattered and not take_rows else np.arange(count)
     functions = () if is_float32 else (loops.read_bfloat16, loops.round_to_bfloat16)
     loop = loops.rotation(head_dim // 2, 1, head_dim // 2, *functions)
 
     def in_numba(factors):
+        if take_rows:
+            factors = [torch.from_numpy(each).index_select(0, positions).numpy() for each in factors]
         result = np.empty_like(stored) if new else stored
         arrays = (each.view(np.float32 if is_float32 else np.uint16).squeeze() for each in (stored, result))
         loop(*arrays, rows_of_factors, *factors, is_second)
