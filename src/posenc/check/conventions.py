@@ -169,15 +169,10 @@ class Rows(NamedTuple):
 
 
 def _matches(rows: Rows) -> list[Match]:
-    """Return the matches of presets, or else of fits, or else of presets in 16-bit arithmetic."""
-    plain = match.plain(rows.stored)
-    narrow = [Arithmetic(rows.stored, rows.stored)] if rows.stored in match.NARROW else []
-    encodings = preset_encodings(rows.values.shape[1])
-    presets = [*filter(None, (_proposal(rows, encoding, names) for encoding, names in encodings))]
-    if found := _explained(rows, presets, plain):
-        return found
-    fits = [*filter(None, (_proposal(rows, encoding) for encoding in _fits(rows)))]
-    return _explained(rows, fits, plain) or _explained(rows, presets, narrow)
+    """Return the matches of presets, or else of fits."""
+    presets = (_proposal(rows, *each) for each in preset_encodings(rows.values.shape[1]))
+    fits = (_proposal(rows, encoding) for encoding in _fits(rows))
+    return _explained(rows, presets) or _explained(rows, fits)
 
 
 def _proposal(rows: Rows, encoding: Encoding, names: tuple[str, ...] = ()) -> Match | None:
@@ -191,11 +186,11 @@ def _proposal(rows: Rows, encoding: Encoding, names: tuple[str, ...] = ()) -> Ma
     return Match(encoding, positions, names, math.inf, "")
 
 
-def _explained(rows: Rows, proposals: Iterable[Match], kinds: Iterable[Arithmetic]) -> list[Match]:
+def _explained(rows: Rows, proposals: Iterable[Match | None]) -> list[Match]:
     """Return the matches with the lowest costs, in the first arithmetic that explains the table."""
-    is_placed = rows.positions is None
-    for how in kinds:
-        explanations = filter(None, (_explanation(rows, each, how) for each in proposals))
+    is_placed, placed_ones = rows.positions is None, [each for each in proposals if each]
+    for how in match.plain(rows.stored):
+        explanations = filter(None, (_explanation(rows, each, how) for each in placed_ones))
         found = sorted(explanations, key=lambda pair: (pair[0], len(changes_of(pair[1].encoding))))
         first: dict[Any, Match] = {}
         for cost, each in found:
@@ -218,16 +213,12 @@ def _explanation(rows: Rows, proposal: Match, how: Arithmetic) -> tuple[float, M
     cost = PRESET_BITS if names else cost_of(encoding)
     if isinstance(positions, range) and rows.positions is None:
         cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
-    # among large errors, columns that hardly change are no evidence
-    changes = np.ptp(curve.values, axis=0) / (2 * curve.size) if how.is_narrow else 1.0
-    bits = -np.log2(np.minimum(curve.error / changes, 1)).sum()
+    bits = -np.log2(np.minimum(curve.error, 1)).sum()
     # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
     reason = _compared(rows, encoding, positions, how)
     if reason is None or bits * len(encoding.frequencies) / encoding.d_model < cost + ENOUGH:
         return None
-    # among large errors, the smallest show the convention
-    error = np.sqrt(np.mean((rows.values - curve.values) ** 2)) if how.is_narrow else 0.5
-    return cost + 2 * TIE * math.frexp(error)[1], Match(encoding, positions, names, *reason)
+    return cost, Match(encoding, positions, names, *reason)
 
 
 def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -> tuple[float, str] | None:
@@ -245,7 +236,7 @@ def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -
         largest, zeros = max(largest, differences[~is_zero].max(initial=0)), zeros + is_zero.sum()
     reason = "every value correctly rounded"
     if largest:
-        reason = f"{how.angles} {'arithmetic' if how.is_narrow else 'angles'}" if how.angles else "rounding"
+        reason = f"{how.angles} angles" if how.angles else "rounding"
         reason += "" if how.table == rows.dtype else f", stored as {how.table}"
     return float(largest), reason + (f"; rows of zeros: {zeros}" if zeros else "")
 
@@ -325,10 +316,8 @@ def waves_of(encoding: Encoding) -> tuple[Reals, Reals]:
 
 def table_curve(encoding: Encoding, positions: Array, how: Arithmetic) -> Curve:
     """Return the curve of an encoding; the errors of all roundings of angles are bounded."""
-    unit = 2.0 ** -match.PRECISION[how.angles] if how.angles else 0.0
-    unit *= match.NARROW_ERROR if how.is_narrow else 1.0
     values, at = encoding.encode(positions, dtype="float64"), positions + encoding.position_offset
-    curve = match.curve_of(values, waves_of(encoding)[0], at, encoding.scale, how, unit)
+    curve = match.curve_of(values, waves_of(encoding)[0], at, encoding.scale, how)
     return curve._replace(error=curve.error + 2.0 ** -match.PRECISION[how.table])
 
 

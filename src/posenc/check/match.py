@@ -30,7 +30,6 @@ SIGMAS = 8              # an estimate may be off by this multiple of its error: 
 SLACK = 1.5             # half ulps for correctly rounded values, because the parameters are estimates
 NARROW_SHARE = 0.02     # angles halfway between two 16-bit numbers are rounded either way: 1 value in 200
 NARROW_MOST = 0.5       # but not most values of one row or column
-NARROW_ERROR = 0.6      # of the bound for angles of a table in 16 bits; five forms of code have up to 0.55
 BLURRED = 0.75          # if the bound exceeds more than this share of the values, agreement proves nothing
 CHUNK = 2**18           # values that are compared at a time: 2 MiB
 # of the largest value: results of float16 arithmetic differ by less
@@ -131,13 +130,9 @@ class Curve(NamedTuple):
         return bool(is_halfway or not differs.any())
 
 
-def curve_of(
-    values: Array, frequencies: Reals, positions: Array, size: float, how: Arithmetic, unit: float
-) -> Curve:
-    """Return the curve of values with some frequencies; `unit` is half an ulp of the angles.
-
-    The frequencies may be exponentials of logarithms.
-    """
+def curve_of(values: Array, frequencies: Reals, positions: Array, size: float, how: Arithmetic) -> Curve:
+    """Return the curve of values with some frequencies, which may be exponentials of logarithms."""
+    unit = {"": 0.0, "float64": 2.0**-53}.get(how.angles, FLOAT32)     # half an ulp of the angles
     turning = np.abs(frequencies[frequencies != 0])
     growth = 2 + 2 * float(np.ptp(np.log(turning))) if len(turning) else 0.0
     angles = np.abs(positions.astype(np.float64)[:, None] * frequencies)
@@ -172,9 +167,8 @@ def computed(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Waves:
 
 def rotation_curve(rotary: Rotary, positions: Array, how: Arithmetic) -> Curve:
     """Return the curve of a rotation; roundings to 16 bits are simulated, and others bounded."""
-    unit = {"": 0.0, "float64": 2.0**-53}.get(how.angles, FLOAT32)
     values = computed(rotary, positions, how) if how.is_narrow else exact(rotary, positions)
-    return curve_of(values, rotary.frequencies, positions, size_of(rotary), how, unit)
+    return curve_of(values, rotary.frequencies, positions, size_of(rotary), how)
 
 
 def positions_near(position: int) -> Array:
@@ -242,10 +236,6 @@ class Phases(NamedTuple):
         bases = [short(math.exp(slope * each), sigmas * errors[1] * each, usual, 4)
                  if len(k) > 1 else 10000.0 for each in divisors]
         return short(math.exp(first), sigmas * errors[0], TURNS, 4), bases
-
-    def loose(self) -> Phases:
-        """Return the estimates with larger errors, to allow for frequencies rounded to 16 bits."""
-        return self._replace(error=np.maximum(self.error, LOOSE / SIGMAS * np.abs(self.frequency)))
 
 
 def wrapped(angle: Reals) -> Reals:

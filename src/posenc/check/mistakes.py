@@ -58,19 +58,33 @@ ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
 Candidate: TypeAlias = tuple[Rotary, str]
 
 
-def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
-    """Yield the expected rotation, then those with usual mistakes that are near the estimates."""
-    if r is None:
-        return
-    yield r, ""
+def candidates(estimate: Phases, r: Rotary | None, blank: Rotary) -> Iterator[Candidate]:
+    """Yield the expected rotation, those with usual mistakes, and geometric ones, all near the estimates.
+
+    `blank` has the number of columns and other keywords by default.
+    """
+    if r is not None:
+        yield r, ""
+        yield from _mistaken(estimate, r)
+    for sigmas in (SHORT, match.PRECISE):       # short numbers, then precise ones
+        multiple, bases = estimate.geometric([len(blank.frequencies)], BASES, sigmas)
+        for base in bases:
+            rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
+            if rotary and estimate.are_near(rotary.frequencies):
+                yield rotary, ""
+
+
+def _mistaken(estimate: Phases, r: Rotary) -> Iterator[Candidate]:
+    """Yield the rotations with usual mistakes that are near the estimates."""
     half = r.rotary_dim // 2
     if r.scaling is not None:
         for other in (r.replace(scaling=None), *(replaced_or_none(r, base=base) for base in BASES)):
             if other and estimate.are_near(other.frequencies):
                 yield other, ""
     elif has_formula(r):
-        formulas = [(f"the exponents are 2 i / {2 * k:g}, expected 2 i / {2 * half}", r.base ** (-np.arange(half) / max(k, 1)))
-                    for k in (half / 2, half - 1, *(n * half for n in range(2, 129)))]
+        divisors = half / 2, half - 1, *(n * half for n in range(2, 129))
+        formulas = [(f"the exponents are 2 i / {2 * k:g}, expected 2 i / {2 * half}",
+                     r.base ** (-np.arange(half) / max(k, 1))) for k in divisors]
         for dtype in NARROW:
             exponents = match.rounded(np.arange(half) / half, dtype)
             powers = match.rounded(match.rounded(np.full(half, r.base), dtype) ** exponents, dtype)
@@ -78,19 +92,6 @@ def named(estimate: Phases, r: Rotary | None) -> Iterator[Candidate]:
         for sentence, frequencies in formulas:
             if estimate.are_near(w := r.frequency_scale * frequencies):
                 yield r.replace(frequencies=w, scale=size_of(r)), sentence
-
-
-def fitted(estimate: Phases, blank: Rotary) -> Iterator[Candidate]:
-    """Yield rotations with geometric frequencies: with short numbers, then with precise ones.
-
-    `blank` has the number of columns and other keywords by default.
-    """
-    for sigmas in (SHORT, match.PRECISE):
-        multiple, bases = estimate.geometric([len(blank.frequencies)], BASES, sigmas)
-        for base in bases:
-            rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
-            if rotary and estimate.are_near(rotary.frequencies):
-                yield rotary, ""
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from posenc.check.match import Array, axes_of, float64_of, size_of
 from posenc.check.mistakes import not_rotated, number
 from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
-from posenc.check.rotations import longest, matched
+from posenc.check.rotations import configuration, longest, matched
 from posenc.check.running import Model, Module, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
@@ -110,7 +110,8 @@ def check_rotary(
     """
     if not isinstance(model, Module):
         raise checks.wrong_type("model", model, "a torch.nn.Module")
-    if config is not None and _readable(config) is None:
+    given = configuration(config)
+    if config is not None and given is None:
         expected = "a configuration from transformers, its dict, or a posenc.Rotary"
         raise checks.wrong_type("config", config, expected)
     if positions is not None and (inputs is None or callable(inputs)):
@@ -119,7 +120,7 @@ def check_rotary(
         copy = Model(model, inputs, None if positions is None else np.asarray(positions))
         rows, reason = [], f"no attention was found; {CHECK}"
         try:
-            rows = _rows(copy, _attentions(copy, _readable(config)))
+            rows = _rows(copy, _attentions(copy, given))
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             raised = f"the model raises {type(error).__name__}: {error}"
             reason = f"{raised}; pass its arguments as inputs=, or {CHECK}"
@@ -129,15 +130,6 @@ def check_rotary(
 
 
 # ---- configurations ----------------------------------------------------------------------------------------
-
-
-def _readable(config: Any) -> Any:
-    """Return a rotation, the configuration of text, or the attributes of another object; else None."""
-    if isinstance(config, Rotary):
-        return config
-    if not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        config = None if isinstance(config, type) else getattr(config, "__dict__", None) or None
-    return config and (look_up(config, "text_config") or config)
 
 
 def _of_layer(config: Any, index: int, count: int) -> list[Any]:
@@ -311,10 +303,10 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
     model.count = ROWS if model.at is None else model.at.shape[-1]
     if not model.count:
         return []
-    given = config if config is not None else _readable(getattr(model.module, "config", None))
+    given = config if config is not None else configuration(getattr(model.module, "config", None))
     model.axes = axes_of(_expected(given)[0])
     taken, _ = model.run(model.count, np.arange(model.count))
-    configs = [_readable(part.config) if config is None else config for part in taken]
+    configs = [configuration(part.config) if config is None else config for part in taken]
     # the second part of an attention has the same queries and keys
     numbers = [k for k, part in enumerate(taken) if not any(
         all(map(running.close, part.vectors, other.vectors)) for other in taken[:k])]

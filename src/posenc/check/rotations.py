@@ -24,7 +24,7 @@ from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match, mistakes
 from posenc.check.match import Arithmetic, Mask, Phases, difference, exact, size_of
-from posenc.check.mistakes import ORIENTATIONS, fitted, named, number, pairs
+from posenc.check.mistakes import ORIENTATIONS, candidates, number, pairs
 from posenc.check.reading import Reading, array_of, chunks, is_pair, read_arrays, read_function, spread
 from posenc.check.report import RotaryMatch, Verdict
 
@@ -197,10 +197,19 @@ def expectation(expect: Any) -> Rotary | None:
         return expect
     if isinstance(expect, Mapping) and not expect.keys() & OF_CONFIGURATIONS:
         return Rotary(**expect)                 # raises an error for a keyword that Rotary does not have
-    is_object = hasattr(expect, "to_dict") and not hasattr(expect, "d_model") and not isinstance(expect, type)
-    if not is_object and not isinstance(expect, Mapping):
+    config = configuration(expect)
+    if config is None:
         raise checks.wrong_type("expect", expect, EXPECTED)
-    return Rotary.from_config(expect)
+    return Rotary.from_config(config)
+
+
+def configuration(value: Any) -> Any:
+    """Return a rotation, the configuration of text, or the attributes of another object; else None."""
+    if isinstance(value, Rotary):
+        return value
+    if not isinstance(value, Mapping) and not hasattr(value, "to_dict"):
+        value = None if isinstance(value, type) else getattr(value, "__dict__", None)
+    return look_up(value, "text_config") or value if value else None
 
 
 def matched(
@@ -319,7 +328,10 @@ class Comparison(NamedTuple):
         They are tried in plain arithmetic, then in 16 bits, then without a formula.  In exact arithmetic, all
         candidates are tried first, because a fitted number with too few digits looks like rounded angles.
         """
-        is_turning, loose = np.abs(phases.frequency) > phases.error + 2.0**-50, phases.loose()
+        is_turning = np.abs(phases.frequency) > phases.error + 2.0**-50
+        # frequencies may be rounded to 16 bits
+        least = match.LOOSE / match.SIGMAS * np.abs(phases.frequency)
+        loose = phases._replace(error=np.maximum(phases.error, least))
         rotary = self.blank.replace(frequencies=np.where(is_turning, phases.frequency, 0.0))
         values, precision = self.sample.values, 2.0 ** -match.PRECISION[dtype]
         size = float(np.abs(values).mean())
@@ -327,10 +339,10 @@ class Comparison(NamedTuple):
         expected = 1.0 if self.target is None else size_of(self.target)
         scales = dict.fromkeys([expected, 1.0, match.short(size, 2 * precision), match.short(size, error)])
         # rotations take long to create, so they are created only if those of the groups before have failed
-        all_loose = itertools.chain(named(loose, self.target), fitted(loose, self.blank))
         plain = match.plain(dtype)
-        for group, kinds in ((named(phases, self.target), plain), (fitted(phases, self.blank), plain),
-                             (all_loose, match.narrow(dtype)), ([(rotary, "")], plain)):
+        for group, kinds in ((candidates(phases, self.target, self.blank), plain),
+                             (candidates(loose, self.target, self.blank), match.narrow(dtype)),
+                             ([(rotary, "")], plain)):
             for how, (candidate, sentence), scale in itertools.product(kinds, group, scales):
                 factor = scale / size_of(candidate)
                 scaled = candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor)

@@ -54,9 +54,7 @@ def array_of_tensor(name: str, tensor: Tensor) -> Array:
 
 def moved(vectors: Tensor) -> Array:
     """Return the columns that differ between rows, in any head."""
-    x = vectors.float()
-    is_still = (x - x[:, :1]).abs() <= 0.01 * x.abs().nan_to_num().amax((1, 2), keepdim=True)
-    return np.flatnonzero((~is_still).any(1).any(0).cpu())
+    return np.flatnonzero((~_near(vectors, vectors[:, :1], 0.01)).any(1).any(0).cpu())
 
 
 def close(a: Tensor, b: Tensor) -> bool:
