@@ -188,9 +188,9 @@ def _proposal(rows: Rows, encoding: Encoding, names: tuple[str, ...] = ()) -> Ma
 
 def _explained(rows: Rows, proposals: Iterable[Match | None]) -> list[Match]:
     """Return the matches with the lowest costs, in the first arithmetic that explains the table."""
-    is_placed, placed_ones = rows.positions is None, [each for each in proposals if each]
+    is_placed, possible = rows.positions is None, [each for each in proposals if each]
     for how in match.plain(rows.stored):
-        explanations = filter(None, (_explanation(rows, each, how) for each in placed_ones))
+        explanations = filter(None, (_explanation(rows, each, how) for each in possible))
         found = sorted(explanations, key=lambda pair: (pair[0], len(changes_of(pair[1].encoding))))
         first: dict[Any, Match] = {}
         for cost, each in found:

@@ -32,8 +32,7 @@ NARROW_SHARE = 0.02     # angles halfway between two 16-bit numbers are rounded 
 NARROW_MOST = 0.5       # but not most values of one row or column
 BLURRED = 0.75          # if the bound exceeds more than this share of the values, agreement proves nothing
 CHUNK = 2**18           # values that are compared at a time: 2 MiB
-# of the largest value: results of float16 arithmetic differ by less
-ALIKE = 1e-2
+ALIKE = 1e-2            # of the largest value: results of float16 arithmetic differ by less
 ROUNDED = 16 * FLOAT32  # of rotated float32 vectors; narrower dtypes have 16 of their own half ulps
 SLIGHT = 1e-3           # of frequencies; larger differences are shown
 SAME_SCALE = 1e-6       # relative difference of scales that are equal

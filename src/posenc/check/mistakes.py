@@ -1,6 +1,6 @@
 """Mistakes: the candidates for a wrong rotation, and the sentences that name its differences.
 
-A rotation with other frequencies is a candidate of `named`; a transformation of cosines and sines has a row
+A rotation with other frequencies is a candidate of `_mistaken`; a transformation of cosines and sines has a row
 in `ORIENTATIONS`.  Each sentence has a line in the guide in docs/check.md, and a model in
 tests/rotary_models_small.py.
 """

@@ -10,6 +10,7 @@ The verdict depends neither on names in the model nor on its code.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -117,15 +118,16 @@ def check_rotary(
     if positions is not None and (inputs is None or callable(inputs)):
         raise TypeError("positions is given without inputs, expected both")
     with running.undisturbed():
-        copy = Model(model, inputs, None if positions is None else np.asarray(positions))
         rows, reason = [], f"no attention was found; {CHECK}"
         try:
+            copy = Model(model, inputs, None if positions is None else np.asarray(positions))
             rows = _rows(copy, _attentions(copy, given))
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             raised = f"the model raises {type(error).__name__}: {error}"
             reason = f"{raised}; pass its arguments as inputs=, or {CHECK}"
-        if copy.on_meta:
-            reason = f"{copy.on_meta[0]} is on the meta device; load the weights"
+        tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+        for name in [name for name, tensor in tensors if tensor.is_meta][:1]:
+            reason = f"{name} is on the meta device; load the weights"
         return RotaryReport(rows or [unchecked_row("model", None, reason)])
 
 
@@ -373,7 +375,7 @@ def _matched(f: Attention) -> RotaryMatch:
         return matched(f, f.target, at)
     x = f.random(at.shape[-1])                                  # given positions on several axes
     expected = f.rotary.rotate(x.copy(), at)
-    error = max(float(np.abs(y - expected).max() / np.abs(x).max()) for y in (float64_of(*part) for part in f(x, at)))
+    error = max(float(np.abs(float64_of(*part) - expected).max() / np.abs(x).max()) for part in f(x, at))
     differs = f"queries or keys differ from those expected by up to {error:.2g} of the largest one"
     faults = (differs,) if error > match.ALIKE * abs(size_of(f.rotary)) else ()
     return RotaryMatch(f.rotary, error, "", faults, verdict="right")

@@ -218,7 +218,8 @@ def read_function(
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
                 raise ValueError(f"{remarks[0]}; {hint}") from error
     if remarks and call.length and last < call.length and not call.grows(last + 1):
-        faults, remarks = (f"{remarks[0]}; the configuration has max_position_embeddings {call.length:,}",), ()
+        stated = f"the configuration has max_position_embeddings {call.length:,}"
+        faults, remarks = (f"{remarks[0]}; {stated}",), ()
     for k, (array, _) in enumerate(rotated):
         if not any(_equal(array, other) for other, _ in rotated[:k]):
             reading = _read_rotated(call, k, at, head_dim, expected, any_order)
@@ -303,8 +304,9 @@ def _form_of(
                 largest = max(np.abs(differences).max(initial=0), others)
                 if largest <= error * max(np.abs(y).max(), 2.0**-12):
                     scaled = numbers(dim + np.flatnonzero(factors != 1))
-                    faults = [f"columns {scaled} are multiplied by a factor but not rotated"] if scaled else []
-                    faults += _faults_of_matrices(matrices, layout, given, unit)
+                    faults = [*_faults_of_matrices(matrices, layout, given, unit)]
+                    if scaled:
+                        faults.insert(0, f"columns {scaled} are multiplied by a factor but not rotated")
                     return layout, given, moved, tuple(faults)
     return None
 

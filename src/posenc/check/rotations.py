@@ -255,7 +255,8 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
     if not finite.any() or not sample.values.size:
         return RotaryMatch(None, math.inf, "", faults or (mistakes.NO_VALUE,))
     if not finite.all():
-        faults += (f"some values are not finite, for example at position {sample.positions[~finite].min():,}",)
+        first = sample.positions[~finite].min()
+        faults += (f"some values are not finite, for example at position {first:,}",)
     sample = sample.at(finite)
     if not np.ptp(sample.positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")

@@ -195,17 +195,13 @@ class Model(TorchFunctionMode):
     def __init__(self, model: Module, inputs: Any, at: Array | None):
         super().__init__()
         self.inputs, self.at, self.axes, self.count = inputs, at, 1, 0
-        try:
-            self.module = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
-        except Exception:  # noqa: BLE001  (locks, generators and tensors of a graph cannot be copied)
-            self.module = model
+        self.module = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
         if "flash" in str(getattr(getattr(self.module, "config", None), "_attn_implementation", "")):
             cast(Any, self.module).set_attn_implementation("eager")     # fused kernels are not PyTorch's
         self.names = {id(module): name for name, module in self.module.named_modules()}
         self.weights = {id(p): number for number, p in enumerate(self.module.parameters())}
         tensors = dict((*self.module.named_parameters(), *self.module.named_buffers()))
         self.device = next((t.device for t in tensors.values()), torch.device("cpu"))
-        self.on_meta = [name for name, tensor in tensors.items() if tensor.is_meta]
         parameters = inspect.signature(self.module.forward).parameters
         self.takes_positions = callable(inputs) or inputs is None and "position_ids" in parameters
         names = [name for name in ("past_key_values", "cache") if {name, "use_cache"} <= parameters.keys()]
