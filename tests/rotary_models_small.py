@@ -303,6 +303,11 @@ def routed(x):
     return x + 0 * (x[..., :4] @ x.new_ones(4, 8))[..., :1] * torch.softmax(x[..., :4], -1)[..., :1]
 
 
+def routed_by_other_weights(x):
+    """The same with weights that are no parameters, such as converted ones."""
+    return x + 0 * torch.softmax(nn.functional.linear(x[:, 0, :, :4], x.new_ones(8, 4)), -1)[:, None, :, :1]
+
+
 def unchanged(x, a):
     return x
 
@@ -334,7 +339,8 @@ RIGHT = [
     case("yarn, scaled queries", YARN, frequencies=of(YARN), rotate=yarn(), scale=D**-0.5),
     case("late queries scaled", rotate_keys=halves,
          rotate=lambda x, a: halves(x, a) * (1 + (a[:, :1] / 500).floor().log1p() / 10)),
-    case("a router of experts", before=routed), case("scaled queries", scale=D**-0.5),
+    case("a router of experts", before=routed), case("a router with converted weights", before=routed_by_other_weights),
+    case("scaled queries", scale=D**-0.5),
     case("another temperature", scale=0.3), case("normed", norm=RMS), case("layer norm", norm=nn.LayerNorm),
     case("unit length before", before=lambda x: nn.functional.normalize(x, dim=-1)),
     case("unit length after", after=lambda x: nn.functional.normalize(x, dim=-1)),

@@ -266,7 +266,9 @@ class Model(TorchFunctionMode):
         if function is functional.linear and len(args) > 1 and id(args[1]) in self.weights:
             result = self._projected(*args[:2])
         else:
-            result = function(*args, **kwargs)
+            product, result = self.product, function(*args, **kwargs)
+            if function is functional.linear:       # of other weights, such as converted ones of a router
+                self.product = product
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             self._see(function, tensor)
         return result
