@@ -382,9 +382,8 @@ def torch_compiled(x, cos, sin, new):
     return lambda: (function(), x)[1]
 
 
-def rotation(threads, pool, *, shape, dtype=torch.float32, by_position=False, scattered=0, new=False,
-             base=500_000.0):
-    """Rotate positions of heads, stored by head or by position, or the last positions of a batch.
+def rotation(threads, pool, *, shape, dtype=torch.float32, scattered=0, new=False, base=500_000.0):
+    """Rotate positions of heads, or the last positions of a batch.
 
     `scattered` is the number of rows in tables from which rivals take the rows of the positions, while posenc
     computes them in each call.  `new` makes new tensors; else, code rotates in place.
@@ -392,15 +391,13 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, by_position=False, sc
     generator, (batch, _, n, head_dim) = torch.Generator().manual_seed(0), shape
     bits = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
     start = torch.randn(shape, generator=generator).to(dtype)
-    start = start.transpose(1, 2).contiguous() if by_position else start
     stored = copied(start.view(bits).numpy())       # NumPy has no bfloat16
     x = torch.from_numpy(stored).view(dtype)
-    start, x = (each.transpose(1, 2) if by_position else each for each in (start, x))
     count = max(batch, n)
     positions = torch.randint(0, scattered, (count,), generator=generator) if scattered else (
         torch.arange(n) if n > 1 else torch.randint(0, 100_000, (count,), generator=generator))
     by_batch = positions.view(batch, -1)
-    is_float32, is_second = dtype == torch.float32, n > 1 and not by_position
+    is_float32 = dtype == torch.float32
     rotary, at = posenc.Rotary(head_dim, base=base), by_batch.numpy()[:, None]
     array = x.numpy() if is_float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     tables = [table.reshape(-1, head_dim // 2)
@@ -416,7 +413,7 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, by_position=False, sc
             factors = [torch.from_numpy(each).index_select(0, positions).numpy() for each in factors]
         result = np.empty_like(stored) if new else stored
         arrays = (each.view(np.float32 if is_float32 else np.uint16).squeeze() for each in (stored, result))
-        loop(*arrays, rows_of_factors, *factors, is_second)
+        loop(*arrays, rows_of_factors, *factors, n > 1)
         return torch.from_numpy(result).view(dtype) if new else x
 
     kept = None if scattered else rotary.at(at)
@@ -456,19 +453,19 @@ CASES = {
     "4,096 x 1,024, reused": partial(table, n=4096, d_model=1024),
     "65,536 x 512, reused": partial(table, n=65_536, d_model=512),
     "400,000 x 8, reused": partial(table, n=400_000, d_model=8),
-    "400,000 x 16, reused": partial(table, n=400_000, d_model=16),
     "timesteps, 4,096 x 320": partial(timesteps, n=4096, d_model=320),
     "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
     "timestamps, 400,000 x 8": partial(timestamps, t=TIMES),
     "full hours, 400,000 x 8": partial(timestamps, t=HOURS, unit=3600 * 10**9),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
+    "add_to, 32 x 512 x 768": partial(adding, shape=(32, 512, 768)),
+    "add_to, 8 x 4,096 x 512": partial(adding, shape=(8, 4096, 512)),
     "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
     "new sum, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512), new=True),
     "rotation, 32 x 4,096 x 128": partial(rotation, **HEADS),
     "rotation, 32 x 4,096 x 128, new tensor": partial(rotation, **HEADS, new=True),
     "rotation, 32 x 4,096 x 128, scattered positions": partial(rotation, **HEADS, scattered=131_072),
-    "rotation, 4,096 x 32 x 128": partial(rotation, **HEADS, by_position=True),
     "rotation, 32 x 4,096 x 128, interleaved": partial(interleaved_rotation, **HEADS),
     "rotation, 32 x 4,096 x 128, bfloat16": partial(rotation, **HEADS, dtype=torch.bfloat16),
     "rotation, 32 x 4,096 x 128, bfloat16, new tensor": partial(rotation, **HEADS, dtype=torch.bfloat16,
