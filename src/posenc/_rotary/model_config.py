@@ -97,8 +97,8 @@ class Keys:
             raise _has(f"model_type {self.name!r}, {self.properties['refused']}")
         if "layout" not in self.properties and layout is None:
             reason = self.properties.get("unmeasured", "whose layout posenc does not know")
-            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved', and "
-                       "axes= if the configuration has mrope_section")
+            raise _has(f"model_type {self.name!r}, {reason}; pass layout='halves' or layout='interleaved' to "
+                       "Rotary.from_config, and axes= if the configuration has mrope_section")
 
     def check_all_used(self) -> None:
         """Raise a ValueError for a key about rotations that was not looked up, unless it has no effect."""

@@ -62,8 +62,8 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
         tensor = tensor.detach()
     if tensor.dtype != torch.bfloat16:
         return tensor.numpy()
-    import ml_dtypes
-
+    with checks.importing_for("bfloat16"):
+        import ml_dtypes
     return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
 
 
