@@ -85,7 +85,8 @@ cdef object new_rows(tuple shape, double values, DType element, str name):
     cdef double size = values * size_of(element.code)
     cdef ptrdiff_t past, alignment = LINE if size < MAPPED_BYTES else HUGE_PAGE
     if element.code == BFLOAT16 and element.dtype == uint16:
-        raise checks.not_installed("bfloat16", "ml_dtypes")
+        feature = "dtype bfloat16 without an array `out` of uint16"
+        raise checks.not_installed(feature, "ml_dtypes")
     try:
         if not ALIGNED_BYTES <= size < 2.0**62:
             return empty(shape, element.dtype)
