@@ -42,9 +42,9 @@ def next_step(evaluate, coefficient):
     return numba.njit(fastmath={"contract"})(lambda square: evaluate(square) * square + coefficient)
 
 
-def polynomial(pairs, angles, dtype, coefficients):
-    """Return a function that computes sines and cosines in a dtype, from angles in turns in another dtype."""
-    to_integer = angles({np.float32: 1.5 * 2**23, np.float64: 1.5 * 2**52}[angles])
+def polynomial(pairs, dtype, coefficients):
+    """Return a function that computes angles in turns, and sines and cosines, in a dtype."""
+    to_integer = dtype({np.float32: 1.5 * 2**23, np.float64: 1.5 * 2**52}[dtype])
     quarter, (highest, *others) = dtype(0.25), map(dtype, coefficients)
     evaluate = numba.njit(lambda square: highest)
     for coefficient in others:
@@ -53,10 +53,10 @@ def polynomial(pairs, angles, dtype, coefficients):
     @compiled
     def fill(positions, rates, out):
         for row in numba.prange(len(positions)):
-            position = angles(positions[row])
+            position = dtype(positions[row])
             for k in range(pairs):
                 turns = position * rates[k]
-                part = dtype(turns - ((turns + to_integer) - to_integer))
+                part = turns - ((turns + to_integer) - to_integer)
                 cosine = quarter - abs(part)
                 sine = np.copysign(quarter - abs(abs(part) - quarter), part)
                 out[row, 2 * k] = sine * evaluate(sine * sine)

@@ -39,18 +39,16 @@ def recipe(positions, out):
     return fill
 
 
-def polynomial(rates, angles, dtype, positions, out):
-    """Compute angles in turns, and sines and cosines, in these dtypes; rates are turns by pair."""
+def polynomial(rates, dtype, positions, out):
+    """Compute angles in turns, and sines and cosines, in a dtype; rates are turns by pair."""
     positions, pairs = positions.reshape(-1), len(rates)
-    fill = loops.polynomial(pairs, angles, dtype, coefficients({np.float32: 4, np.float64: 6}[dtype]))
-    return partial(fill, positions, rates.astype(angles), out.reshape(len(positions), 2 * pairs))
+    fill = loops.polynomial(pairs, dtype, coefficients({np.float32: 4, np.float64: 6}[dtype]))
+    return partial(fill, positions, rates.astype(dtype), out.reshape(len(positions), 2 * pairs))
 
 
 def polynomials(rates, *dtypes):
-    """Return {rival: function of positions and out} for dtypes of the angles and the polynomial."""
-    names = {(np.float32, np.float32): "float32 polynomial", (np.float64, np.float64): "float64 polynomial",
-             (np.float64, np.float32): "float32 polynomial, float64 angles"}
-    return {names[angles, dtype]: partial(polynomial, rates, angles, dtype) for angles, dtype in dtypes}
+    """Return {rival: function of positions and out}."""
+    return {f"{dtype.__name__} polynomial": partial(polynomial, rates, dtype) for dtype in dtypes}
 
 
 def taken(rows, positions, out):
@@ -63,7 +61,20 @@ def selected(rows, positions, out):
     return partial(torch.index_select, table, 0, torch.from_numpy(positions), out=out)
 
 
-def recipe_of_axes(points, out):
+def recipe_in_torch(positions, out):
+    """Do the same with torch, whose operators use several threads."""
+    dtype, table = out.dtype, torch.from_numpy(out)
+    positions, rates = (torch.from_numpy(x.astype(dtype)) for x in (positions[:, None], frequencies(out.shape[1])))
+
+    def fill():
+        angles = positions * rates
+        table[:, 0::2] = angles.sin()
+        table[:, 1::2] = angles.cos()
+
+    return fill
+
+
+def of_axes(recipe, points, out):
     width = out.shape[1] // 2
     fills = [recipe(each, out[:, i * width : (i + 1) * width]) for i, each in enumerate(points.T)]
     return lambda: [fill() for fill in fills]
@@ -71,17 +82,19 @@ def recipe_of_axes(points, out):
 
 def encoding_cases():
     """Yield a name, positions, keywords of an encoding, and {rival: function of positions and out}."""
-    numpy, single, double = {"float32 recipe": recipe}, np.float32, np.float64
-    dtypes = [(single, single), (double, single), (double, double)]
+    recipes = {"recipe": recipe, "recipe, torch": recipe_in_torch}
+    single, dtypes = {f"float32 {name}": each for name, each in recipes.items()}, [np.float32, np.float64]
     yield ("4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
-           numpy | polynomials(frequencies(320) / (2 * np.pi), *dtypes))
+           single | polynomials(frequencies(320) / (2 * np.pi), *dtypes))
     yield ("4,096 real timesteps, x 320, in float64", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
-           {"float64 recipe": recipe} | polynomials(frequencies(320) / (2 * np.pi), (double, double)))
+           {f"float64 {name}": each for name, each in recipes.items()}
+           | polynomials(frequencies(320) / (2 * np.pi), np.float64))
     yield ("one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512},
            {"`np.take`": partial(taken, 131_072), "`torch.index_select`": partial(selected, 131_072)})
     places = np.column_stack([RANDOM.uniform(-90, 90, 100_000), RANDOM.uniform(-180, 180, 100_000)])
     yield ("100,000 latitudes and longitudes, x 64", places, {"d_model": 64},
-           {"float32 recipe": recipe_of_axes} | polynomials(frequencies(32) / (2 * np.pi), *dtypes))
+           {name: partial(of_axes, each) for name, each in single.items()}
+           | polynomials(frequencies(32) / (2 * np.pi), *dtypes))
 
 
 def ratios_of(out, ours, calls):

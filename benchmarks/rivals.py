@@ -250,6 +250,16 @@ def timestamps(threads, pool, *, t, unit=None):
     def pasted():
         return np.stack([f(2 * np.pi * t / period) for period in periods for f in (np.sin, np.cos)], axis=-1)
 
+    whole, turns = torch.tensor(periods), torch.tensor([2 * np.pi / period for period in periods]).float()
+
+    def remainders():
+        angles = (t[:, None] % whole.numpy()).astype(np.float32) * turns.numpy()
+        return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(t), -1)
+
+    def remainders_in_torch():
+        angles = (torch.from_numpy(t)[:, None] % whole).float() * turns
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
     def compiled_in(dtype):
         def encode(t, rates, phases):               # t - middle is nearly exact in float64
             return cosine((t - middle).double()[:, None] * rates + phases, dtype).float()
@@ -271,7 +281,8 @@ def timestamps(threads, pool, *, t, unit=None):
         calls["exact, numba float64"] = in_numba
     return nothing, {
         "posenc": partial(encoding.encode, times),
-        **once(threads, {"pasted, NumPy": pasted}),
+        **once(threads, {"pasted, NumPy": pasted, "pasted, `t % period`": remainders}),
+        "pasted, `t % period` in torch": remainders_in_torch,
         **calls,
         "exact, torch.compile float64": compiled_in(torch.float64),
         "fast, torch.compile float32": compiled_in(torch.float32),
