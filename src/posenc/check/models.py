@@ -185,7 +185,7 @@ class Attention(Rotation):
         # multiplied by UNIT
         self.divisors: dict[int, float] = {}
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
-        self.labels: list[str] = []                                     # of the heads
+        self.labels = []                                                # of the heads
         self.layer_type, flag = _of_layer(config, index, count)
         self.is_stated = flag is not None
         self.rotary: Any
@@ -220,7 +220,8 @@ class Attention(Rotation):
             if source is None:
                 return f"the {BOTH[index]} before the rotation were not found; {CHECK}"
             self.sources[index] = source
-            self.labels += ["keys: " * index + f"head {head}: " * (head > 0) for head in range(len(vectors))]
+            labels = ("keys: " * index + f"head {head}: " * (head > 0) for head in range(len(vectors)))
+            self.labels = [*self.labels, *labels]
         return ""
 
     def key(self) -> tuple[Any, ...]:
