@@ -64,19 +64,29 @@ def test_many_rows_of_arrays_are_correct(isa, dtype, name):
 
 @pytest.mark.parametrize("d_model", range(1, 18))
 def test_narrow_ranges_are_correct(isa, dtype, d_model):
-    """The position 0 and the padding position divide the rows."""
+    """The position 0 and the padding position divide the rows, which are enough for an offset table."""
     columns, convention = [0, d_model // 2, d_model - 1], {"padding_idx": 99}
-    for positions in (range(-1002, 600, 3), range(500, -500, -1), range(10**15, 10**15 + 10**12, 10**9)):
+    for positions in (range(-1100, 200), range(1200, -100, -1)):
         table = posenc.encode(positions, d_model, dtype=dtype, **convention)
         assert_correct(positions, d_model, dtype, columns, **convention)
         for offset in (0.5, 1e-9):                  # the second one exceeds 64 bits
-            assert_correct(positions[:300], d_model, dtype, columns[-1:], position_offset=offset)
+            assert_correct(positions, d_model, dtype, columns[-1:], position_offset=offset)
         x = np.zeros((3, len(positions), d_model + 2), table.dtype)
         posenc.add_to(x[..., :d_model], positions, **convention)
         assert_same_bits(x[..., :d_model], np.stack([table + np.zeros_like(table)] * 3))
         assert not x[..., d_model:].any()
         posenc.encode(positions, out=x[0, :, :d_model], d_model=d_model, **convention)
         assert_same_bits(x[0, :, :d_model], table)
+
+
+@pytest.mark.parametrize("d_model", [1, 4, 7, 16])
+def test_narrow_ranges_with_large_steps(isa, dtype, d_model):
+    """Rows in another order are evaluated directly."""
+    order = np.random.default_rng(d_model).permutation(17_000)
+    for step in (3600 * 10**9, -7):
+        positions = range(10**15, 10**15 + 17_000 * step, step)
+        table = posenc.encode(positions, d_model, dtype=dtype)
+        assert_same_bits(table[order], posenc.encode(np.array(positions)[order], d_model, dtype=dtype))
 
 
 @pytest.mark.parametrize("d_model", [2, 5, 8, 12, 16, 24])

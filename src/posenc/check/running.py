@@ -80,8 +80,7 @@ def contains(vectors: Tensor, rows: Tensor) -> Tensor:
     heads = max(len(vectors), len(rows))
     vectors, rows = (x.repeat_interleave(heads // len(x), 0) for x in (vectors, rows))
     order = torch.cdist(rows[0].float(), vectors[0].float()).argmin(1)
-    tolerance = ROUNDED
-    return _near(rows, vectors[:, order], tolerance).all(2).all(0)
+    return _near(rows, vectors[:, order], ROUNDED).all(2).all(0)
 
 
 def factors(rotated: Tensor, x: Array) -> Tensor:
