@@ -99,8 +99,8 @@ def test_reports_without_a_result_are_not_ok():
 
 @pytest.mark.parametrize("arguments, keywords, message", [
     ((None,), {}, "model is None of type NoneType, expected a torch.nn.Module"),
-    ((nn.Linear(2, 2), 5), {}, "config is 5 of type int, expected a configuration"),
-    ((nn.Linear(2, 2), "llama"), {}, "config is 'llama' of type str, expected a configuration"),
+    ((nn.Linear(2, 2), 5), {}, "config is 5 of type int, expected a posenc.Rotary, or a configuration"),
+    ((nn.Linear(2, 2), "llama"), {}, "config is 'llama' of type str, expected a posenc.Rotary, or a configuration"),
     ((nn.Linear(2, 2),), {"positions": [1, 2]}, "positions is given without inputs"),
 ])
 def test_arguments_of_wrong_types_are_refused(arguments, keywords, message):

@@ -164,11 +164,11 @@ FAULTS = [
     # frequencies
     (Rotary(64).frequencies, [BASE]),
     (Rotary(64, base=12345.0).tables(300), ["base is 12345, expected 500000"]),
-    ((COS, SIN), ["the scaling yarn is not applied", "cosines and sines are multiplied by 1, expected 1.27726"], scaled(YARN)),
+    ((COS, SIN), ["the scaling yarn is not applied", "cosines and sines are multiplied by 1, expected 1.27725887"], scaled(YARN)),
     (Rotary(64).tables(3000), [BASE, "the scaling llama3 is not applied"], scaled(LLAMA3)),
     (Rotary(64, scaling=LLAMA3).frequencies, [BASE], scaled(LLAMA3)),
     (scaled(LLAMA3).frequencies, ["the frequencies of pairs 15 to 31 differ; the first is 0.00137189, expected 0.00213112"]),
-    (powers(31), ["the exponents are 2 i / 62, expected 2 i / 64"]),
+    (powers(31), ["base is 763498, expected 500000"]),
     (INV_FREQ * (1 + 1e-5 * np.sin(np.arange(32))), ["the frequencies differ slightly from the expected ones"]),
     (tuple(t[:, :20] for t in RISING.tables(300)),
      ["40 columns are rotated, expected 64", "the frequencies of pairs 0 to 19 differ; the first is 0.1, expected 1"], RISING),
@@ -300,7 +300,7 @@ def test_a_function_with_a_short_table():
     (((COS[:1], SIN[:1]),), {"positions": [np.nan]}, "positions has nan, expected finite numbers"),
     ((INV_FREQ,), {"head_dim": 32}, "rotary_dim is 64, expected an even number of at most 32"),
     ((INV_FREQ,), {"head_dim": 32, "expect": ROTARY}, "head_dim is 32, but expect has 64; omit head_dim"),
-    ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration"),
+    ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, or a configuration"),
     ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),
     ((lambda x, p: 1 / 0,), {"head_dim": 8}, r"rotation cannot be called with x of shape \(2, 8\).*: ZeroDivisionError"),
     ((lambda x, p: x.sum(),), {"head_dim": 8}, r": the function returned an array of shape \(\), expected .* \(2, 8\)"),
@@ -350,7 +350,7 @@ def test_another_order_of_columns_is_a_fault_unless_asked():
 
 
 def test_right_rotations_pass():
-    for expect in (CONFIG, ROTARY, {"head_dim": 64, "base": 500000.0}):
+    for expect in (CONFIG, ROTARY):
         assert_rotary(rotation(ROTARY, lambda positions: float32_tables(ROTARY, positions)), expect)
     assert_rotary(ROTARY.rotate, CONFIG)
     assert_rotary(INV_FREQ, CONFIG)

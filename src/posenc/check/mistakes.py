@@ -1,20 +1,19 @@
 """Mistakes: the candidates for a wrong rotation, and the sentences that name its differences.
 
-A rotation with other frequencies is a candidate of `_mistaken`; a transformation of cosines and sines has a row
-in `ORIENTATIONS`.  Each sentence has a line in the guide in docs/check.md, and a model in
-tests/rotary_models_small.py.
+Other frequencies are those of `candidates`; a transformation of cosines and sines has a row in `ORIENTATIONS`.
+Each sentence has a line in the guide in docs/check.md, and a model in tests/rotary_models_small.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from posenc import Rotary
 from posenc.check import match
-from posenc.check.match import NARROW, Arithmetic, Phases, Waves, size_of
+from posenc.check.match import NARROW, Arithmetic, Phases, Waves
 
 NO_VALUE = "no value is finite"
 
@@ -31,11 +30,6 @@ def pairs(values: Any) -> str:
     return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
 
 
-def number(x: float, digits: int = 6) -> str:
-    """Return a number as text: integers in full, others with some digits."""
-    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.{digits}g}"
-
-
 def not_rotated(columns: Any) -> str:
     """Return the sentence for pairs of columns that are not rotated."""
     return f"{pairs(columns)} {'are' if len(columns) > 1 else 'is'} not rotated"
@@ -46,52 +40,26 @@ def not_rotated(columns: Any) -> str:
 SHORT = 64              # standard errors within which a number is rounded if this gives the values
 BASES = (1e4, 5e5, 1e6, 5e6, 1e7, 100.0, 1.5e5, 1.6e5, 2.5e5, 256.0, 2000.0)
 
-# a fault, and a transformation of cos + i sin that is its own inverse; the last one is right if the expected
-# scale is negative
+# a fault, and a transformation of cos + i sin that is its own inverse
 ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
     ("", lambda z: z), ("the signs of the sines are reversed", np.conj),
-    ("cos and sin are exchanged", lambda z: 1j * np.conj(z)),
-    ("values are multiplied by -1, expected 1", np.negative))
+    ("cos and sin are exchanged", lambda z: 1j * np.conj(z)))
 
 
-# a rotation, and the sentence that names the mistake; "" if its keywords show the differences
-Candidate: TypeAlias = tuple[Rotary, str]
-
-
-def candidates(estimate: Phases, r: Rotary | None, blank: Rotary) -> Iterator[Candidate]:
-    """Yield the expected rotation, those with usual mistakes, and geometric ones, all near the estimates.
+def candidates(estimate: Phases, r: Rotary | None, blank: Rotary) -> Iterator[Rotary]:
+    """Yield the expected rotation, others with its scaling or none, and geometric ones, near the estimates.
 
     `blank` has the number of columns and other keywords by default.
     """
+    others: list[Rotary | None] = []
     if r is not None:
-        yield r, ""
-        yield from _mistaken(estimate, r)
+        yield r
+        if r.scaling is not None:
+            others = [r.replace(scaling=None), *(replaced_or_none(r, base=base) for base in BASES)]
     for sigmas in (SHORT, match.PRECISE):       # short numbers, then precise ones
         multiple, bases = estimate.geometric([len(blank.frequencies)], BASES, sigmas)
-        for base in bases:
-            rotary = replaced_or_none(blank, base=base, frequency_scale=multiple)
-            if rotary and estimate.are_near(rotary.frequencies):
-                yield rotary, ""
-
-
-def _mistaken(estimate: Phases, r: Rotary) -> Iterator[Candidate]:
-    """Yield the rotations with usual mistakes that are near the estimates."""
-    half = r.rotary_dim // 2
-    if r.scaling is not None:
-        for other in (r.replace(scaling=None), *(replaced_or_none(r, base=base) for base in BASES)):
-            if other and estimate.are_near(other.frequencies):
-                yield other, ""
-    elif has_formula(r):
-        divisors = half / 2, half - 1, *(n * half for n in range(2, 129))
-        formulas = [(f"the exponents are 2 i / {2 * k:g}, expected 2 i / {2 * half}",
-                     r.base ** (-np.arange(half) / max(k, 1))) for k in divisors]
-        for dtype in NARROW:
-            exponents = match.rounded(np.arange(half) / half, dtype)
-            powers = match.rounded(match.rounded(np.full(half, r.base), dtype) ** exponents, dtype)
-            formulas.append((f"inv_freq was computed in {dtype}", match.rounded(1 / powers, dtype)))
-        for sentence, frequencies in formulas:
-            if estimate.are_near(w := r.frequency_scale * frequencies):
-                yield r.replace(frequencies=w, scale=size_of(r)), sentence
+        others += [replaced_or_none(blank, base=base, frequency_scale=multiple) for base in bases]
+    yield from (each for each in others if each and estimate.are_near(each.frequencies))
 
 
 def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:

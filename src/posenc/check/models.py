@@ -22,10 +22,10 @@ from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import match, running
 from posenc.check.match import Array, axes_of, float64_of, size_of
-from posenc.check.mistakes import not_rotated, number
+from posenc.check.mistakes import not_rotated
 from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
-from posenc.check.rotations import configuration, longest, matched
+from posenc.check.rotations import EXPECTED, configuration, longest, matched
 from posenc.check.running import Model, Module, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
@@ -113,8 +113,7 @@ def check_rotary(
         raise checks.wrong_type("model", model, "a torch.nn.Module")
     given = configuration(config)
     if config is not None and given is None:
-        expected = "a configuration from transformers, its dict, or a posenc.Rotary"
-        raise checks.wrong_type("config", config, expected)
+        raise checks.wrong_type("config", config, EXPECTED)
     if positions is not None and (inputs is None or callable(inputs)):
         raise TypeError("positions is given without inputs, expected both")
     with running.undisturbed():
@@ -399,7 +398,7 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
             divisors[index] = 0.0
             remarks.append(f"the lengths of {what} are not those before the rotation, and were not compared")
         elif scale != 1:
-            remarks.append(f"{what} are multiplied by {number(scale)}")
+            remarks.append(f"{what} are multiplied by {scale:.6g}")
     if not remarks:
         return result, []
     f.divisors, f.target = divisors, rotary.replace(scale=rotary.scale * UNIT / size)

@@ -24,12 +24,11 @@ from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match, mistakes
 from posenc.check.match import Arithmetic, Mask, Phases, difference, exact, size_of
-from posenc.check.mistakes import ORIENTATIONS, candidates, number, pairs
+from posenc.check.mistakes import ORIENTATIONS, candidates, pairs
 from posenc.check.reading import Reading, array_of, chunks, is_pair, read_arrays, read_function, spread
 from posenc.check.report import RotaryMatch, Verdict
 
-OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
-EXPECTED = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
+EXPECTED = "a posenc.Rotary, or a configuration from transformers or its dict"
 LAST = 131_071              # default of `up_to` if `expect` names no number of positions
 NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves no correct digit of a cosine
 UNKNOWN = "no known rotation gives these values"
@@ -56,9 +55,8 @@ def identify_rotary(
         - a function ``f(x, positions)`` that returns rotated x, or a pair of rotated queries and keys.  x has
           shape (n, head_dim), and positions have shape (n,), or (axes, n) if several axes are expected.  A
           function that refuses arrays gets tensors.
-    expect : Rotary, configuration or dict, optional
-        The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords
-        of `Rotary`.
+    expect : Rotary or configuration, optional
+        The expected rotation: a `Rotary`, or a configuration as for `Rotary.from_config`.
     positions : int, range or array_like, optional
         Positions of the rows of tables, by default ``range(n)``; or the positions with which to call a
         function, or at which to compare frequencies.
@@ -114,7 +112,7 @@ def assert_rotary(
     f : callable, array_like or torch.nn.Module
         A function ``f(x, positions)`` that returns rotated x, or another rotation that `identify_rotary`
         accepts.
-    expect : Rotary, configuration or dict
+    expect : Rotary or configuration
         The expected rotation, as in `identify_rotary`.
     up_to : int, optional
         The largest position with which f is called, such as N - 1 for a table of N rows.  The default is
@@ -195,8 +193,6 @@ def expectation(expect: Any) -> Rotary | None:
     """Return the expected rotation."""
     if expect is None or isinstance(expect, Rotary):
         return expect
-    if isinstance(expect, Mapping) and not expect.keys() & OF_CONFIGURATIONS:
-        return Rotary(**expect)                 # raises an error for a keyword that Rotary does not have
     config = configuration(expect)
     if config is None:
         raise checks.wrong_type("expect", expect, EXPECTED)
@@ -323,8 +319,8 @@ class Comparison(NamedTuple):
         where = f"; those of {pairs(wrong)} differ from the expected ones by up to {errors.max():.2g}"
         return RotaryMatch(None, float(errors.max()), "", (UNKNOWN + where * bool(len(wrong)),))
 
-    def _found(self, dtype: str, phases: Phases) -> tuple[Rotary, Arithmetic, str] | None:
-        """Return the first of the other rotations that explains the values, its arithmetic and a sentence.
+    def _found(self, dtype: str, phases: Phases) -> tuple[Rotary, Arithmetic] | None:
+        """Return the first of the other rotations that explains the values, and its arithmetic.
 
         They are tried in plain arithmetic, then in 16 bits, then without a formula.  In exact arithmetic, all
         candidates are tried first, because a fitted number with too few digits looks like rounded angles.
@@ -343,12 +339,12 @@ class Comparison(NamedTuple):
         plain = match.plain(dtype)
         for group, kinds in ((candidates(phases, self.target, self.blank), plain),
                              (candidates(loose, self.target, self.blank), match.narrow(dtype)),
-                             ([(rotary, "")], plain)):
-            for how, (candidate, sentence), scale in itertools.product(kinds, group, scales):
+                             ([rotary], plain)):
+            for how, candidate, scale in itertools.product(kinds, group, scales):
                 factor = scale / size_of(candidate)
                 scaled = candidate if factor == 1 else candidate.replace(scale=candidate.scale * factor)
                 if self._explains(scaled, how):
-                    return scaled, how, sentence
+                    return scaled, how
         return None
 
     def _explains(self, rotary: Rotary, how: Arithmetic) -> bool:
@@ -366,7 +362,7 @@ class Comparison(NamedTuple):
         sign = 1 if guess is None or np.sum(guess) >= 0 else -1
         row = np.argmin(np.abs(positions))
         at, views = float(positions[row]), []
-        for name, turn in ORIENTATIONS[: 4 if self.target is None or size_of(self.target) > 0 else 3]:
+        for name, turn in ORIENTATIONS:
             values = turn(self.sample.values)
             phases = match.phases_of(positions, values, precision, smallest, guess)
             is_reversed = np.sum(np.sign(phases.frequency)) * sign < 0
@@ -379,12 +375,12 @@ class Comparison(NamedTuple):
         faults = [name] if name else []
         if offset:
             first = float(np.min(positions))
-            faults.append(f"positions start at {number(first + offset)}, expected {number(first)}")
+            faults.append(f"positions start at {first + offset:.15g}, expected {first:.15g}")
         whole, sample = (each._replace(positions=each.positions + offset, values=turn(each.values))
                          for each in (self.whole, self.sample))
         return Comparison(whole, sample, self.target, self.blank, tuple(faults)), phases
 
-    def _described(self, rotary: Rotary, how: Arithmetic, sentence: str = "") -> RotaryMatch:
+    def _described(self, rotary: Rotary, how: Arithmetic) -> RotaryMatch:
         """Return the result for an explanation of all values, or of nearly all, with faults and remarks."""
         positions, target, faults = self.whole.positions, self.target, [*self.faults]
         layout: Any = self.whole.layout or "halves"
@@ -403,12 +399,10 @@ class Comparison(NamedTuple):
             values = match.computed(rotary, at, how)
             errors[position] = float(difference(values, exact(target or rotary, at)).max())
         if target is not None:
-            faults = [*([sentence] if sentence else mistakes.of_frequencies(rotary, target)), *faults]
-            sizes = size_of(rotary), size_of(target)
-            if not math.isclose(*sizes, rel_tol=match.SAME_SCALE):
-                digits = 9 if number(sizes[0]) == number(sizes[1]) else 6
-                one, other = (number(size, digits) for size in sizes)
-                faults.append(f"cosines and sines are multiplied by {one}, expected {other}")
+            faults = [*mistakes.of_frequencies(rotary, target), *faults]
+            size, expected = size_of(rotary), size_of(target)
+            if not math.isclose(size, expected, rel_tol=match.SAME_SCALE):
+                faults.append(f"cosines and sines are multiplied by {size:.9g}, expected {expected:.9g}")
             if self.whole.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
                 faults.insert(0, f"layout is {layout}, expected {target.layout}")
             else:
