@@ -125,6 +125,10 @@ typedef struct {
     const double *radians, *radians_low; /* (tiles, angles of a tile): frequencies in radians per position, in double-double */
 } digits_t;
 
+/* Returns the order of the columns of rows that share tiles: if the width is odd, a sine precedes the first column of the
+ * next row. */
+static inline order_t order_of_joined(const spec_t *spec) { return spec->d_model % 2 ? UNPAIRED : spec->order; }
+
 static inline int angles_of_tile(const spec_t *spec) { return spec->order == UNPAIRED ? TILE : TILE / 2; }
 
 /* Returns the number of tiles with angles of their own. */

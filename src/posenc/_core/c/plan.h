@@ -31,10 +31,11 @@ enum {
     KEPT_COLUMNS = 1 << 13, /* most columns of a kept table; a column takes 1.3 kB */
     MAX_SHORT = 1 << 10, /* most values of a call that keeps the GIL: they take a few us */
     ENTRIES = 64, /* batch entries in a block, if one thread runs it, because each block computes its rows again */
-    MIN_ENTRIES = 8, /* fewest batch entries or heads in a block, if a call is divided among threads */
+    MIN_ENTRIES = 16, /* fewest batch entries in a block, if a call is divided among threads, and ... */
+    MIN_HEADS = 8, /* fewest heads */
     STREAM_BYTES = 1 << 23, /* outputs of at least this size exceed the caches and use non-temporal stores */
     L2_BYTES = 1 << 19, /* if the size of L2 is unknown */
-    MOST_PANEL_BYTES = 1 << 19, /* of an addition; larger panels are slower on processors with 2 MiB of L2 */
+    MOST_PANEL_BYTES = 1 << 20, /* of an addition; reading x in shorter parts takes longer */
     TILES_PER_BLOCK = 16, /* tiles of an offset table in a block; a tile takes 20 us */
     TABLE_BYTES = 1 << 17, /* size of the cosines and sines that a thread keeps in L2 during a rotation */
     MIN_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
@@ -55,10 +56,10 @@ typedef struct {
 static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 
 /* Divides `rows` and `entries` into blocks of plan->rows and at most `most` entries; for several threads, into
- * four blocks for each of them, as far as MIN_ENTRIES allows. */
-static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries, ptrdiff_t most) {
-    const ptrdiff_t fewest = divided_up(4 * plan->threads * plan->rows, rows); /* blocks of entries */
-    if (plan->threads > 1) most = min_size(most, max_size(MIN_ENTRIES, divided_up(entries, fewest)));
+ * four blocks for each of them, as far as `fewest` entries in a block allow. */
+static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries, ptrdiff_t fewest, ptrdiff_t most) {
+    const ptrdiff_t parts = divided_up(4 * plan->threads * plan->rows, rows); /* of the entries */
+    if (plan->threads > 1) most = min_size(most, max_size(fewest, divided_up(entries, parts)));
     plan->entries = min_size(entries, most);
     plan->row_blocks = divided_up(rows, plan->rows);
     plan->blocks = plan->row_blocks * divided_up(entries, plan->entries);
@@ -120,7 +121,7 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
 #if defined(_SC_LEVEL2_CACHE_SIZE)
         l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
-        const ptrdiff_t most = min_size((l2 > 0 ? l2 : L2_BYTES) / 2, MOST_PANEL_BYTES) / pitch / FINE * FINE;
+        const ptrdiff_t most = min_size(l2 > 0 ? l2 : L2_BYTES, MOST_PANEL_BYTES) / pitch / FINE * FINE;
         job->panel_rows = min_size(max_size(most, FINE), min_size(divided_up(in_tiles, FINE) * FINE, BLOCK));
     } else if (job->output != ADD) {
         const int streamed = is_streamed(job, spec, rows), is_run = job->offsets && !job->offsets->first;
@@ -156,9 +157,9 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     const ptrdiff_t in_block = !fast ? DIRECT_IN_BLOCK : risky ? RISKY_IN_BLOCK : ADVANCED_IN_BLOCK;
     /* without a fast path, Python evaluates the values, in one thread at a time */
     const ptrdiff_t parts = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
-    /* the more rows are sorted, the more of them share upper digits */
+    /* The more rows are sorted, the more of them share upper digits.  The longer the parts of x, the faster they are read. */
     const int is_sorted = fast && job->digits && columns >= SORTED_COLUMNS;
-    const ptrdiff_t most = is_sorted ? GROUP_ROWS : BLOCK * joined, share = is_sorted ? 1 : 4;
+    const ptrdiff_t most = is_sorted ? GROUP_ROWS : BLOCK * joined, share = is_sorted || job->output == ADD ? 1 : 4;
     plan_t plan = {.rows = fast ? most : max_size(1, min_size(BLOCK, DIRECT_IN_BLOCK / columns))};
     job->panel = job->panel_rows = 0;
     if (job->offsets || job->digits) choose_output(job, spec, rows);
@@ -169,14 +170,14 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
         plan.rows /= 2;
     job->group_rows = min_size(is_sorted ? plan.rows : FINE, rows);
     job->memory = job->panel + (job->digits ? GROUP_BYTES + (size_t)job->group_rows * GROUP_ROW_BYTES : 0);
-    divide(&plan, rows, job->batch, max_size(ENTRIES, in_block / (plan.rows * columns)));
+    divide(&plan, rows, job->batch, MIN_ENTRIES, max_size(ENTRIES, in_block / (plan.rows * columns)));
     return plan;
 }
 
 /* Plans an offset table or a level of digit tables; a block is a number of tiles. */
 static inline plan_t plan_tiles(ptrdiff_t tiles, int most_threads) {
     plan_t plan = {.rows = TILES_PER_BLOCK, .threads = min_int(most_threads, divided_up(tiles, TILES_PER_BLOCK))};
-    divide(&plan, tiles, 1, 1);
+    divide(&plan, tiles, 1, 1, 1);
     return plan;
 }
 
@@ -197,7 +198,7 @@ static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_
     const ptrdiff_t parts = min_size(divided_up(rows * heads, FINE), values / rotation_per_thread(r));
     plan.threads = min_int(most_threads, max_size(1, parts));
     while (plan.threads > 1 && plan.rows > MIN_TABLE_ROWS && divided_up(rows, plan.rows) < 4 * plan.threads) plan.rows /= 2;
-    divide(&plan, rows, heads, max_size(1, in_block / (plan.rows * columns)));
+    divide(&plan, rows, heads, MIN_HEADS, max_size(1, in_block / (plan.rows * columns)));
     return plan;
 }
 

@@ -122,7 +122,7 @@ static ptrdiff_t factors_memory(const rotation_t *r, ptrdiff_t count) {
     return r->position_axes && r->axis->pair ? factor_pitch(r->pairs) * count : 0;
 }
 
-NOINLINE void factors_of(const rotation_t *r, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory) {
+COLD void factors_of(const rotation_t *r, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory) {
     fill_table(r, position, count, factors, (double *)(void *)memory);
     for (ptrdiff_t i = 0; i < count; i++) finish_row(r, factors + i * factor_pitch(r->pairs));
 }

@@ -25,7 +25,7 @@
 INLINE spec_t spec_from(const spec_t *spec, const offsets_t *offsets) {
     const ptrdiff_t first = offsets->first;
     spec_t shifted = *spec;
-    if (spec->d_model % 2 && offsets->joined > 1) shifted.order = UNPAIRED; /* a sine precedes the next row's first column */
+    if (offsets->joined > 1) shifted.order = order_of_joined(spec);
     shifted.d_model *= offsets->joined;
     if (first == 0) return shifted;
     shifted.first = first;
@@ -39,8 +39,8 @@ INLINE spec_t spec_from(const spec_t *spec, const offsets_t *offsets) {
 INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
 
 /* Computes cos and sin of offsets of `first` + r * `spacing` half positions; the scale of `spec` is 1. */
-static void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
-                          int rows) {
+COLD void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
+                        int rows) {
     const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
     ALIGNED uint64_t all[TILE];
     memset(all, 0xff, sizeof all);
@@ -61,7 +61,7 @@ static void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, 
 }
 
 /* Returns the largest |sin| in a column of some rows of a tile. */
-static double largest_sine(const double *from, int rows) {
+COLD double largest_sine(const double *from, int rows) {
     double largest = 0;
     for (int r = 0; r < rows; r++) {
         const double sine = magnitude_of(from[(2 * r + 1) * TILE]);
@@ -70,7 +70,7 @@ static double largest_sine(const double *from, int rows) {
     return largest;
 }
 
-static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first_tile, ptrdiff_t last_tile) {
+COLD void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first_tile, ptrdiff_t last_tile) {
     const environment_t host = environment_enter();
     spec_t shifted = spec_from(spec, offsets);
     shifted.scale = 1;

@@ -22,7 +22,7 @@
 
 /* Computes the entries of a level for LANES angles: those of the powers of two directly, the others as
  * products of two. */
-NOINLINE void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, lanes_t lanes, vdd c[RADIX], vdd s[RADIX]) {
+COLD void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, lanes_t lanes, vdd c[RADIX], vdd s[RADIX]) {
     c[0] = dd_of(1);
     s[0] = dd_of(0);
     for (int d = 1; d < RADIX; d++) {
@@ -39,7 +39,7 @@ NOINLINE void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, l
 }
 
 /* Computes the entries of a level, and low parts if `parts` is 2. */
-static void tabulate_level(const spec_t *spec, int level, int parts, double *table, ptrdiff_t first_tile, ptrdiff_t last_tile) {
+COLD void tabulate_level(const spec_t *spec, int level, int parts, double *table, ptrdiff_t first_tile, ptrdiff_t last_tile) {
     const environment_t host = environment_enter();
     const int angles = angles_of_tile(spec), columns = TILE / angles;
     const vf64 scale = f64_set(level == WHOLE ? spec->scale : 1);
@@ -95,7 +95,7 @@ static int read_digits(const spec_t *spec, const job_t *job, ptrdiff_t row, digi
 INLINE int levels_of_digits(int lowest, int digits) { return lowest + digits > WHOLE ? digits : WHOLE + 1 - lowest; }
 
 /* Computes the limits of positions below 64**digits units. */
-static void limit_of(const spec_t *spec, const job_t *job, ptrdiff_t tile, int digits, limit_t *limit) {
+COLD void limit_of(const spec_t *spec, const job_t *job, ptrdiff_t tile, int digits, limit_t *limit) {
     const int lowest = lowest_level(spec, job), paired = spec->order != UNPAIRED || spec->half,
               is_float64 = job->dtype == FLOAT64;
     const int factors = levels_of_digits(lowest, digits) + 2 * (lowest < WHOLE), count = angles_of_tile(spec);

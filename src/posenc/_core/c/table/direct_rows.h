@@ -98,8 +98,8 @@ INLINE void write_direct_tile(direct_t *d, const tile_t *t, tally_t *tally) {
 }
 
 /* Writes columns column .. end - 1 of a row to `out`. */
-NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
-                             ptrdiff_t end, char *out, tally_t *tally) {
+COLD void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
+                         ptrdiff_t end, char *out, tally_t *tally) {
     direct_t d;
     tile_t t = {.row = &row, .column = column, .rows = 1, .output = job->output, .out = out};
     start_direct(&d, spec, job);
@@ -167,7 +167,7 @@ INLINE void set_limbs(position_t *position, position_lanes_t *lanes, int at, int
 
 /* Returns the position of the columns of joined rows; it is not finite if a row has no fixed_t. */
 static position_t joined_position(const spec_t *spec, const job_t *job, ptrdiff_t row, int joined, position_lanes_t *lanes) {
-    const int end = spec->d_model % 2 || spec->order == UNPAIRED ? TILE : TILE / 2, each = (int)spec->d_model * end / TILE;
+    const int end = order_of_joined(spec) == UNPAIRED ? TILE : TILE / 2, each = (int)spec->d_model * end / TILE;
     position_t position = {.finite = 1, .lanes = lanes};
     fixed_t all = {0};
     for (int i = 0; i < joined; i++) {
@@ -184,7 +184,7 @@ static position_t joined_position(const spec_t *spec, const job_t *job, ptrdiff_
 /* Writes rows of at most MOST_NARROW columns, several in a tile: the arrays of a specification repeat its columns. */
 static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptrdiff_t count, tally_t *tally) {
     spec_t spec = *wide;
-    if (spec.d_model % 2) spec.order = UNPAIRED; /* the first column of the next row follows a sine */
+    spec.order = order_of_joined(wide);
     const int lanes = angles_of_tile(&spec), width = (int)spec.d_model, angles = width * lanes / TILE, most = TILE / width;
     const ptrdiff_t end = row + count;
     position_lanes_t positions;

@@ -32,8 +32,8 @@ NOINLINE void block_origin(const run_block_t *b, ptrdiff_t tile, origin_t *o) {
 }
 
 /* Writes first the rows below an anchor, then those above it, which are the rows below the anchor of the mirrored
- * group.  On some processors (Zen 3), non-temporal stores take three times as long if they alternate between rows
- * with the same offset in a page; numbers of 16 bits take longer to compute anyway. */
+ * group.  On Zen 3, non-temporal stores take three times as long if they alternate between rows with the same offset
+ * in a page.  Zen 4, which has AVX-512, is faster if they do.  Numbers of 16 bits take longer to compute anyway. */
 static void write_sides(const group_t *g, anchor_t *a) {
     group_t below = *g, above = *g;
     below.rows = min_int(g->rows, g->middle);
@@ -79,13 +79,13 @@ NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdif
                        .row_stride = row_stride,
                        .fine = offsets_at(o->fine, tile, HALF, 0),
                        .fine_low = offsets_at(o->fine_low, tile, HALF, 0)};
-    if (output == STREAM && row_stride % PAGE == 0 && size_of(b->job->dtype) > 2) write_sides(&g, &a);
+    if (LANES < 8 && output == STREAM && row_stride % PAGE == 0 && size_of(b->job->dtype) > 2) write_sides(&g, &a);
     else WRITE_GROUP[output][b->job->dtype](&g, &a);
 }
 
 /* Writes the columns that no tile covers: those before the first cache line of the first row, and those after
  * the last whole tile of the last row. */
-static void write_edges(const spec_t *spec, const run_block_t *b) {
+COLD void write_edges(const spec_t *spec, const run_block_t *b) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), first = b->spec->first, last = b->row + b->count - 1;
     const ptrdiff_t end = columns_of_this_row(b), column = end / TILE * TILE;
@@ -131,7 +131,7 @@ static void flush_panel(const job_t *job, char *out, char *panel, ptrdiff_t pitc
  * the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous, too, and most cache
  * lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row, so
  * the last tile is computed first, and must not be the only one. */
-NOINLINE void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
+COLD void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
     const ptrdiff_t bytes = min_int(b->spec->d_model - column, STRIP * TILE) * size, stride = job->row_stride * b->joined;
