@@ -1,4 +1,4 @@
-"""Code shared by the benchmarks: timing of alternating calls, versions, and the documents in docs/data."""
+"""Code shared by the benchmarks: timing of alternating calls in several processes, versions, and the documents in docs/data."""
 
 import json
 import math
@@ -6,9 +6,12 @@ import os
 import platform
 import re
 import statistics
+import subprocess
+import sys
 import time
 import timeit
 from contextlib import contextmanager, suppress
+from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,7 +21,8 @@ import pages
 import posenc
 from posenc._core import kernel
 
-ROUNDS = 15
+PROCESSES = 3                           # times differ between processes, with the places of arrays in memory
+ROUNDS = 7                              # in each process
 PAUSE = 0.005                           # seconds
 SAMPLE, SLOW = 2e-3, 2e-2               # seconds; calls shorter than SAMPLE are repeated
 
@@ -44,11 +48,32 @@ def times_of(calls, rounds=ROUNDS, before=lambda call: None, cold=False):
     return times
 
 
-def quartiles(calls, **options):
-    """Return the quartiles of the seconds per call, as a dict like `calls`, with four digits."""
-    times = zip(calls, times_of(list(calls.values()), **options), strict=True)
-    return {name: [float(f"{value:.4g}") for value in statistics.quantiles(seconds, n=4)] for name,
-            seconds in times}
+def samples(calls, **options):
+    """Return the seconds per call, as a dict like `calls` of lists."""
+    return dict(zip(calls, times_of(list(calls.values()), **options), strict=True))
+
+
+def joined(first, second):
+    """Join the lists in nested dicts; of other values, return the largest."""
+    if isinstance(first, dict):
+        return {key: joined(value, second[key]) for key, value in first.items()}
+    return first + second if isinstance(first, list) else max(first, second)
+
+
+def quartiles(samples):
+    """Return nested dicts with the quartiles of each list, with four digits."""
+    if isinstance(samples, dict):
+        return {key: quartiles(value) for key, value in samples.items()}
+    if not isinstance(samples, list):
+        return samples
+    return [float(f"{value:.4g}") for value in statistics.quantiles(samples, n=4)]
+
+
+def in_processes(script, *arguments):
+    """Return the quartiles of the samples that a script prints, as JSON, in PROCESSES processes."""
+    command = [sys.executable, script, "--samples", *arguments]
+    outputs = [subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout for _ in range(PROCESSES)]
+    return quartiles(reduce(joined, map(json.loads, outputs)))
 
 
 def pause(call):

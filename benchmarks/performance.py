@@ -1,9 +1,9 @@
 """Measure the calls in rivals.py: ``python benchmarks/performance.py [CASE ...]``, where a CASE may be the
 start of a name.
 
-Each call runs with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also with its default.
-Writes the quartiles of the seconds per call, and the largest difference of each result from that of posenc,
-to docs/data/performance.json, and updates the tables.  Requires Linux, torch, numba, transformers and
+Each call runs in three processes, with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also
+with its default.  Writes the quartiles of the seconds per call, and the largest difference of each result from
+that of posenc, to docs/data/performance.json, and updates the tables.  Requires Linux, torch, numba, transformers and
 diffusers.
 
 "new" at the end: the memory of each array comes from the system, as in the first call in a process.
@@ -12,6 +12,7 @@ Elsewhere, freed memory is used again, also by temporary arrays.  "reused": the 
 
 import ctypes
 import itertools
+import json
 import os
 import pickle
 import sys
@@ -24,7 +25,7 @@ import numpy as np
 import pages
 import rivals
 import torch
-from common import pause, quartiles, recorded
+from common import in_processes, pause, recorded, samples
 
 import posenc
 from posenc import torch as posenc_torch
@@ -40,11 +41,11 @@ def allocate_from(system):
     set_option(trim_threshold, 1 << 26 if system else -1)
 
 
-NEW = {"before": pause, "cold": True, "rounds": 60}         # for "new" memory, where times differ most
+NEW = {"before": pause, "cold": True, "rounds": 20}         # for "new" memory, where times differ most
 
 
 def measured(name):
-    """Return {name of a call: {"error": largest difference from posenc, number of threads: quartiles}}."""
+    """Return {name of a call: {"error": largest difference from posenc, number of threads: seconds}}."""
     options = NEW if name.endswith("new") else {"before": pause}
     case, result = rivals.CASES[name], {}
     for threads in THREADS:
@@ -69,7 +70,7 @@ def measured(name):
                     error = abs(values - exact).max()
                     assert each.startswith("pasted") or error <= limit * abs(exact).max(), (name, each, error)
                     result.setdefault(each, {})["error"] = float(f"{error:.1e}")
-            for each, values in quartiles(calls, **options).items():
+            for each, values in samples(calls, **options).items():
                 result.setdefault(each, {})[str(threads)] = values
     return result
 
@@ -80,7 +81,7 @@ def results(memory, **options):
     for n in (4096, 8192):
         calls[f"`encoding.encode({n}, threads=1)`, {memory}"] = partial(encode, n, threads=1)
         calls[f"`numpy.full(({n}, 512), 1, numpy.float32)`, {memory}"] = partial(np.full, (n, 512), 1, np.float32)
-    return quartiles(calls, **options)
+    return samples(calls, **options)
 
 
 def one_row():
@@ -89,7 +90,7 @@ def one_row():
     module, starts = posenc_torch.PositionalEncoding(512), itertools.cycle(range(1000))
     pickled, bases, new = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)], itertools.count(3000)
     encodings = [posenc.Encoding(512, base=base) for base in bases]
-    return quartiles({
+    return samples({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
         "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
@@ -105,25 +106,35 @@ def one_row():
     })
 
 
+def all_samples(names):
+    """Measure cases, new arrays and single rows in this process."""
+    allocate_from(system=True)
+    cases, rows = {}, results("new memory", **NEW)
+    for name in sorted(names, key=lambda name: not name.endswith("new")):
+        start = time.perf_counter()
+        if not name.endswith("new"):
+            allocate_from(system=False)
+        cases[name] = measured(name)
+        print(f"{name} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+    allocate_from(system=False)
+    return {**cases, "one row": rows | results("freed before") | one_row()}
+
+
 def main(names):
     chosen = [case for case in rivals.CASES if not names or case.startswith(tuple(names))]
     known = pages.load("performance") if names and "performance.json" not in pages.stale() else {}
     with recorded("performance") as document:
-        allocate_from(system=True)
-        rows = results("new memory", **NEW)
-        for name in sorted(chosen, key=lambda name: not name.endswith("new")):
-            start = time.perf_counter()
-            if not name.endswith("new"):
-                allocate_from(system=False)
-            known[name] = measured(name)
-            print(f"{name} ({time.perf_counter() - start:.0f} s):", *(
+        known |= in_processes(__file__, *chosen)
+        for name in chosen:
+            print(f"{name}:", *(
                 f"  {key:40} error {values.get('error', '-'):8} "
                 + "  ".join(f"{values[t][1] * 1e3:9.4g} ms" for t in map(str, THREADS) if t in values)
                 for key, values in known[name].items()), sep="\n", flush=True)
-        allocate_from(system=False)
-        rows |= results("freed before") | one_row()
-        document.update({name: known[name] for name in rivals.CASES if name in known}, **{"one row": rows})
+        document.update({name: known[name] for name in [*rivals.CASES, "one row"] if name in known})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["--samples"]:
+        print(json.dumps(all_samples(sys.argv[2:])))
+    else:
+        main(sys.argv[1:])

@@ -105,7 +105,7 @@ def positions():
     figure = Figure((WIDTH, 260 / 96), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     labels = ["share of irregular rows in %", "bits of positions"]
-    for ax, label, times in zip(axes, labels, pages.load("positions")["curves"], strict=True):
+    for ax, label, times in zip(axes, labels, pages.load("positions")["curves"].values(), strict=True):
         low, middle, high = ([seconds[i] / 8192 * 1e9 for seconds in times.values()] for i in range(3))
         ax.plot([int(x) for x in times], middle, color=POSENC[0], marker="o", markersize=4)
         ax.fill_between([int(x) for x in times], low, high, color=POSENC[0], alpha=0.3, linewidth=0)

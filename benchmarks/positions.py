@@ -1,12 +1,14 @@
 """Measure more arrays of positions, as pipelines bring them, and code with NumPy, numba or torch:
 ``python benchmarks/positions.py``
 
-Writes ratios of times, with at most one thread and at most two, and the time of a row of 512 columns by the
-share of irregular rows and by the magnitude of positions, to docs/data/positions.json; updates the tables and
-the plot.
+Writes ratios of times in three processes, with at most one thread and at most two, and the time of a row of 512
+columns by the share of irregular rows and by the magnitude of positions, to docs/data/positions.json; updates
+the tables and the plot.
 """
 
+import json
 import statistics
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -15,7 +17,7 @@ import numba
 import numpy as np
 import plots
 import torch
-from common import pause, quartiles, recorded, times_of
+from common import in_processes, pause, recorded, samples, times_of
 from rivals import coefficients, copied, frequencies
 
 import posenc
@@ -98,7 +100,7 @@ def encoding_cases():
 
 
 def ratios_of(out, ours, calls):
-    """Return {rival: {threads: quartiles of its time divided by ours}}, from {threads: call} for each rival.
+    """Return {rival: {threads: its times divided by ours}}, from {threads: call} for each rival.
 
     With two threads, a rival may use one or two: the faster one counts.  All results must be similar.
     """
@@ -125,8 +127,7 @@ def ratios_of(out, ours, calls):
     for rival, most in names:
         fastest = min((times[rival, threads] for threads in calls[rival] if threads <= most),
                       key=statistics.median)
-        quotients = [theirs / mine for mine, theirs in zip(times[most], fastest, strict=True)]
-        ratios[rival][most] = [round(value, 3) for value in statistics.quantiles(quotients, n=4)]
+        ratios[rival][most] = [theirs / mine for mine, theirs in zip(times[most], fastest, strict=True)]
     return ratios
 
 
@@ -172,22 +173,29 @@ def measured(pool):
 
 
 def curves():
-    """Return the quartiles of the time of 8,192 x 512 by the share of irregular rows, and by their bits."""
+    """Return the times of 8,192 x 512 by the share of irregular rows, and by their bits."""
     out, encoding = copied(np.ones((8192, 512), np.float32)), posenc.Encoding(512)
     consecutive, scattered = np.arange(8192) + 10**6, RANDOM.integers(0, 2**24, 8192)
     shares = {share: np.where(RANDOM.random(8192) * 100 < share, scattered, consecutive)
               for share in (0, 1, 2, 5, 10, 20, 30, 50, 70, 90, 100)}
     bits = {bits: RANDOM.integers(0, 2**bits, 8192) for bits in range(6, 63, 2)}
-    return [quartiles({x: partial(encoding.encode, p, out=out, threads=1) for x, p in arrays.items()})
-            for arrays in (shares, bits)]
+    return {name: samples({x: partial(encoding.encode, p, out=out, threads=1) for x, p in arrays.items()})
+            for name, arrays in {"shares": shares, "bits": bits}.items()}
+
+
+def main():
+    with recorded("positions") as document:
+        document |= in_processes(__file__)
+        for name, rivals in document["ratios"].items():
+            for rival, values in rivals.items():
+                medians = ", ".join(f"{threads}: {each[1]:6.2f}" for threads, each in values.items())
+                print(f"{name:46} {rival:50} {medians}", flush=True)
+    plots.draw(plots.positions)
 
 
 if __name__ == "__main__":
-    ratios = {}
-    with recorded("positions") as document, ThreadPoolExecutor(2) as pool:
-        for name, ratios[name] in measured(pool):
-            for rival, values in ratios[name].items():
-                medians = ", ".join(f"{threads}: {each[1]:6.2f}" for threads, each in values.items())
-                print(f"{name:46} {rival:50} {medians}", flush=True)
-        document |= {"ratios": ratios, "curves": curves()}
-    plots.draw(plots.positions)
+    if sys.argv[1:] == ["--samples"]:
+        with ThreadPoolExecutor(2) as pool:
+            print(json.dumps({"ratios": dict(measured(pool)), "curves": curves()}))
+    else:
+        main()
