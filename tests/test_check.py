@@ -6,7 +6,6 @@ import pytest
 
 from conftest import main_without
 from posenc import Rotary
-from posenc._cli.check import decoded
 
 BASE = 500_000.0
 CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": BASE}
@@ -99,19 +98,15 @@ def test_files_of_torch(call, model):
 
 
 @pytest.mark.parametrize("dtype, name, sentence", [
-    ("BF16", "bfloat16", "inv_freq was rounded to bfloat16"), ("F8_E4M3", "float8_e4m3fn", "frequencies of pairs"),
-    ("F8_E5M2", "float8_e5m2", "frequencies of pairs"), ("I32", "", "dtype I32, expected F64"),
+    ("BF16", "bfloat16", "inv_freq was rounded to bfloat16"), ("F8_E4M3", "float8_e4m3fn", "dtype F8_E4M3, expected F64"),
 ])
 def test_dtypes_of_safetensors(call, model, dtype, name, sentence):
-    kind = getattr(pytest.importorskip("ml_dtypes"), name) if name else "i4"
+    kind = getattr(pytest.importorskip("ml_dtypes"), name)
     data, folder = frequencies(BASE).astype(kind), model({})
     header = json.dumps({"inv_freq": {"dtype": dtype, "shape": [32], "data_offsets": [0, data.nbytes]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data.tobytes())
     code, out, err = call("check", "--model", folder)
     assert code == 1 and sentence in out + err
-    every = np.arange(256, dtype=np.uint8)
-    if dtype.startswith("F8"):
-        assert np.array_equal(decoded(every, dtype), every.view(kind).astype("f4"), equal_nan=True)
 
 
 def test_each_form_of_tables(call, model, tmp_path):

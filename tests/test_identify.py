@@ -65,7 +65,7 @@ def test_every_preset_is_identified(name, d_model, kind):
 def test_parameters_without_a_preset_are_identified(convention, kind, stop):
     best = identify(posenc.Encoding(64, **convention).encode(range(3, stop), dtype=kind))[0]
     assert best.presets == () and best.positions == range(3, stop)
-    assert {name: value for name, value in changes_of(best.encoding).items() if name != "odd"} == convention
+    assert changes_of(best.encoding) == convention
 
 
 def numpy_table(d_model, scale, rows=1000, dtype="float32"):
@@ -110,26 +110,12 @@ def test_known_positions_are_used(convention, positions):
     assert identify(table, wrong) == []
 
 
-@pytest.mark.parametrize("steps", [
-    [999, 937, 833, 625], np.arange(999, 0, -50), np.arange(981, 0, -20), np.linspace(999, 0, 50).round(),
-    np.arange(0, 1000, 10),
-], ids=len)
-@pytest.mark.parametrize("convention", [
-    {"layout": "halves", "order": "cos"}, {"base": 500.0}, {"layout": "halves", "spacing": "endpoint"},
-], ids=str)
-def test_positions_may_be_far_apart(convention, steps):
-    """Fast frequencies are then known only modulo a multiple."""
-    encoding = posenc.Encoding(64, **convention)
-    assert identify(encoding.encode(steps), steps)[0].encoding == encoding
-
-
 @settings(max_examples=6, deadline=None)
-@given(d_model=st.integers(6, 97), base=st.floats(10, 1e5), scale=st.sampled_from([1.0, 0.05, 3.7, 22.6]),
+@given(pairs=st.integers(3, 48), base=st.floats(10, 1e5), scale=st.sampled_from([1.0, 0.05, 3.7, 22.6]),
        start=st.integers(0, 1000), layout=st.sampled_from(["interleaved", "halves"]),
-       order=st.sampled_from(["sin", "cos"]), spacing=st.sampled_from(["paper", "endpoint"]),
-       odd=st.sampled_from(["truncate", "zero"]))
-def test_random_conventions_are_identified(d_model, base, scale, start, layout, order, spacing, odd):
-    encoding = posenc.Encoding(d_model, base=base, scale=scale, layout=layout, order=order, spacing=spacing, odd=odd)
+       order=st.sampled_from(["sin", "cos"]), spacing=st.sampled_from(["paper", "endpoint"]))
+def test_random_conventions_are_identified(pairs, base, scale, start, layout, order, spacing):
+    encoding = posenc.Encoding(2 * pairs, base=base, scale=scale, layout=layout, order=order, spacing=spacing)
     positions = range(start, start + 300)
     best = identify(encoding.encode(positions))[0]
     # a preset with an offset, such as opennmt-tf, has the same table at positions that start lower
@@ -339,7 +325,6 @@ def test_identify_and_verify_read_every_format(tmp_path, capsys, suffix, shape):
 
 
 def test_an_empty_answer_says_why(call):
-    assert repr(identify(np.zeros((10, 8)))) == f"[]: {NO_MATCH}"
     assert call(RNG(0).normal(size=(100, 64))) == (1, f"{NO_MATCH}\n", "")
     assert call(posenc.encode(100, 64), "--start", "70")[:2] == (1, f"{NO_MATCH}\n")
     assert json.loads(call(posenc.encode(50, 8) * (np.arange(8) != 3), "--json")[1])["matches"] == []

@@ -6,6 +6,7 @@ import argparse
 import functools
 import glob
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -20,9 +21,11 @@ from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._files.functions import opened_table
 from posenc._files.table import explaining, read_safetensors
-from posenc.check.conventions import NO_MATCH
 from posenc.check.report import row_of, unchecked_row
 from posenc.check.rotations import matched
+
+NO_MATCH = ("no match: every row must match; positions must be along the first axis, and consecutive and "
+            "near 0 unless they are given; grids, learned and transposed tables are not recognized")
 
 
 def add_identify_options(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +169,9 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
             yield " and ".join(names), tuple(tensors[name]() for name in names)
 
 
+CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8"}     # of .safetensors
+
+
 def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
     """Return a function for each tensor of a file, which reads it; bfloat16 is read as its bits, uint16."""
     if path.endswith((".bin", ".pt", ".pth")):
@@ -174,8 +180,9 @@ def tensors_in(path: str) -> dict[str, Callable[[], Any]]:
         entries, _, start = read_safetensors(file)
 
     def read(dtype: str, shape: list[int], data_offsets: list[int]) -> Any:
-        first, stop = data_offsets
-        return decoded(np.fromfile(path, np.uint8, stop - first, offset=start + first), dtype).reshape(shape)
+        if dtype not in CODES:
+            raise ValueError(f"dtype {dtype}, expected {', '.join(CODES)}")
+        return np.fromfile(path, CODES[dtype], math.prod(shape), offset=start + data_offsets[0]).reshape(shape)
 
     return {name: functools.partial(read, **entry) for name, entry in entries.items()}
 
@@ -198,22 +205,6 @@ def tensors_of_torch(path: str) -> dict[str, Callable[[], Any]]:
         elif isinstance(part, torch.Tensor):
             tensors[prefix] = functools.partial(array_of_tensor, prefix, part)
     return tensors
-
-
-CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8"}
-
-
-def decoded(data: Any, code: str) -> Any:
-    """Return the values of bytes in a dtype of .safetensors; the bits of bfloat16 remain bits."""
-    bits = data.astype(np.uint16)
-    if code == "F8_E5M2":                   # the high byte of float16
-        return (bits << 8).view(np.float16).astype(np.float32)
-    if code == "F8_E4M3":                   # fields as in float16, with another bias, and one NaN
-        values = ((bits & 128) << 8 | (bits & 127) << 7).view(np.float16).astype(np.float32) * 256
-        return np.where(bits % 128 == 127, np.float32(np.nan), values)
-    if code not in CODES:
-        raise ValueError(f"dtype {code}, expected {', '.join(CODES)}, F8_E4M3 or F8_E5M2")
-    return data.view(CODES[code])
 
 
 # names that projects give to the tables or frequencies of a rotation

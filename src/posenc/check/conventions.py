@@ -130,7 +130,7 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
     if positions is not None:
         positions = positions_of(positions, total)
     if not array.size:
-        return Matches()
+        return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
         first = max(16, min(256, SAMPLE // d_model))
         sampled = spread(total, first, first // 4)
@@ -139,21 +139,10 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
         is_zero = sizes <= 0.02 * np.sort(sizes)[len(sizes) // 2]       # a row of zeros may have noise
         usable = np.isfinite(sizes) & ~is_zero
         if not usable.any():
-            return Matches()
+            return []
         stored = match.narrowest(values[usable], dtype)
         rows = Rows(array, dtype, sampled[usable], values[usable], sampled[is_zero], stored, positions)
-        return Matches(_matches(rows))
-
-
-NO_MATCH = ("no match: every row must match; positions must be along the first axis, and consecutive and "
-            "near 0 unless they are given; grids, learned and transposed tables are not recognized")
-
-
-class Matches(list[Match]):
-    """A list of matches; if it is empty, its text says why."""
-
-    def __repr__(self) -> str:
-        return super().__repr__() if self else f"[]: {NO_MATCH}"
+        return _matches(rows)
 
 
 class Rows(NamedTuple):
@@ -278,29 +267,24 @@ def _fits(rows: Rows) -> Iterator[Encoding]:
     """Yield encodings with short parameters, for each layout in which pairs have a constant radius."""
     at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
     d_model, precision = rows.values.shape[1], match.PRECISION[rows.stored]
-    half, odd = d_model // 2, "zero" if d_model % 2 and not rows.values[:, -1].any() else "truncate"
-    second = half + (d_model % 2 and odd == "truncate")
-    divisors = d_model // 2 if odd == "zero" else d_model / 2, second - 1       # of the spacings
-    for layout, z in (("interleaved", rows.values[:, : 2 * half : 2] + 1j * rows.values[:, 1::2][:, :half]),
-                      ("halves", rows.values[:, :half] + 1j * rows.values[:, second : second + half])):
-        scale = float(np.median(np.abs(z))) if half else 0.0
+    half = d_model // 2
+    if d_model % 2 or not np.ptp(at):
+        return
+    for layout, z in (("interleaved", rows.values[:, ::2] + 1j * rows.values[:, 1::2]),
+                      ("halves", rows.values[:, :half] + 1j * rows.values[:, half:])):
+        scale = float(np.median(np.abs(z)))
         noise = float(np.sqrt(np.mean((np.abs(z) / scale - 1) ** 2))) if scale else math.inf
-        if noise >= SPREAD or not np.ptp(at):
+        if noise >= SPREAD:
             continue
         phases = match.phases_of(at, z, precision, max(noise * scale, 2.0 ** DTYPES[rows.stored].smallest))
         scale_error = max(noise, 2.0**-precision) / math.sqrt(z.size)
-        # positions far apart show the fast frequencies only modulo a multiple: these are not on the line
-        for first in (0, half // 2, 3 * half // 4) if np.diff(np.sort(at)).min() > 1 else (0,):
-            sign = math.copysign(1.0, np.sum(np.sign(phases.frequency[first:])))
-            slow = phases._replace(
-                frequency=np.where(np.arange(half) < first, math.nan, sign * phases.frequency))
-            multiple, bases = slow.geometric(divisors)
-            keywords: dict[str, Any] = {
-                "layout": layout, "odd": odd, "order": "cos" if sign > 0 else "sin",
-                "frequency_scale": multiple,
-                "scale": short(scale, match.PRECISE * scale_error, _scales(d_model), 4000)}
-            for base, spacing in zip(bases, ("paper", "endpoint"), strict=False):
-                yield Encoding(d_model, **keywords | {"base": base, "spacing": spacing})
+        sign = math.copysign(1.0, np.sum(np.sign(phases.frequency)))
+        multiple, bases = phases._replace(frequency=sign * phases.frequency).geometric([half, half - 1])
+        keywords: dict[str, Any] = {
+            "layout": layout, "order": "cos" if sign > 0 else "sin", "frequency_scale": multiple,
+            "scale": short(scale, match.PRECISE * scale_error, _scales(d_model), 4000)}
+        for base, spacing in zip(bases, ("paper", "endpoint"), strict=False):
+            yield Encoding(d_model, **keywords | {"base": base, "spacing": spacing})
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ The verdict depends neither on names in the model nor on its code.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -124,9 +123,6 @@ def check_rotary(
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             raised = f"the model raises {type(error).__name__}: {error}"
             reason = f"{raised}; pass its arguments as inputs=, or {CHECK}"
-        tensors = itertools.chain(model.named_parameters(), model.named_buffers())
-        for name in [name for name, tensor in tensors if tensor.is_meta][:1]:
-            reason = f"{name} is on the meta device; load the weights"
         return RotaryReport(rows or [unchecked_row("model", None, reason)])
 
 

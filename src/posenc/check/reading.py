@@ -79,9 +79,8 @@ class Reading(NamedTuple):
 
 
 def is_pair(rotation: Any) -> bool:
-    """Return whether a rotation is a pair of tables; a list of two lists of numbers is a single array."""
-    is_sequence, least = isinstance(rotation, (tuple, list)), 1 if isinstance(rotation, tuple) else 2
-    return is_sequence and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
+    """Return whether a rotation is a pair of tables."""
+    return isinstance(rotation, (tuple, list)) and len(rotation) == 2 and all(map(np.ndim, rotation))
 
 
 def read_arrays(rotation: Any, positions: Any, expected: Rotary | None) -> Reading:

@@ -7,13 +7,8 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from posenc import Rotary
-from posenc.check.match import ERRORS_AT
 
-PAGE = 'on the page "Check your rotary embedding"'
-REMEDIES = {"wrong": f'see "What to do about a fault" {PAGE}',
-            "float32 angles": f'for long sequences: see "float32 angles" {PAGE}'}
-
-
+GUIDE = 'see the page "Check your rotary embedding"'
 Verdict: TypeAlias = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
 
 
@@ -39,7 +34,7 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
         1,000,000: the errors of exact frequencies with the arithmetic that was found, at each of these and at
         the seven positions before it.  For a shorter table, the last key is its last position.  Empty if the
         arithmetic is unknown, if cosines and sines have other signs or are exchanged, or if positions start
-        elsewhere.
+        elsewhere, or if only some values are wrong.
     verdict : {"right", "float32 angles", "wrong"}
         As in `RotaryRow`.  Without an expected rotation, "wrong" means that no rotation gives all values.
 
@@ -82,11 +77,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     faults : tuple of str
         A sentence for each fault; or, if the rotation was not checked, the reason.
     errors : mapping of int to float
-        An estimate of the largest error of a cosine or sine near each of the positions 1,000, 100,000 and
-        1,000,000, as for `RotaryMatch`; None if it is unknown, or if a stored table does not have this
-        position.
-    remedy : str
-        The section of the page "Check your rotary embedding" that describes the fault.
+        As for `RotaryMatch`.
     compared : str
         What was compared, such as "queries and keys" or "tables"; an empty string if nothing was.
 
@@ -107,17 +98,14 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     expected: Rotary | None
     verdict: Verdict
     faults: tuple[str, ...]
-    errors: Mapping[int, float | None] = MappingProxyType(dict.fromkeys(ERRORS_AT))
-    remedy: str = ""
+    errors: Mapping[int, float] = MappingProxyType({})
     compared: str = ""
 
 
 def row_of(name: str, match: RotaryMatch, expected: Rotary | None, label: str) -> RotaryRow:
     """Return the row of a rotation that was compared; `label` describes what was, such as "tables"."""
-    errors = MappingProxyType({position: match.errors.get(position) for position in ERRORS_AT})
     verdict: Verdict = "wrong" if match.faults else match.verdict
-    return RotaryRow(name, match.rotary, expected, verdict, match.faults, errors, REMEDIES.get(verdict, ""),
-                     label)
+    return RotaryRow(name, match.rotary, expected, verdict, match.faults, match.errors, label)
 
 
 def unchecked_row(name: str, expected: Rotary | None, reason: str) -> RotaryRow:
@@ -178,10 +166,9 @@ class RotaryReport(tuple[RotaryRow, ...]):
         kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
         lines = [f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"]
         for row in self:
-            errors = [f"{error:.1g} at {at:,}" for at, error in row.errors.items() if error is not None]
+            errors = [f"{error:.1g} at {at:,}" for at, error in row.errors.items()]
             faults = [("fault" if row.verdict == "wrong" else "reason", fault) for fault in row.faults]
-            details = [("found", row.found), ("expected", row.expected), *faults,
-                       ("errors", ", ".join(errors)), ("remedy", row.remedy)]
+            details = [("found", row.found), ("expected", row.expected), *faults, ("errors", ", ".join(errors))]
             lines.append(f"{row.module}: {row.verdict}")
             lines += [f"    {name:<9} {value}" for name, value in details if value]
-        return "\n".join(lines)
+        return "\n".join(lines if self.ok else [*lines, GUIDE])

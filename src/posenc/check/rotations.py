@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -235,9 +234,8 @@ def matched(
             if faults:
                 break
     reason = "; ".join(filter(None, (*result.faults, result.reason, *first.remarks)))
-    return result._replace(
-        reason=reason, faults=() if expected is None else result.faults,
-        errors=MappingProxyType({**result.errors}), verdict="wrong" if result.faults else result.verdict)
+    verdict: Verdict = "wrong" if result.faults else result.verdict
+    return result._replace(reason=reason, faults=() if expected is None else result.faults, verdict=verdict)
 
 
 # ---- the comparison ----------------------------------------------------------------------------------------
@@ -391,10 +389,10 @@ class Comparison(NamedTuple):
             first = int(abs(positions[differing[0]]))
             count = f"{len(differing)} of {len(positions)}"
             of_rows = [f"the values at {count} positions differ, the first at {first:,}"]
-            last = int(abs(positions[max(differing[0] - 1, 0)]))
         errors = {}
+        near = sorted({min(position, last) for position in match.ERRORS_AT})
         # the errors of other columns or positions would not be those of the arithmetic
-        for position in () if self.faults else sorted({min(position, last) for position in match.ERRORS_AT}):
+        for position in () if self.faults or of_rows else near:
             at = match.positions_near(position)
             values = match.computed(rotary, at, how)
             errors[position] = float(difference(values, exact(target or rotary, at)).max())
