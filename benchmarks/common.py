@@ -1,4 +1,4 @@
-"""Code shared by the benchmarks: timing of alternating calls in several processes, versions, and the documents in docs/data."""
+"""Code shared by the benchmarks: alternating calls in several processes, versions, documents in docs/data."""
 
 import json
 import math
