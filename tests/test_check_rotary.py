@@ -74,7 +74,7 @@ def test_the_report_is_an_immutable_table():
     assert compared == "compared: queries and keys"
     assert head == "layers.0 and 1 more: wrong"
     assert [line.split()[0] for line in details] == ["found", "expected", "fault", "fault", "errors"]
-    assert guide == 'see the page "Check your rotary embedding"'
+    assert guide == "see docs/check.md"
     with pytest.raises(AttributeError):
         report.ok = True
 

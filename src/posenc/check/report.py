@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from posenc import Rotary
 
-GUIDE = 'see the page "Check your rotary embedding"'
+GUIDE = "see docs/check.md"
 Verdict: TypeAlias = Literal["right", "float32 angles", "wrong", "no rotation", "not checked"]
 
 
