@@ -236,7 +236,13 @@ def test_every_function_is_tried():
     "preset('vaswani', 64, theta=5)", "add_to(x, theta=0)", "Rotary.preset('pixtral', 64, theta=5)",
 ])
 def test_an_unknown_keyword_is_refused_with_the_valid_ones(call):
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'theta'; .* takes .*base, "):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'theta', called base in posenc; .* takes .*base, "):
+        eval(f"posenc.{call}", scope_of(""))
+
+
+@pytest.mark.parametrize("call", ["encode(12, dim=64)", "Encoding(d=64)", "Rotary(dim=64)"])
+def test_the_width_has_another_name(call):
+    with pytest.raises(TypeError, match=r"argument 'd(im)?', called d_model or head_dim in posenc; "):
         eval(f"posenc.{call}", scope_of(""))
 
 

@@ -135,7 +135,7 @@ def test_parameters_change_a_preset(name, changes, convention):
 
 
 @pytest.mark.parametrize("arguments, changes, error, message", [
-    (("whisperer", 4), {}, ValueError, r"name is 'whisperer', expected one of \('vaswani', "),
+    (("whisperer", 4), {}, ValueError, r"name is 'whisperer', expected one of \('vaswani', .*conventions.md"),
     (("x-transformers", -4), {}, ValueError, "d_model is -4, expected at least 0"),
     (("whisper", 8), {"shift": 1, "spacing": "endpoint"}, ValueError, "spacing and shift are both given"),
     (("diffusers-timestep", 8), {"flip_sin_to_cos": 1}, TypeError, "flip_sin_to_cos is 1 of type int"),

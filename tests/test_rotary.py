@@ -512,6 +512,7 @@ Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})  scaling['long_fact
 Rotary(8, scaling=YARN, frequencies=[1] * 4)  frequencies and scaling
 Rotary(8, base=10000.0, frequencies=[1] * 4)  frequencies and base
 Rotary.preset("pixtral", 8, base=10000.0, frequencies=[1] * 4)  frequencies and base
+Rotary.preset("llama", 64)  'stable-audio'); for a language model, see Rotary.from_config
 Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0})  scale is 1e+308
 Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY)  frequencies range from 2**
 Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9})  frequency -inf

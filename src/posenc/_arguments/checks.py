@@ -26,6 +26,9 @@ UNITS = {"W": 604_800 * SECOND, "D": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 
          **{unit: SECOND // 1000**i for i, unit in enumerate(("s", "ms", "us", "ns", "ps", "fs", "as"))}}
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 LONGEST_SHOWN = 100                     # characters
+# keywords of other libraries
+SYNONYMS = {**dict.fromkeys(("theta", "rope_theta", "max_period", "temperature"), "base"),
+            **dict.fromkeys(("d", "dim"), "d_model or head_dim")}
 
 # ---- numbers and names -------------------------------------------------------------------------------------
 
@@ -123,11 +126,11 @@ def position(name: str, value: Any) -> int:
     return number
 
 
-def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def choice(name: str, value: Any, choices: tuple[str, ...], hint: str = "") -> str:
     if not isinstance(value, str):
         raise wrong_type(name, value, f"one of {choices}")
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}, expected one of {choices}")
+        raise ValueError(f"{name} is {value!r}, expected one of {choices}{hint}")
     return str(value)                           # not np.str_, whose repr differs
 
 
@@ -213,7 +216,8 @@ def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
     for name in names:
         if name not in valid_names:
             valid = f"besides its own parameters, the call takes {', '.join(valid_names)}"
-            raise TypeError(f"unexpected keyword argument {name!r}; {valid}")
+            synonym = f", called {SYNONYMS[name]} in posenc" if name in SYNONYMS else ""
+            raise TypeError(f"unexpected keyword argument {name!r}{synonym}; {valid}")
 
 
 def range_of(positions: object, offset: float = 0.0, name: str = "positions") -> range:

@@ -220,7 +220,9 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)
     Encoding(320, odd='zero', shift=0.0, layout='halves', order='cos')
     """
-    preset, d_model = PRESETS[checks.choice("name", name, tuple(PRESETS))], checks.integer("d_model", d_model, 0)
+    hint = "; docs/conventions.md lists models; for RoPE, see Rotary.from_config"
+    preset = PRESETS[checks.choice("name", name, tuple(PRESETS), hint)]
+    d_model = checks.integer("d_model", d_model, 0)
     checks.keywords(changes, (*preset.parameters, *KEYWORDS))
     parameters = {
         key: (checks.boolean if isinstance(default, bool) else checks.real)(key, changes.pop(key))

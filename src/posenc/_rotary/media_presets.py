@@ -108,7 +108,8 @@ PRESETS = {
 
 def preset_keywords(name: Any, head_dim: int, **given: float) -> dict[str, Any]:
     """Return the keywords of `Rotary` for a model; base and frequency_scale replace those of the model."""
-    preset = PRESETS[checks.choice("name", name, tuple(PRESETS))]
+    hint = "; for a language model, see Rotary.from_config"
+    preset = PRESETS[checks.choice("name", name, tuple(PRESETS), hint)]
     if head_dim % preset.divisor:
         raise ValueError(f"head_dim is {head_dim}, expected a multiple of {preset.divisor} for {name}")
     frequencies = {"base": preset.base, "frequency_scale": preset.frequency_scale} | given
