@@ -20,8 +20,7 @@ def positions_from_mask(
         ``key_padding_mask`` is the opposite.  The dtype may be boolean, integer or real; a real mask must
         contain a 1.
     padding_idx : int, optional
-        The position given to all padding.  If you pass the same `padding_idx` to `encode` or `add_to`, the
-        encodings at this position are zero, even for a token.
+        The position given to all padding.
     start : int or array_like of int, optional
         The position of the first token of each sequence, broadcast to the shape (...); by default
         ``padding_idx + 1``.
@@ -29,7 +28,9 @@ def positions_from_mask(
     Returns
     -------
     ndarray of int64, shape (..., n)
-        The position of each token, and `padding_idx` at padding.
+        The position of each token, and `padding_idx` at padding.  `encode` and `add_to` encode this position,
+        too, even -1, unless they get the same `padding_idx`, as in ``add_to(x, positions, padding_idx=-1)``;
+        then its encoding is zero, even for a token.
 
     Raises
     ------

@@ -187,7 +187,8 @@ def positions_from_mask(mask: Tensor | ArrayLike, **options: Any) -> Tensor:
     Returns
     -------
     Tensor of int64, shape (..., n)
-        The position of each token, and `padding_idx` at padding.
+        The position of each token, and `padding_idx` at padding.  Pass the same `padding_idx` to `add_to` or
+        `PositionalEncoding`, even -1; otherwise, padding gets the encoding of this position.
 
     Raises
     ------

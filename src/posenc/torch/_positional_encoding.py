@@ -249,7 +249,8 @@ class PositionalEncoding(PositionalTable):
     Notes
     -----
     The default convention is that of PyTorch's tutorial; keywords such as ``layout`` and ``exponents``
-    reproduce other classes.
+    reproduce other classes.  Position -1, which `positions_from_mask` gives to padding, is encoded like any
+    other unless you pass ``padding_idx=-1``.
 
     Positions are encoded on the CPU in each call, unless a table has their rows: in graphs with `max_len`,
     and on other devices.  With `max_len`, such a table has the integer positions from -1 to ``max_len - 1``;
