@@ -13,7 +13,7 @@ from posenc._arguments import arrays, checks
 from posenc._arguments.specification import Layout
 from posenc.check import match
 from posenc.check.match import FLOAT32, PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
-from posenc.check.mistakes import NO_VALUE, numbers
+from posenc.check.mistakes import NO_VALUE
 
 FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and evenly spaced ones
 REACH = 2**17               # positions of a function are below this number
@@ -267,9 +267,7 @@ def _read_rotated(
         other = "the result does not consist of rotated pairs, as halves or interleaved, and unchanged columns"
         return Reading(dtype, faults=(other,))
     layout, given, returned, faults = form
-    moved = f"columns {numbers(given[0])} become columns {numbers(returned[0])}"
-    is_moved = not np.array_equal(given, returned)
-    order = (f"the result has its columns in another order: {moved}",) if is_moved else ()
+    order = () if _equal(given, returned) else ("the result has its columns in another order",)
 
     def waves(positions: Array) -> Waves:
         cos, sin = values(positions, given[:, 0])[:, returned].transpose(2, 0, 1)

@@ -159,8 +159,7 @@ def assert_rotary(
     if expected is None:
         raise TypeError(f"expect is None, expected {EXPECTED}")
     largest_error = checks.positive("largest_error", largest_error)
-    lengths = valid_positions(expected), None if isinstance(expect, Rotary) else longest(expect)
-    last_position = min(filter(None, lengths), default=LAST + 1) - 1
+    last_position = min(filter(None, (valid_positions(expected), longest(expect))), default=LAST + 1) - 1
     if up_to is not None:
         last_position = checks.integer("up_to", up_to, 1)
         checks.check_domain((last_position,), name="up_to")
@@ -257,11 +256,10 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
     width, target = 2 * sample.values.shape[1], None
     size = head_dim or width
     if expected is not None:
-        target, size = expected.replace(axes=None), max(size, width)
-        if width != expected.rotary_dim:
-            changes = {"rotary_dim": width, "head_dim": size}
-            other = mistakes.replaced_or_none(target, **changes)
-            target = other or target.replace(**changes, scaling=None, frequencies=None)
+        size = max(size, width)
+        if width == expected.rotary_dim:
+            target = expected.replace(axes=None)
+        else:                           # other faults are named when this one is corrected
             faults += (f"{width} columns are rotated, expected {expected.rotary_dim}",)
     whole = sample if reading.call else reading
     result = Comparison(whole, sample, target, Rotary(size, rotary_dim=width)).result()
