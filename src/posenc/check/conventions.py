@@ -142,7 +142,9 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
             return []
         stored = match.narrowest(values[usable], dtype)
         rows = Rows(array, dtype, sampled[usable], values[usable], sampled[is_zero], stored, positions)
-        return _matches(rows)
+        presets = (_proposal(rows, *each) for each in preset_encodings(d_model))
+        fits = (_proposal(rows, encoding) for encoding in _fits(rows))
+        return _explained(rows, presets) or _explained(rows, fits)
 
 
 class Rows(NamedTuple):
@@ -155,13 +157,6 @@ class Rows(NamedTuple):
     zero_rows: Array                    # numbers of the sampled rows that are zero
     stored: str                         # dtype with the fewest significant bits that suffice for all values
     positions: range | Array | None     # positions of all rows in the table, if known
-
-
-def _matches(rows: Rows) -> list[Match]:
-    """Return the matches of presets, or else of fits."""
-    presets = (_proposal(rows, *each) for each in preset_encodings(rows.values.shape[1]))
-    fits = (_proposal(rows, encoding) for encoding in _fits(rows))
-    return _explained(rows, presets) or _explained(rows, fits)
 
 
 def _proposal(rows: Rows, encoding: Encoding, names: tuple[str, ...] = ()) -> Match | None:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from posenc import Rotary
 from posenc._arguments import checks
@@ -25,7 +27,7 @@ from posenc.check.mistakes import not_rotated
 from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
 from posenc.check.rotations import EXPECTED, configuration, longest, matched
-from posenc.check.running import Model, Module, Source, Taken
+from posenc.check.running import Model, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
@@ -45,7 +47,7 @@ ROTATIONS = {"sliding_attention": "main", "compressed_sparse_attention": "compre
 
 
 def check_rotary(
-    model: Module, config: Any = None, *, inputs: Any = None, positions: Any = None
+    model: torch.nn.Module, config: Any = None, *, inputs: Any = None, positions: Any = None
 ) -> RotaryReport:
     """Run a model with known vectors as queries and keys, and compare their rotation with the configuration.
 
@@ -108,14 +110,15 @@ def check_rotary(
     >>> report.ok, report[0].faults
     (False, ('base is 10000, expected 500000',))
     """
-    if not isinstance(model, Module):
+    if not isinstance(model, torch.nn.Module):
         raise checks.wrong_type("model", model, "a torch.nn.Module")
     given = configuration(config)
     if config is not None and given is None:
         raise checks.wrong_type("config", config, EXPECTED)
     if positions is not None and (inputs is None or callable(inputs)):
         raise TypeError("positions is given without inputs, expected both")
-    with running.undisturbed():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         rows, reason = [], f"no attention was found; {CHECK}"
         try:
             copy = Model(model, inputs, None if positions is None else np.asarray(positions))
@@ -185,7 +188,6 @@ class Attention(Rotation):
         self.is_stated = flag is not None
         self.rotary: Any
         self.rotary, self.reason = _expected(config, self.layer_type, flag)
-        self.target = self.rotary                                       # after the division
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates = len(columns) > 0 or self.rows == 1
         if self.rotary is not None:
@@ -364,11 +366,11 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
     return row_of(name, RotaryMatch(None, math.inf, "", (words,)), rotary, "queries and keys")
 
 
-def _matched(f: Attention) -> RotaryMatch:
-    """Compare queries and keys with the rotation, after a division by the divisors."""
+def _matched(f: Attention, target: Rotary) -> RotaryMatch:
+    """Compare queries and keys, divided by the divisors, with a rotation."""
     at = None if f.model.at is None else np.unique(f.model.at, axis=-1)
     if at is None or at.ndim == 1:
-        return matched(f, f.target, at)
+        return matched(f, target, at)
     x = f.random(at.shape[-1])                                  # given positions on several axes
     expected = f.rotary.rotate(x.copy(), at)
     error = max(float(np.abs(float64_of(*part) - expected).max() / np.abs(x).max()) for part in f(x, at))
@@ -379,7 +381,7 @@ def _matched(f: Attention) -> RotaryMatch:
 
 def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
-    rotary, result = f.rotary, _matched(f)
+    rotary, result = f.rotary, _matched(f, f.rotary)
     size, remarks = abs(size_of(rotary)), list[str]()
     divisors = dict[int, float]()
     for index in f.sources if result.faults and (f.model.at is None or f.model.at.ndim == 1) else ():
@@ -397,9 +399,6 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
             remarks.append(f"{what} are multiplied by {scale:.6g}")
     if not remarks:
         return result, []
-    f.divisors, f.target = divisors, rotary.replace(scale=rotary.scale * UNIT / size)
-    other = _matched(f)
-    if not other.faults:
-        return other._replace(rotary=rotary), remarks
-    f.divisors, f.target = {}, rotary
-    return result, []
+    f.divisors = divisors
+    other = _matched(f, rotary.replace(scale=rotary.scale * UNIT / size))
+    return (result, []) if other.faults else (other._replace(rotary=rotary), remarks)

@@ -12,8 +12,7 @@ import copy
 import inspect
 import itertools
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -27,7 +26,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from posenc import Rotary
 from posenc.check.match import ROUNDED, Array
 
-Module = nn.Module
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default}
 SOFTMAX = {torch.softmax, functional.softmax, Tensor.softmax}
 SAME = 0.02             # relative difference of factors that are equal up to roundings to 16 bits
@@ -88,14 +86,6 @@ def factors(rotated: Tensor, x: Array) -> Tensor:
     after, before = (torch.linalg.vector_norm(rows.double(), dim=-1, keepdim=True)
                      for rows in (rotated, torch.from_numpy(x)))
     return cast(Tensor, after / before.clamp(min=1e-9))
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Run a block without gradients, warnings, and changes of PyTorch's random numbers."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 # ---- sources -----------------------------------------------------------------------------------------------
@@ -191,7 +181,7 @@ class Model(TorchFunctionMode):
     In a run, it sees every function that is called.
     """
 
-    def __init__(self, model: Module, inputs: Any, at: Array | None):
+    def __init__(self, model: nn.Module, inputs: Any, at: Array | None):
         super().__init__()
         self.inputs, self.at, self.axes, self.count = inputs, at, 1, 0
         self.module = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
@@ -237,7 +227,7 @@ class Model(TorchFunctionMode):
         args, kwargs = self.arguments(rows, positions if self.takes_positions else None)
         self.rows, self.sources, self.last, result = rows, sources, last, None
         self.taken: list[Taken] = []
-        self.modules: list[Module] = []
+        self.modules: list[nn.Module] = []
         self._start_attention()
         before = hooks.register_module_forward_pre_hook(lambda module, _: self.modules.append(module))
         after = hooks.register_module_forward_hook(lambda *_: self.modules.__delitem__(-1))
