@@ -26,7 +26,6 @@ from posenc.check.match import Arithmetic, Array, Curve, Reals, short
 from posenc.check.reading import array_of, chunks, positions_of, rows_of, spread
 
 LARGEST_START = 2**12       # of a table, as an absolute value
-WIDEST = 2**16              # columns of a table; wider ones take minutes
 SAMPLE = 2**20              # values in the first rows of a sample, 8 MiB as float64; 16 to 256 rows
 PLACED = 0.15               # distance from a row of the table, as a share of the scale
 ENOUGH = 12                 # bits: a table must be explained better than by chance, one in 4,000
@@ -101,7 +100,7 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the table has more than 65536 columns.
+        If an argument has an invalid type or value.
 
     See Also
     --------
@@ -125,8 +124,6 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
         raise TypeError(f"table has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
     array = rows_of("table", array)
     total, d_model = array.shape
-    if d_model > WIDEST:
-        raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
     if positions is not None:
         positions = positions_of(positions, total)
     if not array.size:

@@ -15,13 +15,12 @@ from posenc.check import match
 from posenc.check.match import FLOAT32, PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
 from posenc.check.mistakes import NO_VALUE
 
-FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and evenly spaced ones
 REACH = 2**17               # positions of a function are below this number
 REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))  # positions, as far as the table goes
 BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
 
 
-def spread(total: int, first: int = FIRST, evenly: int = SPREAD) -> Array:
+def spread(total: int, first: int = 256, evenly: int = 128) -> Array:
     """Return numbers below `total`: the first ones, those near powers of two, and evenly spaced ones."""
     powers = 2 ** np.arange(62)
     evenly_spaced = np.linspace(0, total - 1, evenly).astype(int)
@@ -197,8 +196,7 @@ def read_function(
     Without `positions`, the function is called only at positions below `most`.
     """
     if head_dim is None:
-        needed = "expect or head_dim, the number of columns"
-        raise TypeError(f"rotation is a function, so identify_rotary needs {needed}")
+        raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim")
     own = function if isinstance(function, Rotation) else None
     most = min(own.reach if own else REACH, most or REACH)
     choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]

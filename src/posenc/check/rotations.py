@@ -24,11 +24,10 @@ from posenc._rotary.scaling import positions_without_length
 from posenc.check import match, mistakes
 from posenc.check.match import Arithmetic, Mask, Phases, difference, exact, size_of
 from posenc.check.mistakes import ORIENTATIONS, candidates, pairs
-from posenc.check.reading import Reading, array_of, chunks, is_pair, read_arrays, read_function, spread
+from posenc.check.reading import REACH, Reading, array_of, chunks, is_pair, read_arrays, read_function, spread
 from posenc.check.report import RotaryMatch, Verdict
 
 EXPECTED = "a posenc.Rotary, or a configuration from transformers or its dict"
-LAST = 131_071              # default of `up_to` if `expect` names no number of positions
 NO_DIGIT = 0.1              # default of `largest_error`: a larger error leaves no correct digit of a cosine
 UNKNOWN = "no known rotation gives these values"
 FEW = 0.1                   # share of the rows that may differ from the others
@@ -159,7 +158,7 @@ def assert_rotary(
     if expected is None:
         raise TypeError(f"expect is None, expected {EXPECTED}")
     largest_error = checks.positive("largest_error", largest_error)
-    last_position = min(filter(None, (valid_positions(expected), longest(expect))), default=LAST + 1) - 1
+    last_position = min(filter(None, (valid_positions(expected), longest(expect))), default=REACH) - 1
     if up_to is not None:
         last_position = checks.integer("up_to", up_to, 1)
         checks.check_domain((last_position,), name="up_to")
