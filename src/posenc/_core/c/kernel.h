@@ -33,6 +33,7 @@ enum {
     WHOLE = 3,                   /* the level of the digit of weight 1: see digits_t */
     LEVELS = WHOLE + 11,
     GROUP_ROWS = 1 << 13,        /* most rows whose digits are sorted together */
+    UNSORTED_ROWS = 256,         /* most other rows from digits that are written together */
     GROUP_BYTES = 1 << 19,       /* memory of these rows besides ... */
     GROUP_ROW_BYTES = 36,        /* ... that of each row */
     SORTED_COLUMNS = 256,        /* fewest columns of rows that are sorted */

@@ -168,7 +168,7 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
     while (plan.rows > (risky ? 1 : FINE) && ((plan.threads > 1 && rows < share * plan.threads * plan.rows) ||
                                               plan.rows * columns * min_size(job->batch, ENTRIES) > in_block))
         plan.rows /= 2;
-    job->group_rows = min_size(is_sorted ? plan.rows : FINE, rows);
+    job->group_rows = min_size(is_sorted ? plan.rows : UNSORTED_ROWS, rows);
     job->memory = job->panel + (job->digits ? GROUP_BYTES + (size_t)job->group_rows * GROUP_ROW_BYTES : 0);
     divide(&plan, rows, job->batch, MIN_ENTRIES, max_size(ENTRIES, in_block / (plan.rows * columns)));
     return plan;

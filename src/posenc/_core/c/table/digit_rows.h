@@ -44,13 +44,12 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
 
 /* Sets the factors of a row in the tiles from `first` on: the entries of the lowest digits, of one if rows are sorted and of two
  * if not, and the product of the entries of all other digits. */
-static void set_factors(const spec_t *spec, const job_t *job, digit_group_t *group, uint64_t n, ptrdiff_t first, product_t *p) {
-    const double *const *const level = job->digits->level + lowest_level(spec, job);
+static void set_factors(const job_t *job, digit_group_t *group, uint64_t n, const double *const *level, ptrdiff_t pitch,
+                        product_t *p) {
     const double *entry[LEVELS]; /* from the highest level on */
     const int levels = group->levels, lower = min_int(levels - 1, group->is_sorted ? 1 : 2), upper = levels - lower;
     for (int k = 0; k < levels; k++)
-        entry[k] = level[levels - 1 - k] +
-                   ((ptrdiff_t)(n >> 6 * (levels - 1 - k) & (RADIX - 1)) * angle_tiles(spec) + first) * p->stride;
+        entry[k] = level[levels - 1 - k] + (ptrdiff_t)(n >> 6 * (levels - 1 - k) & (RADIX - 1)) * pitch;
     p->factor[0] = entry[0];
     for (int k = 0; k < 2; k++) p->factor[k + 1] = k < lower ? entry[upper + k] : NULL;
     if (upper == 1) return;
@@ -90,6 +89,9 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
                                               : 0,
                    .quarter = spec->quarter + column,
                    .limits = group->limits};
+    const double *level[LEVELS];
+    for (int k = lowest; k < job->digits->levels; k++) level[k - lowest] = job->digits->level[k] + first * p.stride;
+    const ptrdiff_t pitch = angle_tiles(spec) * p.stride;
     group->known = UINT64_MAX;
     for (ptrdiff_t i = 0; i < group->count; i++) {
         const digit_row_t *const row = group->row + order[i];
@@ -105,7 +107,7 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
             group->levels = levels_of_digits(lowest, digits);
             for (int t = 0; t < tiles; t++) limit_of(spec, job, first + t, digits, &group->limits[t]);
         }
-        set_factors(spec, job, group, row->n, first, &p);
+        set_factors(job, group, row->n, level, pitch, &p);
         if (lowest < WHOLE) p.radians = job->digits->radians + first * count;
         p.radians_low = job->digits->radians_low + first * count;
         p.sign = row->sign;
