@@ -240,6 +240,7 @@ BETAS = YARN.replace(scaling=YARN.scaling | {"beta_fast": 1.0, "beta_slow": 32.0
 LLAMA3 = Rotary(D, base=5e5, scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                       "original_max_position_embeddings": 8192})
 LINEAR = Rotary(D, scaling={"rope_type": "linear", "factor": 4.0})
+PARTIAL_YARN = YARN.replace(rotary_dim=16)
 HALF, QUARTER = Rotary(D, rotary_dim=16), Rotary(D, rotary_dim=8, layout="interleaved")
 AXES, THREE = Rotary(D, axes=[0] * 8 + [1] * 8), Rotary(D, axes=[0] * 4 + [1] * 6 + [2] * 6)
 NOPE = {"model_type": "llama", "head_dim": D, "rope_theta": BASE, "no_rope_layers": [1, 0]}
@@ -341,6 +342,11 @@ RIGHT = [
          rotate=lambda x, a: halves(x, a) * (1 + (a[:, :1] / 500).floor().log1p() / 10)),
     case("a router of experts", before=routed), case("a router with converted weights", before=routed_by_other_weights),
     case("scaled queries", scale=D**-0.5),
+    case("half of the columns, scaled", HALF, rotate=partial(16), frequencies=frequencies(d=16), scale=0.3, dtype=bf16),
+    case("half of the columns, yarn, scaled", PARTIAL_YARN, frequencies=of(PARTIAL_YARN), scale=D**-0.5,
+         rotate=partial(16, yarn())),
+    case("half of the columns, unit length after", HALF, rotate=partial(16), frequencies=frequencies(d=16),
+         after=lambda x: nn.functional.normalize(x, dim=-1)),
     case("another temperature", scale=0.3), case("normed", norm=RMS), case("layer norm", norm=nn.LayerNorm),
     case("unit length before", before=lambda x: nn.functional.normalize(x, dim=-1)),
     case("unit length after", after=lambda x: nn.functional.normalize(x, dim=-1)),
@@ -420,6 +426,8 @@ WRONG = [
     case("keys: cosines and sines are multiplied by 1.005", dtype=bf16, rotate_keys=lambda x, a: 1.005 * halves(x, a)),
     case("and unchanged columns", HALF, rotate=lambda x, a:
          torch.cat([halves(x[..., :16], a), 0 * x[..., 16:]], -1), frequencies=frequencies(d=16)),
+    case("and unchanged columns", HALF, scale=0.3, frequencies=frequencies(d=16), rotate=lambda x, a:
+         torch.cat([halves(x[..., :16], a), 1.01 * x[..., 16:]], -1)),
     case("the result is not a rotation of x", rotate=lambda x, a: halves(x, a) + torch.cat([0 * x[..., :16],
          0.009 * x[..., 16:] * a.cos()], -1)),
     case("the result does not consist of rotated pairs", before=torch.abs),

@@ -13,10 +13,11 @@ import contextlib
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from posenc import Rotary
 from posenc._arguments import checks
@@ -180,8 +181,9 @@ class Attention(Rotation):
         most = self.reach if self.is_free else CONSECUTIVE if self.keys == self.rows else self.keys
         self.reach = min(most, self.length or most)
         # if not empty, queries and keys are divided by these factors (0: each row by its own length), and
-        # multiplied by UNIT
+        # multiplied by the units of their columns
         self.divisors: dict[int, float] = {}
+        self.units: Tensor
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
         self.labels = []                                                # of the heads
         self.layer_type, flag = _of_layer(config, index, count)
@@ -230,6 +232,13 @@ class Attention(Rotation):
         """Return random vectors before the rotation."""
         return np.random.default_rng(2).normal(size=(rows, self.rotary.head_dim)).astype(np.float32)
 
+    def factors(self, rotated: Tensor, x: Array) -> Tensor:
+        """Return the lengths of the rotated columns as multiples of those before the rotation."""
+        columns = slice(self.rotary.rotary_dim)
+        after, before = (torch.linalg.vector_norm(rows[..., columns].double(), dim=-1, keepdim=True)
+                         for rows in (rotated, torch.from_numpy(x)))
+        return cast(Tensor, after / before.clamp(min=1e-9))
+
     def __call__(self, x: Array, positions: Array) -> list[tuple[Array, str]]:
         """Call the model with the positions, or with all positions if they cannot be chosen."""
         at, rows, chosen = positions, x, slice(None)
@@ -245,8 +254,8 @@ class Attention(Rotation):
         for index in self.sources:
             y = vectors[index][:, : len(rows), self.start : self.start + x.shape[1]].cpu()
             if self.divisors:
-                factors: Any = self.divisors[index] or running.factors(y, rows).clamp(min=1e-9)
-                y = (y.double() / factors * UNIT).to(y.dtype)
+                factors: Any = self.divisors[index] or self.factors(y, rows).clamp(min=1e-9)
+                y = (y.double() / factors * self.units).to(y.dtype)
             results += [array_of("x", head[chosen]) for head in y]
         return results
 
@@ -385,8 +394,8 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     size, remarks = abs(size_of(rotary)), list[str]()
     divisors = dict[int, float]()
     for index in f.sources if result.faults and (f.model.at is None or f.model.at.ndim == 1) else ():
-        y = f.vectors[index][0, :, f.start : f.start + rotary.head_dim].cpu()
-        factors = running.factors(y, f.random(len(y))).nan_to_num().numpy()
+        y = f.vectors[index][0, :, f.start :].cpu()
+        factors = f.factors(y, f.random(len(y))).nan_to_num().numpy()
         factor, what = float(np.median(factors)), BOTH[index]
         # the softmax scale may be part of the queries, or half of it of queries and keys
         scales = [f.width**-0.5, f.width**-0.25, *([factor / size] if index == 0 and size == 1 else [])]
@@ -399,6 +408,7 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
             remarks.append(f"{what} are multiplied by {scale:.6g}")
     if not remarks:
         return result, []
-    f.divisors = divisors
+    f.divisors, f.roundings = divisors, 3               # in the model, of the factors, and of the quotients
+    f.units = torch.tensor([UNIT if k < rotary.rotary_dim else size for k in range(rotary.head_dim)])
     other = _matched(f, rotary.replace(scale=rotary.scale * UNIT / size))
     return (result, []) if other.faults else (other._replace(rotary=rotary), remarks)

@@ -152,6 +152,7 @@ class Rotation:
     labels: Sequence[str] = "", "keys: "        # of the elements of a result, for sentences
     reach = REACH                       # the positions with which it is called are below this number
     length: int | None = None           # number of positions that the configuration states
+    roundings = 0                       # of columns that are not rotated
 
     def __init__(self, function: Callable[..., Any], axes: int, at: Array, head_dim: int):
         self.function, self.axes, errors = function, axes, []
@@ -260,7 +261,7 @@ def _read_rotated(
             return Reading(dtype, faults=(other,))
     # thresholds are those of float32
     unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y, dtype)])
-    form = _form_of(values, positions, x, y, unit, expected)
+    form = _form_of(values, positions, x, y, unit, call.roundings, expected)
     if form is None:
         other = "the result does not consist of rotated pairs, as halves or interleaved, and unchanged columns"
         return Reading(dtype, faults=(other,))
@@ -276,12 +277,13 @@ def _read_rotated(
 
 
 def _form_of(
-    values: Callable[..., Reals], positions: Array, x: Reals, y: Reals, unit: float, expected: Rotary | None
+    values: Callable[..., Reals], positions: Array, x: Reals, y: Reals, unit: float, roundings: int,
+    expected: Rotary | None,
 ) -> Form | None:
     """Return the form in which a function rotates x to y, both of shape (n, head_dim), or None.
 
     In this form, each pair of columns of x is multiplied by a matrix, which vectors of 1 and 0 show.
-    `unit` is half an ulp of y as a multiple of that of float32.
+    `unit` is half an ulp of y as a multiple of that of float32.  Other columns have some roundings.
     """
     error = unit * match.ROUNDED
     head_dim, changed = x.shape[1], np.flatnonzero(np.abs(y - x).max(axis=0) > error * np.abs(x).max())
@@ -289,7 +291,8 @@ def _form_of(
     dims = [] if expected is None else [expected.rotary_dim]
     for dim in dict.fromkeys((*dims, width, head_dim)):
         forms = columns_of(dim, None if expected is None else expected.layout)
-        for layout, given in forms.items() if _equal(x[:, dim:], y[:, dim:]) else ():
+        differ = np.abs(y[:, dim:] - x[:, dim:]) > roundings * unit * FLOAT32 * np.abs(x[:, dim:])
+        for layout, given in () if differ.any() else forms.items():
             results = np.stack([values(positions, given[:, member]) for member in (0, 1)], axis=-1)
             for moved in (given, *forms.values()):
                 matrices = results[:, moved]                    # of shape (n, pairs, 2, 2)

@@ -81,13 +81,6 @@ def contains(vectors: Tensor, rows: Tensor) -> Tensor:
     return _near(rows, vectors[:, order], ROUNDED).all(2).all(0)
 
 
-def factors(rotated: Tensor, x: Array) -> Tensor:
-    """Return the lengths of rows as multiples of those before the rotation, as a column."""
-    after, before = (torch.linalg.vector_norm(rows.double(), dim=-1, keepdim=True)
-                     for rows in (rotated, torch.from_numpy(x)))
-    return cast(Tensor, after / before.clamp(min=1e-9))
-
-
 # ---- sources -----------------------------------------------------------------------------------------------
 
 
