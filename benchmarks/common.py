@@ -96,9 +96,9 @@ def versions():
 
 
 def used_by_others():
-    """Return the processor seconds used by other processes since the system started."""
+    """Return the processor seconds that other processes than this one and its children have used."""
     user, nice, system, _idle, _iowait, *interrupts = map(int, Path("/proc/stat").read_text().split()[1:9])
-    return sum((user, nice, system, *interrupts)) / os.sysconf("SC_CLK_TCK") - time.process_time()
+    return sum((user, nice, system, *interrupts)) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])     # with ended children
 
 
 @contextmanager
