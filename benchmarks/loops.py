@@ -12,11 +12,13 @@ compiled = numba.njit(parallel=True, fastmath={"contract"})
 
 
 @cache
-def addition(pairs, step=2, sine=0, cosine=1):
+def addition(pairs, step=2, sine=0, cosine=1, parallel=True):
     """Return functions that fill a table, in blocks of rows or at positions, by angle addition.
 
     The columns `k * step + sine` and `k * step + cosine` form a pair: see `factors` in rivals.py.
     """
+    compiled = numba.njit(parallel=parallel, fastmath={"contract"})
+
     @compiled
     def fill(p, q, c, s, out):
         for i in numba.prange(len(p)):

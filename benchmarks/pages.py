@@ -121,6 +121,7 @@ def compared(theirs, ours):
 RIVALS = (("pasted",), ("exact",), ("pasted", "exact", "fast"))
 HEADINGS = ["as people paste it", "float64 and a cast", "the fastest code here"]
 SPEED = {
+    "16 x 512, reused": "into a buffer, 16 x 512",
     "512 x 512, reused": "into a buffer, 512 x 512",
     "5,000 x 512, new": "new table, 5,000 x 512",
     "5,000 x 512, reused": "into a buffer, 5,000 x 512",
@@ -132,8 +133,12 @@ SPEED = {
     "scattered, 8,192 x 512": "8,192 positions below 131,072, x 512",
     "timestamps, 400,000 x 8": "400,000 times in ns, x 8",
     "full hours, 400,000 x 8": "400,000 full hours in ns, x 8",
+    "full hours, 400,000 x 8, float64": "the same in float64",
+    "hours of a year, 8,760 x 22": "8,760 hours, 11 periods",
     "padded batch, 64 x 512 x 512": "add to a padded batch, 64 x 512 x 512",
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
+    "add_to, 1 x 2,048 x 512": "add to one sequence, 1 x 2,048 x 512",
+    "add_to, 32 x 2,048 x 512, bfloat16": "add to a batch, 32 x 2,048 x 512, bfloat16",
     "new sum, 32 x 2,048 x 512": "add to 32 x 2,048 x 512, into a new tensor",
     "rotation, 32 x 4,096 x 128": "rotate 32 heads of 4,096 x 128",
     "rotation, 32 x 4,096 x 128, new tensor": "the same, into a new tensor",

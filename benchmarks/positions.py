@@ -25,9 +25,10 @@ import posenc
 RANDOM = np.random.default_rng(1)
 
 
-def recipe(positions, out):
+def recipe(positions, out, rates=None):
     """Compute sines and cosines in the dtype of `out`, in blocks that stay in the cache."""
-    positions, rates = positions.astype(out.dtype)[:, None], frequencies(out.shape[1]).astype(out.dtype)
+    rates = frequencies(out.shape[1]) if rates is None else rates
+    positions, rates = positions.astype(out.dtype)[:, None], rates.astype(out.dtype)
     rows = min(2**16 // out.shape[1], 1024, len(positions))
     angles = np.empty((rows, len(rates)), out.dtype)
 
@@ -63,10 +64,11 @@ def selected(rows, positions, out):
     return partial(torch.index_select, table, 0, torch.from_numpy(positions), out=out)
 
 
-def recipe_in_torch(positions, out):
-    """Do the same with torch, whose operators use several threads."""
-    dtype, table = out.dtype, torch.from_numpy(out)
-    positions, rates = (torch.from_numpy(x.astype(dtype)) for x in (positions[:, None], frequencies(out.shape[1])))
+def recipe_in_torch(positions, out, rates=None, dtype=None):
+    """Do the same with torch, whose operators use several threads; `dtype` is that of the angles."""
+    rates = frequencies(out.shape[1]) if rates is None else rates
+    dtype, table = dtype or out.dtype, torch.from_numpy(out)
+    positions, rates = (torch.from_numpy(x.astype(dtype)) for x in (positions[:, None], rates))
 
     def fill():
         angles = positions * rates
@@ -77,7 +79,7 @@ def recipe_in_torch(positions, out):
 
 
 def of_axes(recipe, points, out):
-    width = out.shape[1] // 2
+    width = out.shape[1] // points.shape[1]
     fills = [recipe(each, out[:, i * width : (i + 1) * width]) for i, each in enumerate(points.T)]
     return lambda: [fill() for fill in fills]
 
@@ -97,6 +99,14 @@ def encoding_cases():
     yield ("100,000 latitudes and longitudes, x 64", places, {"d_model": 64},
            {name: partial(of_axes, each) for name, each in single.items()}
            | polynomials(frequencies(32) / (2 * np.pi), *dtypes))
+    octaves = 2.0 ** np.arange(10)      # of NeRF
+    yield ("65,536 points of NeRF, x 60", RANDOM.uniform(-1, 1, (65_536, 3)), {"d_model": 60, "frequencies": octaves},
+           {name: partial(of_axes, partial(each, rates=octaves)) for name, each in single.items()}
+           | {"float64 and a cast, torch": partial(of_axes, partial(recipe_in_torch, rates=octaves, dtype=np.float64))}
+           | polynomials(octaves / (2 * np.pi), *dtypes))
+    yield ("8,192 positions below 131,072, x 512, in float64", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
+           {f"float64 {name}": each for name, each in recipes.items()}
+           | polynomials(frequencies(512) / (2 * np.pi), np.float64))
 
 
 def ratios_of(out, ours, calls):

@@ -32,6 +32,7 @@ import posenc
 from posenc import torch as posenc_torch
 from posenc._cli.bench import memset
 
+DAY = 86_400                            # seconds
 BLOCK = 128                             # rows of 512 columns that stay in the cache
 TIMES = np.random.default_rng(0).integers(1_700_000_000 * 10**9, 1_760_000_000 * 10**9, 400_000)
 HOURS = (np.datetime64("2000-01-01", "h") + np.arange(400_000)).astype("datetime64[ns]").view(np.int64)
@@ -152,7 +153,7 @@ def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
     offsets = np.arange(rows * together).reshape(rows, together).repeat(d_model // 2, axis=1)
     double, single = factors(np.arange(0, n, rows * together)[:, None], offsets,
                              np.tile(frequencies(d_model), together))
-    fill, _ = loops.addition(together * d_model // 2)
+    fill, _ = loops.addition(together * d_model // 2, parallel=threads > 1)
 
     def in_numba(factors):
         return lambda out: fill(*factors, out.reshape(-1, rows, together * d_model))
@@ -237,32 +238,33 @@ def scattered(threads, pool, *, n, d_model, limit):
     }
 
 
-def timestamps(threads, pool, *, t, unit=None):
-    """Encode times in nanoseconds by their hour, day, week and year: 8 columns.
+def timestamps(threads, pool, *, t, seconds=(3600, DAY, 7 * DAY, 31_556_952), unit=None, dtype=np.float32):
+    """Encode times in nanoseconds by periods in seconds, by default by their hour, day, week and year.
 
     `unit` is the greatest common divisor of their differences, if it is large.
     """
-    periods = [seconds * 10**9 for seconds in (3600, 86_400, 7 * 86_400, 31_556_952)]
-    encoding, times = posenc.Encoding(periods=["1h", "1D", "7D", "31556952s"]), t.view("datetime64[ns]")
+    periods, real = [each * 10**9 for each in seconds], torch.from_numpy(np.empty(0, dtype)).dtype
+    encoding = posenc.Encoding(periods=[np.timedelta64(each, "s") for each in seconds])
+    times = t.view("datetime64[ns]")
     rates, middle = np.repeat([1 / period for period in periods], 2), (int(t.min()) + int(t.max())) // 2
-    phases = np.repeat([middle % period / period for period in periods], 2) + np.tile([-0.25, 0], 4)
+    phases = np.repeat([middle % period / period for period in periods], 2) + np.tile([-0.25, 0], len(periods))
 
     def pasted():
         return np.stack([f(2 * np.pi * t / period) for period in periods for f in (np.sin, np.cos)], axis=-1)
 
-    whole, turns = torch.tensor(periods), torch.tensor([2 * np.pi / period for period in periods]).float()
+    whole, turns = torch.tensor(periods), torch.tensor([2 * np.pi / period for period in periods]).to(real)
 
     def remainders():
-        angles = (t[:, None] % whole.numpy()).astype(np.float32) * turns.numpy()
+        angles = (t[:, None] % whole.numpy()).astype(dtype) * turns.numpy()
         return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(t), -1)
 
     def remainders_in_torch():
-        angles = (torch.from_numpy(t)[:, None] % whole).float() * turns
+        angles = (torch.from_numpy(t)[:, None] % whole).to(real) * turns
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
     def compiled_in(dtype):
         def encode(t, rates, phases):               # t - middle is nearly exact in float64
-            return cosine((t - middle).double()[:, None] * rates + phases, dtype).float()
+            return cosine((t - middle).double()[:, None] * rates + phases, dtype).to(real)
 
         return compiled(encode, *map(torch.from_numpy, (t, rates, phases)))
 
@@ -274,18 +276,18 @@ def timestamps(threads, pool, *, t, unit=None):
         double, _ = factors(anchors, np.arange(512)[:, None], 2 * np.pi * unit / np.array(periods))
 
         def in_numba():
-            out = np.empty((len(t), 2 * len(periods)), np.float32)
+            out = np.empty((len(t), 2 * len(periods)), dtype)
             fill_at(t, begin, unit, *double, out)
             return out
 
         calls["exact, numba float64"] = in_numba
     return nothing, {
-        "posenc": partial(encoding.encode, times),
+        "posenc": partial(encoding.encode, times, dtype=dtype),
         **once(threads, {"pasted, NumPy": pasted, "pasted, `t % period`": remainders}),
         "pasted, `t % period` in torch": remainders_in_torch,
         **calls,
         "exact, torch.compile float64": compiled_in(torch.float64),
-        "fast, torch.compile float32": compiled_in(torch.float32),
+        **({"fast, torch.compile float32": compiled_in(torch.float32)} if dtype == np.float32 else {}),
     }
 
 
@@ -330,11 +332,18 @@ def padded(threads, pool, *, shape):
     }
 
 
-def adding(threads, pool, *, shape, new=False):
+def adding(threads, pool, *, shape, new=False, dtype=torch.float32):
     """Add encodings to a batch; all rivals add a table that was computed before."""
     x, rows = copied(np.zeros(shape, np.float32)), posenc.encode(*shape[1:])
     tensor, rows_of_torch = torch.from_numpy(x), torch.tensor(rows)
     lengths = np.full(len(x), shape[1])
+    if dtype == torch.bfloat16:
+        bits = copied(np.zeros(shape, np.int16))
+        tensor, rows_of_torch = torch.from_numpy(bits).view(dtype), rows_of_torch.to(dtype)
+        add = partial(tensor.add_, rows_of_torch)
+        return partial(bits.fill, 0), {
+            "posenc": partial(posenc.Encoding(shape[-1]).add_to, bits.view(ml_dtypes.bfloat16)),
+            "pasted, tensor += table": add, "exact, tensor += table": add}
     if new:
         module, add = posenc_torch.PositionalEncoding(shape[-1]), partial(torch.add, tensor, rows_of_torch)
         return nothing, {"posenc": lambda threads=None: module(tensor), "pasted, tensor + table": add,
@@ -455,8 +464,10 @@ def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
     }
 
 
+HOURS_OF_YEAR = HOURS[:8760]
 HEADS, BATCH = {"shape": (1, 32, 4096, 128)}, {"shape": (64, 32, 1, 128)}
 CASES = {
+    "16 x 512, reused": partial(table, n=16, d_model=512),
     "512 x 512, reused": partial(table, n=512, d_model=512),
     "5,000 x 512, new": partial(table, n=5000, d_model=512, new=True),
     "5,000 x 512, reused": partial(table, n=5000, d_model=512),
@@ -468,11 +479,17 @@ CASES = {
     "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
     "timestamps, 400,000 x 8": partial(timestamps, t=TIMES),
     "full hours, 400,000 x 8": partial(timestamps, t=HOURS, unit=3600 * 10**9),
+    "full hours, 400,000 x 8, float64": partial(timestamps, t=HOURS, unit=3600 * 10**9, dtype=np.float64),
+    "hours of a year, 8,760 x 22": partial(
+        timestamps, t=HOURS_OF_YEAR, unit=3600 * 10**9,
+        seconds=[*(DAY // k for k in (1, 2, 3, 4, 6, 8, 12, 24)), *(7 * DAY // k for k in (1, 2, 3))]),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
     "add_to, 32 x 512 x 768": partial(adding, shape=(32, 512, 768)),
     "add_to, 8 x 4,096 x 512": partial(adding, shape=(8, 4096, 512)),
     "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
+    "add_to, 1 x 2,048 x 512": partial(adding, shape=(1, 2048, 512)),
+    "add_to, 32 x 2,048 x 512, bfloat16": partial(adding, shape=(32, 2048, 512), dtype=torch.bfloat16),
     "new sum, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512), new=True),
     "rotation, 32 x 4,096 x 128": partial(rotation, **HEADS),
     "rotation, 32 x 4,096 x 128, new tensor": partial(rotation, **HEADS, new=True),

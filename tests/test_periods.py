@@ -229,3 +229,13 @@ def test_the_slow_paths_are_rare():
     kernel.counters()
     posenc.encode(np.random.default_rng(0).integers(0, 2**61, 10**5), periods=[3600 * 10**9, 86_400 * 10**9])
     assert kernel.counters()["exact"] < 10
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", [2, 9, 20])
+@pytest.mark.parametrize("unit", [1, 10**9])
+def test_exact_zeros_in_ranges_are_not_evaluated_one_by_one(isa, unit, count, dtype):
+    encoding = posenc.Encoding(periods=[24 * unit / k for k in range(1, count + 1)])
+    kernel.counters()
+    encoding.encode(range(0, 1000 * unit, unit), dtype=dtype)
+    assert kernel.counters()["exact"] < 20

@@ -1,5 +1,4 @@
-# encode and add_to: the columns of an encoding, its offset tables, and the preparation and execution of a
-# call.
+# encode and add_to: the columns of an encoding, its tables, and the preparation and execution of a call.
 
 cdef enum:
     ROWS_FOR_LEVEL = 64                 # rows evaluated directly in the time that a level takes
@@ -37,6 +36,7 @@ cdef class Columns:
     cdef spec_t spec
     # rows with a digit for each level: of float32, float16 and bfloat16 tables, and of float64 tables
     cdef int64_t wanted[2][LEVELS]
+    cdef double zeros                   # about the number of exact zeros in a row at consecutive positions, with `phase_bits`
     cdef int fractions                  # of digits_t
     cdef bytes radians                  # or None, before the first use of digit tables
     cdef tuple contents                 # the columns in the keys of kept tables; it also owns their memory
@@ -47,23 +47,21 @@ cdef class Columns:
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx, bint padding_is_nan, object phase_bits,
                   object value):
+        cdef ptrdiff_t limb, column
         check_settings()
         turns += bytes(pitched(d_model) * sizeof(uint32_t))
         self.contents = turns, sign, quarter, integer_limbs, order, scale, phase_bits
         self.value = value
         self.last = [None, None, None]
-        self.spec.d_model = d_model
+        self.spec.d_model, self.spec.pitch = d_model, pitched(d_model)
         self.spec.columns = (d_model + TILE - 1) // TILE * TILE
-        self.spec.pitch = pitched(d_model)
-        self.spec.integer_limbs = integer_limbs
-        self.spec.fraction_limbs = fraction_limbs
+        self.spec.integer_limbs, self.spec.fraction_limbs = integer_limbs, fraction_limbs
         self.spec.turns = <const uint32_t *><const char *>turns
         self.spec.sign = <const uint64_t *><const char *>sign
         self.spec.quarter = <const uint64_t *><const char *>quarter
         self.spec.order = order % 3
         self.spec.half = d_model // 2 if order == 3 and d_model % (2 * TILE) == 0 else 0
-        self.spec.scale = scale
-        self.spec.position_offset = position_offset
+        self.spec.scale, self.spec.position_offset = scale, position_offset
         self.spec.padding_is_nan = padding_is_nan
         self.spec.phase_bits = NO_PHASE_BITS if phase_bits is None else phase_bits
         self.spec.has_padding = padding_idx is not None
@@ -76,11 +74,13 @@ cdef class Columns:
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.context = <void *>value
+        for limb in range(0 if phase_bits is None else integer_limbs + min(fraction_limbs, 3)):     # of twice the frequencies
+            for column in range(d_model):
+                self.zeros += self.spec.turns[limb * self.spec.pitch + column] * 2.0**(32 * (integer_limbs - limb) - 31)
 
 
 def pitched(ptrdiff_t d_model):
-    """Return the number of columns in a specification's arrays: whole tiles, and one more tile to allow
-    any first column."""
+    """Return the number of columns in a specification's arrays: whole tiles, and one more to allow any first column."""
     return (d_model + TILE - 1) // TILE * TILE + TILE
 
 
@@ -222,14 +222,16 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
     job.span = NULL
     job.span_rows = 0
     joined = TILE // columns.spec.d_model if digits != NULL and columns.spec.d_model <= MOST_NARROW else 1
-    # periods may give many exact zeros, which take less time directly
-    if rows < ROWS_WITH_TABLE * joined or joined > 1 and job.dtype != FLOAT64 and columns.spec.phase_bits != NO_PHASE_BITS:
+    if rows < ROWS_WITH_TABLE * joined:
         return None
     if job.integers == NULL:
         step = even_step(job, rows)
     else:
         with nogil:
             step = even_step(job, rows)
+    if columns.spec.phase_bits != NO_PHASE_BITS and (
+            step == 0 or 8 * TILE * step * joined * columns.zeros > columns.spec.columns):
+        return None                     # one tile in eight may have exact zeros, which take less time directly
     # the limit keeps step times the longest offset inside the int64 range
     if 0 < step < (<uint64_t>1 << 50) // joined:
         return offsets_of(job, rows, columns, step, joined, threads)
@@ -422,7 +424,6 @@ cdef object shape_of(const positions_t *p, ptrdiff_t columns):
 
 # ---- execution -----------------------------------------------------------------------------------------
 
-
 cdef int execute_table(table_call_t *call, Columns columns) except -1:
     """Merge the axes of `out`, and run one job for each index into all merged axes but the last."""
     cdef const positions_t *p = &call.positions
@@ -441,12 +442,10 @@ cdef int execute_table(table_call_t *call, Columns columns) except -1:
     if axes.axes:
         length = axes.shape[axes.axes - 1]
         stride = axes.out_strides[axes.axes - 1]
+    job.batch, job.batch_stride, call.all_rows, job.row_stride = 1, 0, length, stride
     if call.is_table:
         job.batch, job.batch_stride = length, stride
         call.all_rows, job.row_stride = out.shape[out.ndim - 2], out.strides[out.ndim - 2]
-    else:
-        job.batch, job.batch_stride = 1, 0
-        call.all_rows, job.row_stride = length, stride
     for which in range(elements_of(&axes) // length):
         first = which * length
         job.out = <char *>out.buf + offset_at(&axes, first).out
