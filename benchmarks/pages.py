@@ -133,7 +133,7 @@ SPEED = {
     "scattered, 8,192 x 512": "8,192 positions below 131,072, x 512",
     "timestamps, 400,000 x 8": "400,000 times in ns, x 8",
     "full hours, 400,000 x 8": "400,000 full hours in ns, x 8",
-    "full hours, 400,000 x 8, float64": "the same in float64",
+    "full hours, 400,000 x 8, float64": "400,000 full hours in ns, x 8, float64",
     "hours of a year, 8,760 x 22": "8,760 hours, 11 periods",
     "padded batch, 64 x 512 x 512": "add to a padded batch, 64 x 512 x 512",
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
@@ -146,7 +146,7 @@ SPEED = {
     "rotation, 32 x 4,096 x 128, bfloat16": "the same in place, bfloat16",
     "rotation, 32 x 4,096 x 128, scattered positions": "rotate 32 heads of 4,096 x 128, scattered positions",
     "rotation, batch of 64, 1 position": "rotate 64 x 32 heads at one position each",
-    "rotation, batch of 64, 1 new position": "the same, other positions in each call",
+    "rotation, batch of 64, 1 new position": "rotate 64 x 32 heads at other positions in each call",
 }
 
 
