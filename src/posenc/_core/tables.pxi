@@ -300,7 +300,7 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
         return None
     if spec.fraction_limbs > MAX_LIMBS:    # radians could underflow
         return None
-    most = <int>min(<double>LEVELS, WHOLE + DIGITS_BYTES / level_bytes)
+    most = <int>min(<double>min(LEVELS, lowest + LEVELS - 1), WHOLE + DIGITS_BYTES / level_bytes)    # with_digits has no more
     digits.levels = 0
     with cython.critical_section(columns):
         for level in range(lowest, most):

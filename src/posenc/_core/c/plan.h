@@ -169,7 +169,8 @@ static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, 
                                               plan.rows * columns * min_size(job->batch, ENTRIES) > in_block))
         plan.rows /= 2;
     job->group_rows = min_size(is_sorted ? plan.rows : UNSORTED_ROWS, rows);
-    job->memory = job->panel + (job->digits ? GROUP_BYTES + (size_t)job->group_rows * GROUP_ROW_BYTES : 0);
+    const ptrdiff_t lines = divided_up(GROUP_BYTES + job->group_rows * GROUP_ROW_BYTES, LINE);
+    job->memory = job->panel + (job->digits ? (size_t)(lines * LINE) : 0);
     divide(&plan, rows, job->batch, MIN_ENTRIES, max_size(ENTRIES, in_block / (plan.rows * columns)));
     return plan;
 }
