@@ -123,7 +123,7 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
     const ptrdiff_t first = past ? (LINE - (ptrdiff_t)past) / (ptrdiff_t)size : 0;
     char *expected = checked(aligned_alloc(LINE, bytes + LINE)), *out = checked(aligned_alloc(LINE, bytes + LINE));
     char *memory = checked(aligned_alloc(LINE, OFFSETS_PER_COLUMN * COLUMNS * sizeof(double)));
-    const offsets_t offsets = offsets_in((double *)(void *)memory, COLUMNS, 1, first);
+    const offsets_t offsets = offsets_in((double *)(void *)memory, COLUMNS, 1, first, 1);
     c->kernel->tabulate(c->spec, &offsets, 0, COLUMNS / TILE);
     share_t share = {.kernel = c->kernel, .spec = c->spec, .rows = ROWS, .heads = 1};
     share.job = (job_t){.dtype = dtype,
@@ -167,7 +167,7 @@ static void run_rotation(caller_t *c, dtype_t dtype, int interleaved, int invers
     const size_t bytes = (size_t)(row * ROWS);
     char *expected = checked(malloc(bytes)), *x = checked(malloc(bytes));
     char *memory = checked(aligned_alloc(LINE, OFFSETS_PER_COLUMN * COLUMNS * sizeof(double)));
-    const offsets_t offsets = offsets_in((double *)(void *)memory, COLUMNS, 1, 0);
+    const offsets_t offsets = offsets_in((double *)(void *)memory, COLUMNS, 1, 0, 1);
     spec_t spec = *c->spec;
     spec.d_model = 2 * PAIRS;
     spec.order = COS_FIRST;
