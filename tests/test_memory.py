@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,20 @@ def test_calls_keep_no_memory():
         """)
     # disable glibc's thread caches, because their chunks are counted as in use
     python_output(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
+
+
+def test_calls_of_few_rows_share_an_offset_table():
+    encoding = posenc.Encoding(256, base=12345)
+    grown = []
+    tracemalloc.start()
+    try:
+        for start in (0, 100, 5, 200):
+            encoding.encode(range(start, start + 16), threads=1)
+            grown.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert grown[0] < 100_000 < 300_000 < grown[1]
+    assert grown[3] < grown[1] + 50_000
 
 
 def test_a_deleted_stream_releases_out():

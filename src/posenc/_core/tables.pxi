@@ -37,6 +37,7 @@ cdef class Columns:
     # rows with a digit for each level: of float32, float16 and bfloat16 tables, and of float64 tables
     cdef int64_t wanted[2][LEVELS]
     cdef double zeros                   # about the number of exact zeros in a row at consecutive positions, with `phase_bits`
+    cdef int64_t consecutive            # rows that wanted the offset table of step 1
     cdef int fractions                  # of digits_t
     cdef bytes radians                  # or None, before the first use of digit tables
     cdef tuple contents                 # the columns in the keys of kept tables; it also owns their memory
@@ -258,7 +259,7 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
 
 
 cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, int joined, int threads):
-    """Set the offset table of a job, and return its memory; None if there are too few rows to build one."""
+    """Set the offset table of a job, and return its memory; None if too few rows, of all calls if it is kept, want it."""
     cdef const spec_t *spec = &columns.spec
     cdef ptrdiff_t first = first_column(job, spec, rows) if joined == 1 else 0
     cdef ptrdiff_t variant = first if joined == 1 else -joined
@@ -269,6 +270,10 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
     cdef tables_run_t run
     cdef offsets_t *offsets
     if tables is None:
+        if is_kept:
+            with cython.critical_section(columns):
+                columns.consecutive += rows
+                rows = columns.consecutive
         # a rotation, which has no `out`, evaluates rows directly in double
         if rows < joined * (ROWS_FOR_KEPT_TABLE if is_kept else
                    ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 and job.out != NULL else ROWS_FOR_TABLE):

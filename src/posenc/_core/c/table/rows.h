@@ -188,7 +188,10 @@ NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, p
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-enum { MIN_ROWS = 4 }; /* fewer rows are evaluated one by one, which is faster than a block */
+enum {
+    MIN_ROWS = 4, /* fewer rows are evaluated one by one, which is faster than a block */
+    MIN_APART = FINE / 8 /* from so many rows on, the last rows of a block are faster as a block of their own: see `is_single` */
+};
 
 /* Returns how many of `count` evenly spaced rows, from `row` on, come before the position `special`. The
  * distance from `row` to `special` is computed modulo 2**64.  If `special` is before `row`, this distance is
@@ -211,6 +214,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
         ptrdiff_t rows = min_int(end - row, BLOCK * joined);
         if (spec->has_padding) rows = rows_before(job, row, rows, spec->padding);
         if (spec->has_zero) rows = rows_before(job, row, rows, spec->zero);
+        if (rows > FINE * joined && rows % (FINE * joined) >= MIN_APART * joined) rows -= rows % (FINE * joined);
         if (rows < MIN_ROWS * joined) few_rows(spec, job, row, rows = max_size(rows, 1), tally);
         else write_block(spec, job, row, rows / joined, panel, tally), rows -= rows % joined;
         row += rows;
