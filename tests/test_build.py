@@ -1,4 +1,4 @@
-"""Flags of the user do not change the bits."""
+"""Flags of the user do not change the bits; the program of tools/sanitize.sh fits the kernels."""
 
 import os
 import re
@@ -51,3 +51,11 @@ def test_the_kernels_refuse_inexact_arithmetic(flag):
     assert subprocess.run(command, capture_output=True).returncode == 0
     refused = subprocess.run([*command, flag], capture_output=True, text=True)
     assert refused.returncode != 0 and re.search("posenc needs|recognized", refused.stderr)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_the_program_for_the_thread_sanitizer_compiles():
+    script = (ROOT / "tools/sanitize.sh").read_text(encoding="utf-8")
+    arguments = re.search(r"\$compiler \$flags (.* tests/race\.c) ", script)[1].split()
+    result = subprocess.run(["cc", "-fsyntax-only", *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
