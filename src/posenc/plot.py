@@ -54,8 +54,7 @@ def _axes(encoding: Encoding, ax: axes.Axes | None, inches: tuple[float, float] 
         # with a margin in inches; compress removes the gap between a square picture and its colour bar
         layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, compress=True)
         ax = figure.Figure(inches, layout=layout).subplots()
-    if not isinstance(ax, axes.Axes):
-        raise checks.wrong_type("ax", ax, "a matplotlib.axes.Axes")
+    checks.check_type("ax", ax, axes.Axes, "a matplotlib.axes.Axes")
     ax.set_title(repr(encoding), wrap=True)
     return ax
 

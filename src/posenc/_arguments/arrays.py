@@ -1,7 +1,6 @@
 """Arrays: dtypes, exact conversion of lists, tensors and columns, and errors for output arrays."""
 
 import functools
-import importlib
 import sys
 from contextlib import suppress
 from itertools import chain
@@ -78,10 +77,11 @@ def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, DType]:
 
 @functools.cache
 def _bfloat16() -> np.dtype[Any]:
-    element: np.dtype[Any] = np.dtype(np.uint16)
     with suppress(ImportError):
-        element = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
-    return element
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(np.uint16)
 
 
 def widened(array: NDArray[Any]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -42,6 +42,16 @@ def wrong_type(name: str, value: Any, expected: str) -> TypeError:
         expected += "; posenc.torch.add_to, encode and rotate accept tensors"
     text = "" if getattr(value, "shape", ()) else f"{shown(value)} "
     return TypeError(f"{name} is {text}of type {type(value).__name__}, expected {expected}")
+
+
+def check_type(name: str, value: Any, kind: type[Any] | tuple[type[Any], ...], expected: str) -> None:
+    if not isinstance(value, kind):
+        raise wrong_type(name, value, expected)
+
+
+def check_length(name: str, value: Sized, expected: int, meaning: str) -> None:
+    if len(value) != expected:
+        raise ValueError(f"{name} has length {len(value)}, expected {expected}{meaning}")
 
 
 def shown(value: Any) -> str:
@@ -127,16 +137,14 @@ def position(name: str, value: Any) -> int:
 
 
 def choice(name: str, value: Any, choices: tuple[str, ...], hint: str = "") -> str:
-    if not isinstance(value, str):
-        raise wrong_type(name, value, f"one of {choices}")
+    check_type(name, value, str, f"one of {choices}")
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, expected one of {choices}{hint}")
     return str(value)                           # not np.str_, whose repr differs
 
 
 def boolean(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise wrong_type(name, value, "a bool")
+    check_type(name, value, (bool, np.bool_), "a bool")
     return bool(value)
 
 
@@ -256,11 +264,11 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
         example = f" and contains {shown(objects[0])} of type {type(objects[0]).__name__}" if objects else ""
         raise TypeError(f"{name} has dtype {array.dtype}{example}, "
                         "expected integers up to 64 bits or reals of 16 to 64 bits")
-    # columns of different dtypes become float64
-    for column, converted in columns(positions, array) or [(original, array)]:
-        if dtype := {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:]):
-            _check_not_rounded(name, converted, dtype)
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
+        # columns of different dtypes become float64
+        for column, converted in columns(positions, array) or [(original, array)]:
+            if dtype := {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:]):
+                _check_not_rounded(name, converted, dtype)
         if kind != "i" or offset:
             finite = array[np.isfinite(array)] if kind == "f" else array
             check_domain((finite.min().item(), finite.max().item()) if finite.size else (), offset, name)
@@ -302,8 +310,7 @@ def _check_times(name: str, value: Any, converted: NDArray[Any]) -> None:
 def _check_not_rounded(name: str, array: NDArray[Any], dtype: str) -> None:
     """Raise a ValueError if positions of a 16-bit dtype are so large that they may be rounded integers."""
     most = 2 ** DTYPES[dtype].precision
-    with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
-        beyond = array[np.isfinite(array) & (abs(array) >= most)]
+    beyond = array[np.isfinite(array) & (abs(array) >= most)]
     if beyond.size:
         largest = float(beyond[np.argmax(abs(beyond))])
         raise ValueError(f"{name} reach {largest:.17g} in {dtype}, expected less than {most}, as larger integers "

@@ -259,12 +259,11 @@ def lay_out(
         AxisColumns(k, encodings[k].encode, encodings[k].d_model, of_axis)
         for k, of_axis in zip(order, slices, strict=True)
     ]
-    if include_input:
-        begin = 0 if include_input == "first" else stop
-        columns += [
-            AxisColumns(k, axis_columns.round_positions, 1, axis_columns.slices_of([begin + rank]))
-            for rank, k in enumerate(order)
-        ]
+    begin = 0 if include_input == "first" else stop
+    columns += [
+        AxisColumns(k, axis_columns.round_positions, 1, axis_columns.slices_of([begin + rank]))
+        for rank, k in enumerate(order[:inputs])
+    ]
     return d_model, [encoding.position_offset for encoding in encodings], columns
 
 
@@ -272,8 +271,7 @@ def _encodings(d_model: Any, ndim: int) -> list[Encoding]:
     """Return the encoding of each axis; d_model is one Encoding for all axes, or a sequence of encodings."""
     encodings = per_axis("d_model", d_model, ndim)
     for encoding in encodings:
-        if not isinstance(encoding, Encoding):
-            raise checks.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
+        checks.check_type("d_model", encoding, Encoding, "an Encoding, as for the other axes")
         if encoding.d_model % 2 or encoding.layout != encodings[0].layout:
             raise ValueError(f"d_model has {encoding!r}, expected an even number of columns and one layout")
     return encodings
@@ -305,8 +303,7 @@ def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
     """Return a value for each axis: those of a sequence, or a single number or list of frequencies."""
     if not is_sequence(value) or name in ("frequencies", "periods") and not any(map(np.ndim, value)):
         return [value] * ndim
-    if len(value) != ndim:
-        raise ValueError(f"{name} has length {len(value)}, expected {ndim}, one for each axis")
+    checks.check_length(name, value, ndim, ", one for each axis")
     return list(value)
 
 

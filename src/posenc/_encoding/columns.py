@@ -1,6 +1,7 @@
 """The columns of a table, computed from the checked keywords of a convention, for the kernel."""
 
 import functools
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -32,18 +33,18 @@ def checked_width(name: str, value: Any) -> int:
 # d: number of columns; c: keywords of the convention
 
 
+def zero_columns(d: int, c: Keywords) -> int:
+    return d % 2 if c["odd"] == "zero" else 0
+
+
 def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     """Return the number of frequencies and the divisor in ``base**(-i / divisor)``."""
-    zero_column = c["odd"] == "zero" and d % 2
-    pairs = d // 2 if zero_column else -(-d // 2)
-    count = d if c["exponents"] == "column" else pairs
+    half = Fraction(d - zero_columns(d, c), 2)
     # column j has the exponent -j / (2 D), where D = half - shift
-    per_frequency = 2 if c["exponents"] == "column" else 1
-    half = Fraction(d // 2) if zero_column else Fraction(d, 2)
+    count, per_frequency = (d, 2) if c["exponents"] == "column" else (math.ceil(half), 1)
+    divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if c["spacing"] == "endpoint":
         divisor = Fraction(count - 1)
-    else:
-        divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
         raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, to avoid a divisor of 0")
     return count, divisor
@@ -66,8 +67,8 @@ def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns
     """Return a function that computes each frequency times position_scale, in turns per position."""
     count, divisor = spacing(d, c)
     for name in ("frequencies", "periods"):
-        if c[name] is not None and len(c[name]) != count:
-            raise ValueError(f"{name} has length {len(c[name])}, expected {count} for this convention")
+        if c[name] is not None:
+            checks.check_length(name, c[name], count, " for this convention")
     if c["periods"] is not None:
         # positions for durations count `unit` attoseconds
         is_duration, scale = has_durations(c), Fraction(c["position_scale"])
@@ -94,7 +95,7 @@ def arrangement(d: int, c: Keywords) -> tuple[NDArray[np.intp], NDArray[np.bool_
     frequency = interleaved if c["exponents"] == "column" else interleaved // 2
     cosine = interleaved % 2 == (c["order"] == "sin")
     order = np.argsort(interleaved % 2, kind="stable") if c["layout"] == "halves" else interleaved
-    if c["odd"] == "zero" and d % 2:
+    if zero_columns(d, c):
         order = np.append(order[order != d - 1], d - 1)
         frequency[-1] = d
         cosine[-1] = False
@@ -104,10 +105,9 @@ def arrangement(d: int, c: Keywords) -> tuple[NDArray[np.intp], NDArray[np.bool_
 def columns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> kernel.Columns:
     """Return the columns of a convention for the kernel; `unit` is that of durations."""
     compute_turns, is_nan = turns_of_convention(d, c, unit), has_durations(c)
-    if c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
+    order = 3 if c["layout"] == "halves" else 1 if c["order"] == "sin" else 2
+    if c["exponents"] != "pair" or zero_columns(d, c):
         order = 0
-    else:
-        order = 3 if c["layout"] == "halves" else 1 if c["order"] == "sin" else 2
     return kernel_columns(
         compute_turns, *arrangement(d, c), order, c["scale"] + 0.0, c["position_offset"],       # -0.0 is 0
         checks.LOWEST if is_nan else c["padding_idx"], is_nan,              # NaT is the lowest integer

@@ -261,8 +261,7 @@ KEYWORDS = Encoding._keywords
 
 
 def check_encoding(encoding: Any) -> None:
-    if not isinstance(encoding, Encoding):
-        raise checks.wrong_type("encoding", encoding, "a posenc.Encoding")
+    checks.check_type("encoding", encoding, Encoding, "a posenc.Encoding")
 
 
 def without_durations(encoding: Encoding, user: str) -> Encoding:

@@ -72,9 +72,7 @@ def positions_from_mask(
            [-0.41614684, -0.9899925 , -0.6536436 ,  0.        ]],
           dtype=float32)
     """
-    mask = _array("mask", mask, "biuf", "booleans or numbers")
-    if mask.ndim == 0:
-        raise ValueError("mask has shape (), expected (..., n)")
+    mask = _array("mask", mask, "biuf", "booleans or numbers", 1)
     token = mask.astype(bool)
     hint = "; for an additive mask, pass mask == 0" if mask.dtype.kind == "f" else ""
     if mask.dtype.kind != "b" and not (mask == token).all():
@@ -126,9 +124,7 @@ def positions_from_segments(
     array([[ 0,  1,  2,  0,  1, -1],
            [ 0,  0,  1,  2,  3,  0]])
     """
-    ids = _array("segment_ids", segment_ids, "iu", "integers")
-    if ids.ndim == 0:
-        raise ValueError("segment_ids has shape (), expected (..., n)")
+    ids = _array("segment_ids", segment_ids, "iu", "integers", 1)
     column = np.arange(ids.shape[-1], dtype=np.int64)
     is_first = np.ones(ids.shape, bool)
     is_first[..., 1:] = ids[..., 1:] != ids[..., :-1]
@@ -193,14 +189,16 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
 # ---- arguments ---------------------------------------------------------------------------------------------
 
 
-def _array(name: str, value: Any, kinds: str, expected: str) -> NDArray[Any]:
-    """Return an array whose `dtype.kind` is in `kinds`.
+def _array(name: str, value: Any, kinds: str, expected: str, dimensions: int = 0) -> NDArray[Any]:
+    """Return an array whose `dtype.kind` is in `kinds`, with at least this number of dimensions, 0 or 1.
 
     An empty list, which NumPy converts to float64, is also accepted.
     """
     array = arrays.widened(arrays.as_array(name, value))
     if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
         raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}")
+    if array.ndim < dimensions:
+        raise ValueError(f"{name} has shape (), expected (..., n)")
     return array
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, values_of
-from posenc._encoding.encoding import Encoding, check_encoding, without_durations
+from posenc._encoding.encoding import Encoding, check_encoding, rows_of_chunk, without_durations
 from posenc._files import atomic, table
 from posenc._files.table import Table, read_npy_header, read_safetensors_header
 
@@ -295,13 +295,13 @@ def verify(
         rows, d_model = source.shape
         positions_in_file, encoding_in_file, _ = source.specification or (range(rows), None, None)
         positions = positions_in_file if positions is None else positions
-        if len(positions) != rows:
-            raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows")
+        checks.check_length("positions", positions, rows, ", the number of rows")
         encoding = encoding or encoding_in_file or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}")
         checks.range_of(positions, without_durations(encoding, "a file").position_offset)
-        block_rows, dtype = max(1, source.block_rows), source.dtype
+        dtype, chunk = source.dtype, source.chunk_rows
+        block_rows = max(1, rows_of_chunk(d_model, table.itemsize(dtype)) // chunk) * chunk
         compared_rows: Iterable[int] = range(0, rows, block_rows)
         if samples is not None and samples < rows:          # the last row of each of as many parts
             compared_rows, block_rows = ((k + 1) * rows // samples - 1 for k in range(samples)), 1

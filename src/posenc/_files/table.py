@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import NoneType
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -35,8 +36,7 @@ ALIGNMENT = 64                  # the data starts on a cache line, for vector lo
 
 def name_of(path: Any) -> str:
     """Return a path as text."""
-    if not isinstance(path, (str, bytes, os.PathLike)):
-        raise checks.wrong_type("path", path, "a path such as 'pe.npy'")
+    checks.check_type("path", path, (str, bytes, os.PathLike), "a path such as 'pe.npy'")
     name = os.fsdecode(path)
     if not name or "\0" in name or "://" in name:
         raise ValueError(f"path is {name!r}, expected a local file; posenc.dask.table(...).to_zarr takes URLs")
@@ -53,8 +53,7 @@ def format_of(path: str, **options: Any) -> str:
 
     Raise an error for an option that is not None but does not apply to the format.
     """
-    if options.get("key") is not None and not isinstance(options["key"], str):
-        raise checks.wrong_type("key", options["key"], "a str")
+    checks.check_type("key", options.get("key"), (str, NoneType), "a str")
     suffix = suffix_of(path)
     if suffix not in SUFFIX_OPTIONS:
         suffix = ".zarr" if os.path.isdir(path) else ".npy"
@@ -146,11 +145,6 @@ def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape
 
 
-def buffer_rows(rows: int, d_model: int, dtype: str) -> int:
-    """Return the number of all rows, or of those of a chunk."""
-    return min(rows, rows_of_chunk(d_model, itemsize(dtype)))
-
-
 def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
     """Return an array for some rows; for bfloat16, its dtype is uint16."""
     memory = kernel.output_array(None, (rows, d_model), f"float{8 * itemsize(dtype)}", "rows")
@@ -162,8 +156,7 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
 
 def callback(progress: Any) -> Callable[[int], object]:
     """Return the function that receives the number of bytes."""
-    if progress is not None and not callable(progress):
-        raise checks.wrong_type("progress", progress, "a function")
+    checks.check_type("progress", progress, (Callable, NoneType), "a function")
     return progress or (lambda size: None)
 
 
@@ -175,7 +168,8 @@ def rows_to_write(
     Call `progress` with the size of each block.  By default, a block is a chunk.
     """
     positions, encoding, dtype = specification
-    buffer = row_buffer(rows or buffer_rows(*specification.shape, dtype), encoding.d_model, dtype)
+    rows = min(len(positions), rows or rows_of_chunk(encoding.d_model, itemsize(dtype)))
+    buffer = row_buffer(rows, encoding.d_model, dtype)
     for chunk in encoding.stream(positions, dtype=dtype, out=buffer, threads=threads) if buffer.size else ():
         yield chunk.values.astype(arrays.DTYPES[dtype].stored, copy=False)
         progress(chunk.values.nbytes)
@@ -190,7 +184,7 @@ class Table(NamedTuple):
     shape: tuple[int, int]
     dtype: str                                              # a name in DTYPES
     specification: TableSpecification | None                     # in the file
-    block_rows: int                                         # number of rows that are best read at once
+    chunk_rows: int                                 # number of rows that can only be read together
     read: Callable[[int, int], NDArray[Any]]        # read(first, rows): their bits as unsigned integers
     values: Callable[[], Any]        # the attribute `values` of the File that `posenc.open` returns
 
@@ -224,7 +218,7 @@ def in_file(
             element = bits if dtype == "bfloat16" else element.newbyteorder()
         return array.view(element)
 
-    return Table(shape, dtype, specification, buffer_rows(*shape, dtype), read, values)
+    return Table(shape, dtype, specification, 1, read, values)
 
 
 def opened_file(path: str) -> BinaryIO:

@@ -111,6 +111,4 @@ def table_in(path: str) -> table.Table:
     shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
     specification = specification_in(array.attrs.get("posenc"), shape)
     chunk_rows = max(1, array.chunks[len(first_axis)])
-    # whole chunks
-    block_rows = min(shape[0], max(1, table.buffer_rows(*shape, dtype) // chunk_rows) * chunk_rows)
-    return table.Table(shape, dtype, specification, block_rows, read, lambda: array)
+    return table.Table(shape, dtype, specification, chunk_rows, read, lambda: array)

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeAlias
 
 from posenc._arguments import checks
@@ -120,8 +121,7 @@ class Keys:
 
 def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: Any) -> tuple[int, Values]:
     """Return head_dim and the keywords with which to call `Rotary`."""
-    if layer_type is not None and not isinstance(layer_type, str):
-        raise checks.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
+    checks.check_type("layer_type", layer_type, (str, NoneType), "a name such as 'full_attention'")
     if length is not None:
         length = checks.integer("length", length, 1)
     keys = Keys(config)
@@ -287,8 +287,7 @@ def _stated_parameters(keys: Keys) -> Mapping[str, Any]:
     statements = [value for value in values if value not in (None, {})] or [{}]
     if statements[0] != statements[-1]:
         raise _has("both rope_parameters and rope_scaling, expected only one of them")
-    if not isinstance(statements[0], Mapping):
-        raise checks.wrong_type("config.rope_parameters or config.rope_scaling", statements[0], "a dict")
+    checks.check_type("config.rope_parameters or config.rope_scaling", statements[0], Mapping, "a dict")
     return statements[0]
 
 

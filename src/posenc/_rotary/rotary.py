@@ -139,9 +139,8 @@ class Rotary(Specification):
             raise ValueError(f"{name} is {rotary_dim}, expected an even number{limit}")
         pairs = rotary_dim // 2
         for name in ("axes", "frequencies"):
-            length = pairs if keywords[name] is None else len(keywords[name])
-            if length != pairs:
-                raise ValueError(f"{name} has length {length}, expected {pairs}, the number of pairs")
+            if keywords[name] is not None:
+                checks.check_length(name, keywords[name], pairs, ", the number of pairs")
         if not any(keywords["axes"] or ()):            # a single axis
             keywords["axes"] = None
 

@@ -168,8 +168,7 @@ def _longrope(
 ) -> Frequencies:
     """LongRoPE (arXiv 2402.13753): divide each frequency by its factor for short or for long sequences."""
     for key, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
-        if len(factors) != dim // 2:
-            raise ValueError(f"scaling[{key!r}] has length {len(factors)}, expected {dim // 2}, one for each pair")
+        checks.check_length(f"scaling[{key!r}]", factors, dim // 2, ", one for each pair")
     if (short_mscale is None) != (long_mscale is None):
         raise _lacks("short_mscale" if short_mscale is None else "long_mscale", "longrope")
     is_long = length > original_max_position_embeddings
@@ -201,8 +200,7 @@ def blocks(sections: Sequence[int]) -> tuple[int, ...]:
 
 def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
     """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 for an axis that has all its pairs."""
-    if len(sections) != 3:
-        raise ValueError(f"mrope_section has length {len(sections)}, expected 3 for mrope_interleaved")
+    checks.check_length("mrope_section", sections, 3, " for mrope_interleaved")
     axes = np.zeros(sum(sections), int)
     for axis in (1, 2):
         axes[axis : 3 * sections[axis] : 3] = axis
@@ -282,8 +280,7 @@ def positions_without_length(scaling: Scaling | None) -> int | None:
 
 def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
     """Check a scaling and return its converted values, without values that are None or have no effect."""
-    if not isinstance(scaling, Mapping):
-        raise checks.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
+    checks.check_type(name, scaling, Mapping, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
     rope_type = type_of_scaling(scaling)
     keys = keys_of(rope_type)
     valid_keys = dict.fromkeys((*keys, *SHARED))

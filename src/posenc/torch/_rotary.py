@@ -374,7 +374,11 @@ class RotaryEmbedding(TableModule):
         if x.ndim == 3 and (width := self._hidden_size) not in (None, x.shape[-1]):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {width}), config.hidden_size")
         positions = tensors.tensor_of_positions(position_ids, x.device, "position_ids")
-        return self._in_form(*self._values(x, positions, layer_type).chunk(2, -1))
+        cos, sin = self._values(x, positions, layer_type).chunk(2, -1)
+        if self._form == "complex":
+            return torch.complex(cos, sin)
+        arranged = FORMS.get(self._form, Tensor.contiguous)
+        return (arranged(sin), arranged(cos)) if self._form == "sin, cos" else (arranged(cos), arranged(sin))
 
     def _values(self, x: Tensor, positions: Tensor, layer_type: str | None) -> Tensor:
         """Return the cosines of all pairs, followed by their sines, in the dtype and on the device of the
@@ -396,14 +400,6 @@ class RotaryEmbedding(TableModule):
             return rows
         axis_of_column = kept_table(self, torch.int64, x.device, layer_type)
         return rows.gather(0, axis_of_column.expand(1, *rows.shape[1:]))[0]
-
-    def _in_form(self, cos: Tensor, sin: Tensor) -> Any:
-        """Return the tables that the model takes."""
-        if self._form == "complex":
-            return torch.complex(cos, sin)
-        arranged = FORMS.get(self._form, Tensor.contiguous)
-        tables = arranged(cos), arranged(sin)
-        return tables[::-1] if self._form == "sin, cos" else tables
 
     def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
         """Return a table of cosines and sines or, if dtype is int64, the axis of each of its columns."""
