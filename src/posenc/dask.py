@@ -14,8 +14,7 @@ import posenc
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, Positions
 from posenc._arguments.specification import Convention, changes_of
-from posenc._encoding.encoding import Encoding, checked_positions
-from posenc._encoding.functions import cached_encoding
+from posenc._encoding.encoding import Encoding, cached_encoding, checked_positions
 
 with checks.importing_for("posenc.dask"):
     import dask.array as da

@@ -80,7 +80,8 @@ def _bfloat16() -> np.dtype[Any]:
     with suppress(ImportError):
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        element: DType = np.dtype(ml_dtypes.bfloat16)
+        return element
     return np.dtype(np.uint16)
 
 

@@ -44,7 +44,7 @@ def wrong_type(name: str, value: Any, expected: str) -> TypeError:
     return TypeError(f"{name} is {text}of type {type(value).__name__}, expected {expected}")
 
 
-def check_type(name: str, value: Any, kind: type[Any] | tuple[type[Any], ...], expected: str) -> None:
+def check_type(name: str, value: Any, kind: Any, expected: str) -> None:
     if not isinstance(value, kind):
         raise wrong_type(name, value, expected)
 

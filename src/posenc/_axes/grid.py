@@ -12,10 +12,8 @@ from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import AnyDType
 from posenc._arguments.specification import Layout, Odd
 from posenc._axes import axis_columns
-from posenc._axes.axis_columns import AxisColumns
 from posenc._core import kernel
-from posenc._encoding.encoding import Encoding, without_durations
-from posenc._encoding.functions import cached_encoding
+from posenc._encoding.encoding import Encoding, cached_encoding, without_durations
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
@@ -220,7 +218,7 @@ def points(
 def lay_out(
     ndim: int, d_model: Any, axes: Integers, widths: Integers, group: str, layout: str | None, odd: str,
     include_input: str | None, convention: Mapping[str, Any],
-) -> tuple[int, list[float], list[AxisColumns]]:
+) -> tuple[int, list[float], list[axis_columns.AxisColumns]]:
     """Check the options of `grid` or `points`.
 
     Return d_model, the position_offset of each axis, and all columns.
@@ -256,12 +254,12 @@ def lay_out(
     stop = d_model - inputs + first
     slices = axis_columns.slices_of_axes(tuple(encodings[k].d_model for k in order), nesting, first, stop)
     columns = [
-        AxisColumns(k, encodings[k].encode, encodings[k].d_model, of_axis)
+        axis_columns.AxisColumns(k, encodings[k].encode, encodings[k].d_model, of_axis)
         for k, of_axis in zip(order, slices, strict=True)
     ]
     begin = 0 if include_input == "first" else stop
     columns += [
-        AxisColumns(k, axis_columns.round_positions, 1, axis_columns.slices_of([begin + rank]))
+        axis_columns.AxisColumns(k, axis_columns.round_positions, 1, axis_columns.slices_of([begin + rank]))
         for rank, k in enumerate(order[:inputs])
     ]
     return d_model, [encoding.position_offset for encoding in encodings], columns

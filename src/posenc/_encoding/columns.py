@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.checks import SECOND, shown
 from posenc._core import frequencies as core
 from posenc._core import kernel
 from posenc._core.exact import ExactColumns
-from posenc._core.frequencies import ComputeTurns, RationalTurns
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
@@ -27,7 +25,7 @@ def checked_width(name: str, value: Any) -> int:
     """Check a number of columns."""
     number = checks.integer(name, value, 0)
     if number > WIDEST:
-        raise ValueError(f"{name} is {shown(number)}, expected at most {WIDEST}")
+        raise ValueError(f"{name} is {checks.shown(number)}, expected at most {WIDEST}")
     return number
 
 # d: number of columns; c: keywords of the convention
@@ -63,7 +61,7 @@ def has_durations(c: Keywords) -> bool:
     return bool(c["periods"]) and isinstance(c["periods"][0], str)
 
 
-def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns:
+def turns_of_convention(d: int, c: Keywords, unit: int = checks.SECOND) -> core.ComputeTurns:
     """Return a function that computes each frequency times position_scale, in turns per position."""
     count, divisor = spacing(d, c)
     for name in ("frequencies", "periods"):
@@ -73,7 +71,7 @@ def turns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> ComputeTurns
         # positions for durations count `unit` attoseconds
         is_duration, scale = has_durations(c), Fraction(c["position_scale"])
         lengths = ((checks.attoseconds("periods", p), unit) if is_duration else (p,) for p in c["periods"])
-        return RationalTurns([scale / Fraction(*length) for length in lengths])
+        return core.RationalTurns([scale / Fraction(*length) for length in lengths])
     if c["frequencies"] is not None:
         return functools.partial(core.explicit_turns, c["frequencies"], c["position_scale"])
     scales = c["frequency_scale"], c["position_scale"]
@@ -102,7 +100,7 @@ def arrangement(d: int, c: Keywords) -> tuple[NDArray[np.intp], NDArray[np.bool_
     return frequency[order], cosine[order]
 
 
-def columns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> kernel.Columns:
+def columns_of_convention(d: int, c: Keywords, unit: int = checks.SECOND) -> kernel.Columns:
     """Return the columns of a convention for the kernel; `unit` is that of durations."""
     compute_turns, is_nan = turns_of_convention(d, c, unit), has_durations(c)
     order = 3 if c["layout"] == "halves" else 1 if c["order"] == "sin" else 2
@@ -115,7 +113,7 @@ def columns_of_convention(d: int, c: Keywords, unit: int = SECOND) -> kernel.Col
 
 
 def kernel_columns(
-    compute_turns: ComputeTurns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], order: int,
+    compute_turns: core.ComputeTurns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], order: int,
     scale: float, position_offset: float = 0.0, padding_idx: int | None = None, padding_is_nan: bool = False,
 ) -> kernel.Columns:
     """Return columns for the kernel: each is the cosine or sine of a frequency that `compute_turns` returns.
@@ -131,6 +129,6 @@ def kernel_columns(
         d, limbs.T[::-1].tobytes(), limbs.shape[1] - fraction_limbs, fraction_limbs,
         (is_negative * SIGN_BIT).tobytes(), quarter.tobytes(), order, scale, position_offset,
         padding_idx, padding_is_nan,
-        compute_turns.phase_bits() if isinstance(compute_turns, RationalTurns) else None,
+        compute_turns.phase_bits() if isinstance(compute_turns, core.RationalTurns) else None,
         ExactColumns(compute_turns, frequency, cosine, scale),
     )

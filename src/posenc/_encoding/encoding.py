@@ -1,8 +1,8 @@
-"""Encoding, the specification of a table, and the chunks of a stream."""
+"""Encoding, the specification of a table, with a cache, and the chunks of a stream."""
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, get_args
@@ -20,6 +20,9 @@ SPACED = ("base", "spacing", "shift", "frequency_scale")  # the keywords that fr
 # The size of a chunk by default.  On ext4, writes of 16 MiB are as fast as writes of 4 MiB, and writes of
 # 1 MiB are half as fast (measured for 2 GB).
 CHUNK_BYTES = 1 << 22
+WIDEST_CACHED = 2**13           # columns; such an Encoding takes 0.7 MB, or more with an extreme base
+# no tensors, whose hash does not depend on their value
+CACHEABLE = {int, float, str, type(None), np.float64, np.float32}
 
 
 class Chunk(NamedTuple):  # numpydoc ignore=PR01
@@ -234,11 +237,10 @@ class Encoding(Specification):
             positions = range(checks.BEYOND - max(0, math.floor(offset)))
         else:
             positions = checks.range_of(positions, offset)
+        rows = rows_of_chunk(d_model, element.itemsize) if out is None else max(1, (*np.shape(out), 0)[0])
         if chunk_rows is not None:
-            chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
-        rows = chunk_rows or rows_of_chunk(d_model, element.itemsize)
+            rows = checks.integer("chunk_rows", chunk_rows, 1)
         if out is not None:
-            rows = chunk_rows or max(1, (*np.shape(out), 0)[0])
             kernel.output_array(out, (rows, d_model), name, "out")
 
         def generate(rows_to_come: range) -> Iterator[Chunk]:
@@ -258,6 +260,7 @@ def _columns_in(encoding: Encoding, unit: int) -> kernel.Columns:
 
 
 KEYWORDS = Encoding._keywords
+_cached = functools.lru_cache(maxsize=256, typed=True)(Encoding)
 
 
 def check_encoding(encoding: Any) -> None:
@@ -285,3 +288,24 @@ def checked_positions(encoding: Encoding, positions: Any) -> range | NDArray[Any
 def rows_of_chunk(d_model: int, itemsize: int) -> int:
     """Return the number of rows, at least one, that fit in CHUNK_BYTES."""
     return max(1, CHUNK_BYTES // max(1, d_model * itemsize))
+
+
+def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
+    """Return d_model if it is an Encoding, else the Encoding with d_model columns and these keywords.
+
+    The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all
+    keywords are CACHEABLE.
+    """
+    if isinstance(d_model, Encoding):
+        for name in convention:
+            raise checks.both_given("an Encoding", f"{name} (see Encoding.replace)")
+        return d_model
+
+    is_cached = d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED
+    if is_cached and all(map(_is_cacheable, convention.values())):
+        return _cached(d_model, **convention)
+    return Encoding(d_model, **convention)
+
+
+def _is_cacheable(value: Any) -> bool:
+    return type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))

@@ -1,7 +1,6 @@
 """The functions encode, add_to and stream, which call the methods of a cached `Encoding`."""
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, SupportsFloat, SupportsIndex, Unpack
 
 import numpy as np
@@ -10,36 +9,7 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Convention
-from posenc._encoding.encoding import Chunk, Encoding, check_encoding
-
-WIDEST_CACHED = 2**13           # columns; such an Encoding takes 0.7 MB, or more with an extreme base
-# no tensors, whose hash does not depend on their value
-CACHEABLE = {int, float, str, type(None), np.float64, np.float32}
-_cached = functools.lru_cache(maxsize=256, typed=True)(Encoding)
-
-
-def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
-    """Return d_model if it is an Encoding, else the Encoding with d_model columns and these keywords.
-
-    The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all
-    keywords are CACHEABLE.
-    """
-    if isinstance(d_model, Encoding):
-        for name in convention:
-            raise checks.both_given("an Encoding", f"{name} (see Encoding.replace)")
-        return d_model
-
-    is_cached = d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED
-    if is_cached and all(map(_is_cacheable, convention.values())):
-        return _cached(d_model, **convention)
-    return Encoding(d_model, **convention)
-
-
-def _is_cacheable(value: Any) -> bool:
-    return type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))
-
-
-# ---- functions ---------------------------------------------------------------------------------------------
+from posenc._encoding.encoding import Chunk, Encoding, cached_encoding, check_encoding
 
 
 def encode(

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._files import atomic, table
-from posenc._files.table import TableSpecification, specification_in
 
 with checks.importing_for("a .zarr file"):
     import zarr
@@ -26,7 +25,7 @@ ZARR_CHUNK_BYTES = 16 << 20
 # ---- writing -----------------------------------------------------------------------------------------------
 
 
-def chunks_of(specification: TableSpecification, chunk_rows: Any, shard_rows: Any) -> tuple[int, int | None]:
+def chunks_of(specification: table.TableSpecification, chunk_rows: Any, shard_rows: Any) -> tuple[int, int | None]:
     """Return the number of rows in a chunk and in a shard.
 
     By default, chunks are nearly equal, and there are no shards.
@@ -44,7 +43,7 @@ def chunks_of(specification: TableSpecification, chunk_rows: Any, shard_rows: An
 
 
 def write(
-    path: str, specification: TableSpecification, chunks: tuple[int, int | None], threads: int | None,
+    path: str, specification: table.TableSpecification, chunks: tuple[int, int | None], threads: int | None,
     overwrite: bool, progress: Callable[[int], object],
 ) -> int:
     """Write an array in place, its specification last; return the size of its values."""
@@ -109,6 +108,6 @@ def table_in(path: str) -> table.Table:
         return values.view(f"u{values.itemsize}")
 
     shape, dtype = table.table_shape(array.shape), table.dtype_name(array.dtype)
-    specification = specification_in(array.attrs.get("posenc"), shape)
+    specification = table.specification_in(array.attrs.get("posenc"), shape)
     chunk_rows = max(1, array.chunks[len(first_axis)])
     return table.Table(shape, dtype, specification, chunk_rows, read, lambda: array)

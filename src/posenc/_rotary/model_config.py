@@ -288,7 +288,7 @@ def _stated_parameters(keys: Keys) -> Mapping[str, Any]:
     if statements[0] != statements[-1]:
         raise _has("both rope_parameters and rope_scaling, expected only one of them")
     checks.check_type("config.rope_parameters or config.rope_scaling", statements[0], Mapping, "a dict")
-    return statements[0]
+    return dict(statements[0])
 
 
 def _is_nested(parameters: Mapping[str, Any]) -> bool:

@@ -20,8 +20,7 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
 from posenc._arguments.specification import Convention
 from posenc._axes.grid import Shape, Width
-from posenc._encoding.encoding import Encoding, check_encoding
-from posenc._encoding.functions import cached_encoding
+from posenc._encoding.encoding import Encoding, cached_encoding, check_encoding
 from posenc._rotary.rotary import Rotary, table_at
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
