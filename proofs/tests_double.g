@@ -26,7 +26,7 @@
 #! constants table/decide_rounding.h: return dtype == FLOAT32 ? {SHARE} : {SHARE_FLOATS};
 #! constants table/advance.h: : f64_set({TIMES} * smallest_normal(job->dtype));
 #! constants table/decide_rounding.h: return dtype == FLOAT16 ? {NORMAL_FLOAT16} : {NORMAL}; }
-#! constants _core/tables.pxi: self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**{MAX_SCALE}
+#! constants _core/columns.pxi: self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**{MAX_SCALE}
 #! from rounded_bits.g: MIN_FLOAT32 MIN_FLOAT16 MIN_BFLOAT16
 #! from near_half.g: NEAR
 #! from direct_double.g: SIN_DOUBLE COS_DOUBLE

@@ -8,7 +8,7 @@
 # other numbers, because nothing underflows or overflows.  A product has the factor `scale` and at most three
 # sines, which are 0 or at least the unit of a phase.  The error of a product is 0 or at least 2**-106 of the
 # product.  Veltkamp's splitting multiplies by 2**27 + 1.
-#! constants _core/tables.pxi: self.spec.has_fast_path = 2.0**{MIN_SCALE} <= abs(scale) <= 2.0**{MAX_SCALE}
+#! constants _core/columns.pxi: self.spec.has_fast_path = 2.0**{MIN_SCALE} <= abs(scale) <= 2.0**{MAX_SCALE}
 #! constants doubledouble.h: f64_set(0x1p27 + {SPLITTER})
 #! variants FUSED=1
 @rnd = float<53,ne>;

@@ -1,7 +1,7 @@
 /* Run the kernels in threads that share tables and write to adjacent memory.  `tools/sanitize.sh tsan` runs
  * this program with ThreadSanitizer; it does not use Python.
  *
- * Several callers run at the same time.  Each computes blocks of rows in several threads, as tables.pxi does,
+ * Several callers run at the same time.  Each computes blocks of rows in several threads, as encode.pxi does,
  * and compares the result with that of one thread.
  */
 #include <pthread.h>
@@ -113,7 +113,7 @@ typedef struct {
 
 static size_t size_of_dtype(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 
-/* The output modes of tables.pxi.  SHIFTED: the size of a row is a multiple of a cache line, but its address
+/* The output modes of encode.pxi.  SHIFTED: the size of a row is a multiple of a cache line, but its address
  * is not. */
 typedef enum { STORED, ON_LINES, SHIFTED, BY_PANEL, ADDED, MODES } write_mode_t;
 typedef enum { EVEN, INTEGERS, REALS, TYPES } positions_t;

@@ -64,7 +64,7 @@ class Keyword(Generic[Given, Kept]):
             value = self.attribute(instance) if self.attribute else vars(instance)[self.name]
         elif value is MISSING:
             raise AttributeError(self.name)         # so that dataclass makes the argument required
-        return value    # type: ignore[no-any-return]
+        return value
 
     def __set__(self, instance: Any, value: Given) -> None:
         if self.name in vars(instance):

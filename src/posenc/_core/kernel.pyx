@@ -2,7 +2,7 @@
 # cython: auto_pickle=False, binding=False
 """Calls of the C kernels.
 
-`encode` and `add_to` are in tables.pxi, `rotate` and `rotate_at` in rotation.pxi.  Each first reads, converts
+`encode` and `add_to` are in encode.pxi, `rotate` and `rotate_at` in rotation.pxi.  Each first reads, converts
 and checks its arguments, with the functions in arguments.pxi, before anything is written.  Then it is
 executed: c/plan.h divides its rows into blocks, and run_call in parallel.pxi runs them in an OpenMP-parallel
 region, in which each thread takes the next block until none is left.
@@ -86,5 +86,7 @@ except ValueError as error:
 
 include "parallel.pxi"
 include "arguments.pxi"
+include "columns.pxi"
 include "tables.pxi"
+include "encode.pxi"
 include "rotation.pxi"

@@ -79,7 +79,7 @@ class RotaryAt:
         axes = () if self.rotary.axes is None else (slice(None),)
         positions = self._positions[axes + keys]
         if min(positions.strides, default=0) < 0 or not np.may_share_memory(positions, self._positions):
-            return self.rotary.at(positions, inverse=self.inverse)      # type: ignore[no-any-return]
+            return self.rotary.at(positions, inverse=self.inverse)
         return rotary_at(self.rotary, self._factors, positions)
 
     @property
