@@ -101,7 +101,6 @@ def test_reports_without_a_result_are_not_ok():
     ((None,), {}, "model is None of type NoneType, expected a torch.nn.Module"),
     ((nn.Linear(2, 2), 5), {}, "config is 5 of type int, expected a posenc.Rotary, or a configuration"),
     ((nn.Linear(2, 2), "llama"), {}, "config is 'llama' of type str, expected a posenc.Rotary, or a configuration"),
-    ((nn.Linear(2, 2),), {"positions": [1, 2]}, "positions is given without inputs"),
 ])
 def test_arguments_of_wrong_types_are_refused(arguments, keywords, message):
     with pytest.raises(TypeError, match=message):
@@ -229,8 +228,11 @@ def test_arguments_may_have_an_axis_of_length_0(attention):
     assert row.verdict == UNCHECKED and "no attention was found" in row.faults[0]
 
 
-def test_positions_may_have_several_axes():
-    points = torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2, 2], [0, 0, 2, 0, 1, 2, 0, 1, 2, 7]])       # two rows have (0, 0)
-    model, inputs = Axes(AXES.axes), {"ids": torch.ones(1, 10, dtype=int), "position_ids": points[:, None]}
-    assert check_rotary(model, AXES, inputs=inputs, positions=points).ok
-    assert not check_rotary(model, AXES, inputs=inputs, positions=points.flip(0)).ok
+def test_positions_on_several_axes_must_be_chosen():
+    """Positions that are equal on all axes do not show the axes, so the model is not called wrong or right."""
+    ids = torch.ones(1, 10, dtype=int)
+    for axes in (AXES.axes, [1] * 8 + [0] * 8):
+        row, = check_rotary(Axes(axes), AXES, inputs=(ids, torch.arange(10).expand(2, 1, 10)))
+        assert row.verdict == UNCHECKED and "positions on several axes must be a parameter" in row.faults[0]
+        report = check_rotary(Axes(axes), AXES, inputs=lambda at: (ids[:, :1].expand(1, at.shape[1]), at[:, None]))
+        assert report.ok == (axes == AXES.axes)

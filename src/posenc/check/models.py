@@ -22,8 +22,8 @@ from torch import Tensor
 from posenc import Rotary
 from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
-from posenc.check import match, running
-from posenc.check.match import Array, axes_of, float64_of, size_of
+from posenc.check import running
+from posenc.check.match import Array, axes_of, size_of
 from posenc.check.mistakes import not_rotated
 from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
@@ -32,7 +32,6 @@ from posenc.check.running import Model, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
-ROWS = 23                   # rows of a run; no other axis should have this length
 LATE = 509                  # rows of a run that compares layers, if the model chooses the positions
 CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
@@ -47,9 +46,7 @@ ROTATIONS = {"sliding_attention": "main", "compressed_sparse_attention": "compre
              "heavily_compressed_attention": "compress"}
 
 
-def check_rotary(
-    model: torch.nn.Module, config: Any = None, *, inputs: Any = None, positions: Any = None
-) -> RotaryReport:
+def check_rotary(model: torch.nn.Module, config: Any = None, *, inputs: Any = None) -> RotaryReport:
     """Run a model with known vectors as queries and keys, and compare their rotation with the configuration.
 
     Parameters
@@ -63,11 +60,9 @@ def check_rotary(
     inputs : mapping, tuple, tensor or callable, optional
         The arguments of the model, or a function that returns them for an array of positions, such as
         ``lambda positions: {"tokens": torch.ones(1, len(positions), dtype=int), "input_pos": positions}``.
-        The default is a single token, repeated, as the first argument, and ``position_ids`` if the model has
-        this parameter.
-    positions : array_like, optional
-        The positions of the rows if `inputs` is not callable, by default ``range(n)``.  With several axes,
-        the shape is (axes, n).
+        The positions of other arguments must be consecutive, from 0 on.  With several axes, the positions
+        have the shape (axes, n).  The default is a single token, repeated, as the first argument, and
+        ``position_ids`` if the model has this parameter.
 
     Returns
     -------
@@ -116,13 +111,11 @@ def check_rotary(
     given = configuration(config)
     if config is not None and given is None:
         raise checks.wrong_type("config", config, EXPECTED)
-    if positions is not None and (inputs is None or callable(inputs)):
-        raise TypeError("positions is given without inputs, expected both")
     with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rows, reason = [], f"no attention was found; {CHECK}"
         try:
-            copy = Model(model, inputs, None if positions is None else np.asarray(positions))
+            copy = Model(model, inputs)
             rows = _rows(copy, _attentions(copy, given))
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             raised = f"the model raises {type(error).__name__}: {error}"
@@ -178,7 +171,8 @@ class Attention(Rotation):
         self.has_cache = model.cache != "" and sum(other.name == own.name for other in taken) == 1
         (self.rows, self.width), self.keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
         self.is_free = model.takes_positions and self.keys == self.rows     # a cache may have other rows
-        most = self.reach if self.is_free else CONSECUTIVE if self.keys == self.rows else self.keys
+        consecutive = model.count if model.is_fixed else CONSECUTIVE
+        most = self.reach if self.is_free else consecutive if self.keys == self.rows else self.keys
         self.reach = min(most, self.length or most)
         # if not empty, queries and keys are divided by these factors (0: each row by its own length), and
         # multiplied by the units of their columns
@@ -205,6 +199,8 @@ class Attention(Rotation):
             return f"{VARIES}; {CHECK}" if own.varies else UNROTATED
         if self.reason:
             return self.reason
+        if self.rotary.axes and not self.is_free:
+            return f"positions on several axes must be a parameter, or those of inputs=, a function; {CHECK}"
         # a function of inputs may use a cache
         if self.rows == 1 or self.keys != self.rows and not callable(self.model.inputs):
             return f"the numbers of queries and keys in an attention are {self.rows} and {self.keys}; {CHECK}"
@@ -243,10 +239,8 @@ class Attention(Rotation):
         """Call the model with the positions, or with all positions if they cannot be chosen."""
         at, rows, chosen = positions, x, slice(None)
         if not self.is_free:
-            at = np.arange(max(positions.max() + 1, ROWS)) if self.model.at is None else self.model.at
-            is_at = np.atleast_2d(positions)[:, :, None] == np.atleast_2d(at)[:, None]
-            chosen = is_at.all(axis=0).argmax(axis=1)
-            rows = np.ones((at.shape[-1], x.shape[1]), np.float32)
+            at, chosen = np.arange(max(positions.max() + 1, self.model.count)), positions
+            rows = np.ones((len(at), x.shape[1]), np.float32)
             rows[chosen] = x
         items = {self.number: [(source, rows) for source in self.sources.values()]}
         vectors = self.model.run(len(rows), at, items, self.number)[0][self.number].vectors
@@ -305,11 +299,9 @@ def _compare_cache(group: Sequence[Attention]) -> tuple[list[str], str]:
 
 def _attentions(model: Model, config: Any) -> list[Attention]:
     """Run the model; return its attentions."""
-    if model.at is None and model.inputs is not None and not callable(model.inputs):
+    if model.is_fixed:
         taken, _ = model.run(running.ANY, last=0)
-        queries = [part.vectors[0] for part in taken if part.vectors[0].numel()]
-        model.at = np.arange(queries[0].shape[1] if queries else 0)
-    model.count = ROWS if model.at is None else model.at.shape[-1]
+        model.count = next((part.vectors[0].shape[1] for part in taken if part.vectors[0].numel()), 0)
     if not model.count:
         return []
     given = config if config is not None else configuration(getattr(model.module, "config", None))
@@ -330,7 +322,8 @@ def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     """Return a row for each group of attentions that rotate the same random vectors to the same bits."""
     compared = [each for each in attentions if not each.reason]
     for last in (max(each.length or REACH for each in compared), *REACHES) if compared else ():
-        rows = model.count if model.takes_positions or model.at is not None else max(ROWS, min(last, LATE))
+        is_chosen = model.takes_positions or model.is_fixed
+        rows = model.count if is_chosen else max(model.count, min(last, LATE))
         at = np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1
         with contextlib.suppress(Exception):                            # a table may end
             taken, _ = model.run(rows, at, _sources(compared, rows))
@@ -375,25 +368,12 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
     return row_of(name, RotaryMatch(None, math.inf, "", (words,)), rotary, "queries and keys")
 
 
-def _matched(f: Attention, target: Rotary) -> RotaryMatch:
-    """Compare queries and keys, divided by the divisors, with a rotation."""
-    at = None if f.model.at is None else np.unique(f.model.at, axis=-1)
-    if at is None or at.ndim == 1:
-        return matched(f, target, at)
-    x = f.random(at.shape[-1])                                  # given positions on several axes
-    expected = f.rotary.rotate(x.copy(), at)
-    error = max(float(np.abs(float64_of(*part) - expected).max() / np.abs(x).max()) for part in f(x, at))
-    differs = f"queries or keys differ from those expected by up to {error:.2g} of the largest one"
-    faults = (differs,) if error > match.ALIKE * abs(size_of(f.rotary)) else ()
-    return RotaryMatch(f.rotary, error, "", faults, verdict="right")
-
-
 def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
-    rotary, result = f.rotary, _matched(f, f.rotary)
+    rotary, result = f.rotary, matched(f, f.rotary)
     size, remarks = abs(size_of(rotary)), list[str]()
     divisors = dict[int, float]()
-    for index in f.sources if result.faults and (f.model.at is None or f.model.at.ndim == 1) else ():
+    for index in f.sources if result.faults else ():
         y = f.vectors[index][0, :, f.start :].cpu()
         factors = f.factors(y, f.random(len(y))).nan_to_num().numpy()
         factor, what = float(np.median(factors)), BOTH[index]
@@ -410,5 +390,5 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
         return result, []
     f.divisors, f.roundings = divisors, 3               # in the model, of the factors, and of the quotients
     f.units = torch.tensor([UNIT if k < rotary.rotary_dim else size for k in range(rotary.head_dim)])
-    other = _matched(f, rotary.replace(scale=rotary.scale * UNIT / size))
+    other = matched(f, rotary.replace(scale=rotary.scale * UNIT / size))
     return (result, []) if other.faults else (other._replace(rotary=rotary), remarks)

@@ -28,6 +28,7 @@ from posenc.check.match import ROUNDED, Array
 
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default}
 SOFTMAX = {torch.softmax, functional.softmax, Tensor.softmax}
+ROWS = 23               # rows of a run; no other axis should have this length
 SAME = 0.02             # relative difference of factors that are equal up to roundings to 16 bits
 ANY = -1                # rows of a run with an unknown number: no axis has this length
 SMALL = 1e-4            # difference of the cosine from 1 for vectors of one direction
@@ -169,14 +170,15 @@ class Taken(NamedTuple):
 
 
 class Model(TorchFunctionMode):
-    """A copy of a model with the same weights, its arguments, and the positions of their rows if given.
+    """A copy of a model with the same weights, and its arguments.
 
     In a run, it sees every function that is called.
     """
 
-    def __init__(self, model: nn.Module, inputs: Any, at: Array | None):
+    def __init__(self, model: nn.Module, inputs: Any):
         super().__init__()
-        self.inputs, self.at, self.axes, self.count = inputs, at, 1, 0
+        self.inputs, self.axes, self.count = inputs, 1, ROWS
+        self.is_fixed = inputs is not None and not callable(inputs)
         self.module = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
         if "flash" in str(getattr(getattr(self.module, "config", None), "_attn_implementation", "")):
             cast(Any, self.module).set_attn_implementation("eager")     # fused kernels are not PyTorch's
