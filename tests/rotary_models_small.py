@@ -408,7 +408,7 @@ WRONG = [
     case("a call with a single row has other values", positions=lambda p, x: p.cummax(0)[0]),
     case(" positions differ, the first at ", positions=lambda p, x: p.clamp(max=1023)),
     case(" positions differ, the first at 2,048", positions=lambda p, x: p % 2048),
-    case("some values are not finite", angles=lambda p, w: torch.where(p < 1024, p, torch.nan)[:, None] * w),
+    case(" positions differ, the first at 1,024", angles=lambda p, w: torch.where(p < 1024, p, torch.nan)[:, None] * w),
     case("frequency_scale is 2, expected 1", positions=lambda p, x: 2 * p),
     case("a call with a single row has other values", positions=lambda p, x: p if len(p) > 1 else 0 * p),
     case("positions were rounded to bfloat16 above 256", positions=lambda p, x: p.bfloat16()),
@@ -433,7 +433,6 @@ WRONG = [
     case("the result does not consist of rotated pairs", before=torch.abs),
     case("pairs differ by 2 of their length", rotate=lambda x, a: by_columns(x, torch.cat([a, a], -1), sign=1)),
     case("pairs differ by 2 of their length", rotate=lambda x, a: by_columns(x, a.repeat_interleave(2, -1))),
-    case("a call with positions up to 511", config(4096), **from_table(300)),
     case(" positions differ, the first at ", config(4096), **from_table(300, lambda p, n: p.clamp(max=n - 1))),
     case("tables were rounded to bfloat16", config(4096), **from_table(4096, dtype=bf16)),
     case("the pairs have the positions of other axes than expected", AXES, Axes, axis=[1] * 8 + [0] * 8),
@@ -449,7 +448,7 @@ WRONG = [
     case("the scaling yarn is not applied", YARN),
     case("cosines and sines are multiplied by 1.1386", UNSCALED, frequencies=of(YARN), rotate=yarn()),
     case("differ; the first is 0.25, expected 1", YARN, frequencies=of(BETAS), rotate=yarn()),
-    case("differ; the first is 0.125, expected 0.25", LINEAR, frequencies=frequencies() / 8),
+    case("frequency_scale is 0.125, expected 1", LINEAR, frequencies=frequencies() / 8),
     case("the first is 0.0563965, expected 0.0562341", frequencies=1 / torch.tensor(BASE).bfloat16() **
          (torch.arange(0, D, 2) / D).bfloat16()),
     case("no known rotation", frequencies=1 / frequencies()),
@@ -466,6 +465,7 @@ NEITHER = [
     case("no positions", {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2}, rotate=unchanged),
     case("learned positions", {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 2},
          rotate=unchanged, table=2**17),
+    case("a short table", config(4096), **from_table(300)),
     case("no configuration", None), case("a single query", HALVES, Pooled, layers=()),
     case("positions before the projection", HALVES, with_state, rotate=unchanged),
 ]

@@ -188,7 +188,7 @@ FAULTS = [
     # arithmetic
     (rounded(Rotary(64).frequencies, "bfloat16"), [BASE, "inv_freq was rounded to bfloat16"]),
     (rotation(PARTIAL, float16_angles),
-     ["some values are not finite, for example at position 65,535", "angles were rounded to float16"], PARTIAL),
+     ["angles were rounded to float16"], PARTIAL),
 ]
 
 

@@ -245,9 +245,9 @@ def preset_encodings(d_model: int) -> Iterator[tuple[Encoding, tuple[str, ...]]]
 
 def cost_of(encoding: Encoding) -> float:
     """Return the number of bits that describe an encoding by the digits of its parameters."""
-    changes, usual = changes_of(encoding), {*match.TURNS, *_scales(encoding.d_model)}
-    digits = (1 if v in usual else len(f"{v:.15g}".strip("0").replace(".", ""))
-              for v in changes.values() if isinstance(v, (int, float)))
+    usual = {*match.TURNS, *_scales(encoding.d_model)}
+    digits = (len(f"{value:.15g}".strip("0").replace(".", "")) for value in changes_of(encoding).values()
+              if isinstance(value, (int, float)) and value not in usual)
     return FIT_BITS + DIGIT_BITS * sum(digits)
 
 

@@ -268,13 +268,10 @@ def phases_of(
         w = np.where(going, w + residual / distance, w)
         error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
     # all rows within the reach, by least squares
-    t = at[:, None]
-    residual = wrapped(np.angle(z * np.conj(z[0])) - t * w)
-    is_used = (t <= reach) & (np.abs(residual) < SIGMAS * (error * t + errors + errors[0]))
-    weights = np.where(is_used, np.maximum(errors, 2.0**-60) ** -2.0, 0)
-    from_middle = t - np.sum(weights * t, axis=0) / weights.sum(axis=0)
-    spread = np.sum(weights * from_middle**2, axis=0)
-    step = np.sum(weights * from_middle * np.where(is_used, residual, 0), axis=0) / spread
-    enough = (is_used.sum(axis=0) > 8) & (spread > 0)
-    return Phases(np.where(enough, w + step, w),
-                  np.where(enough, np.minimum(1 / np.sqrt(spread), error), error))
+    residual = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
+    weights = 1 / np.maximum(errors, 2.0**-60)
+    for k, rows in enumerate((at[:, None] <= reach).T):
+        if rows.sum() > 8:
+            fit, covariance = np.polyfit(at[rows], residual[rows, k], 1, w=weights[rows, k], cov="unscaled")
+            w[k], error[k] = w[k] + fit[0], min(error[k], math.sqrt(covariance[0, 0]))
+    return Phases(w, error)

@@ -18,16 +18,11 @@ from posenc.check.match import NARROW, Arithmetic, Phases, Waves
 NO_VALUE = "no value is finite"
 
 
-def numbers(values: Any) -> str:
-    """Return sorted integers as text: "3", "0 to 7", "1, 5, 9 ..."."""
-    if len(values) > 1 and values[-1] - values[0] == len(values) - 1:
-        return f"{values[0]} to {values[-1]}"
-    return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
-
-
 def pairs(values: Any) -> str:
-    """Return pairs of columns as text: "pair 3", "pairs 0 to 7"."""
-    return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
+    """Return sorted pairs of columns as text: "pair 3", "pairs 0 to 7", "pairs 1, 5, 9, 11 ..."."""
+    if len(values) > 1 and values[-1] - values[0] == len(values) - 1:
+        return f"pairs {values[0]} to {values[-1]}"
+    return f"pair{'s'[: len(values) - 1]} {', '.join(map(str, values[:4]))}{' ...' * (len(values) > 4)}"
 
 
 def not_rotated(columns: Any) -> str:
@@ -51,28 +46,15 @@ def candidates(estimate: Phases, r: Rotary | None, blank: Rotary) -> Iterator[Ro
 
     `blank` has the number of columns and other keywords by default.
     """
-    others: list[Rotary | None] = []
+    others = list[Rotary]()
     if r is not None:
         yield r
         if r.scaling is not None:
-            others = [r.replace(scaling=None), *(replaced_or_none(r, base=base) for base in BASES)]
+            others = [r.replace(scaling=None), *(r.replace(base=base) for base in BASES)]
     for sigmas in (SHORT, match.PRECISE):       # short numbers, then precise ones
         multiple, bases = estimate.geometric([len(blank.frequencies)], BASES, sigmas)
-        others += [replaced_or_none(blank, base=base, frequency_scale=multiple) for base in bases]
-    yield from (each for each in others if each and estimate.are_near(each.frequencies))
-
-
-def replaced_or_none(rotary: Rotary, **changes: Any) -> Rotary | None:
-    """Return a rotation with other keywords, or None if they are invalid, as for longrope of other width."""
-    try:
-        return rotary.replace(**changes)
-    except ValueError:
-        return None
-
-
-def has_formula(rotary: Rotary) -> bool:
-    """Return whether keywords determine the frequencies, instead of an array."""
-    return rotary.to_dict()["rotary"]["frequencies"] is None
+        others += [blank.replace(base=base, frequency_scale=multiple) for base in bases]
+    yield from (each for each in others if estimate.are_near(each.frequencies))
 
 
 # ---- differences -------------------------------------------------------------------------------------------
@@ -81,8 +63,7 @@ def has_formula(rotary: Rotary) -> bool:
 def of_frequencies(rotary: Rotary, expected: Rotary) -> Iterator[str]:
     """Yield the differences between frequencies."""
     w, f = rotary.frequencies, expected.frequencies
-    is_comparable = expected.scaling is None or rotary.frequency_scale == expected.frequency_scale
-    if has_formula(rotary) and has_formula(expected) and is_comparable:
+    if all(each.to_dict()["rotary"]["frequencies"] is None for each in (rotary, expected)):     # formulas
         for key in ("base", "frequency_scale"):
             if (x := getattr(rotary, key)) != (y := getattr(expected, key)):
                 yield f"{key} is {x:.12g}, expected {y:.12g}"

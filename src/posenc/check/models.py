@@ -253,13 +253,6 @@ class Attention(Rotation):
             results += [array_of("x", head[chosen]) for head in y]
         return results
 
-    def grows(self, length: int) -> bool:
-        """Return whether a call with so many consecutive positions succeeds, as with a table that grows."""
-        with contextlib.suppress(Exception):
-            if self.is_free and length <= 4 * CONSECUTIVE:
-                return bool(self.model.run(length, None, last=self.number))
-        return False
-
 
 def _sources(attentions: Sequence[Attention], count: int, rows: slice = slice(None)) -> dict[int, Any]:
     """Return the sources of attentions with some of so many random vectors, for a run."""
@@ -388,7 +381,7 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
             remarks.append(f"{what} are multiplied by {scale:.6g}")
     if not remarks:
         return result, []
-    f.divisors, f.roundings = divisors, 3               # in the model, of the factors, and of the quotients
+    f.divisors = divisors
     f.units = torch.tensor([UNIT if k < rotary.rotary_dim else size for k in range(rotary.head_dim)])
     other = matched(f, rotary.replace(scale=rotary.scale * UNIT / size))
     return (result, []) if other.faults else (other._replace(rotary=rotary), remarks)

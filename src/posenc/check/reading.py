@@ -17,6 +17,7 @@ from posenc.check.mistakes import NO_VALUE
 
 REACH = 2**17               # positions of a function are below this number
 REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))  # positions, as far as the table goes
+UNCHANGED = 3               # half ulps of columns that are not rotated: a model's factor, and the quotient
 BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
 
 
@@ -152,7 +153,6 @@ class Rotation:
     labels: Sequence[str] = "", "keys: "        # of the elements of a result, for sentences
     reach = REACH                       # the positions with which it is called are below this number
     length: int | None = None           # number of positions that the configuration states
-    roundings = 0                       # of columns that are not rotated
 
     def __init__(self, function: Callable[..., Any], axes: int, at: Array, head_dim: int):
         self.function, self.axes, errors = function, axes, []
@@ -183,10 +183,6 @@ class Rotation:
                 raise ValueError(f"the function returned an array of shape {array.shape}, {expected}")
         return results
 
-    def grows(self, length: int) -> bool:
-        """Return whether the function has positions up to a length, although a call with others failed."""
-        return False
-
 
 def read_function(
     function: Callable[..., Any] | Rotation, positions: Any, expected: Rotary | None, head_dim: int | None,
@@ -204,7 +200,7 @@ def read_function(
     if positions is not None:
         choices = [np.asarray(positions_of(positions))]
     call = own or Rotation(function, axes_of(expected), choices[-1], head_dim)
-    remarks, faults = tuple[str, ...](), tuple[str, ...]()
+    remarks = tuple[str, ...]()
     for at in choices:
         try:
             rotated = call(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (len(at), 1)), at)
@@ -212,17 +208,13 @@ def read_function(
         except Exception as error:  # the function's table may end before these positions
             last = int(at.max())
             remarks = (f"a call with positions up to {last:,} raises {type(error).__name__}: {error}",)
-            if at is choices[-1]:
+            if at is choices[-1] or call.length and last < call.length:
                 hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
                 raise ValueError(f"{remarks[0]}; {hint}") from error
-    if remarks and call.length and last < call.length and not call.grows(last + 1):
-        stated = f"the configuration has max_position_embeddings {call.length:,}"
-        faults, remarks = (f"{remarks[0]}; {stated}",), ()
     for k, (array, _) in enumerate(rotated):
         if not any(_equal(array, other) for other, _ in rotated[:k]):
             reading = _read_rotated(call, k, at, head_dim, expected, any_order)
-            yield call.labels[k], reading._replace(
-                remarks=reading.remarks + remarks, faults=reading.faults + faults)
+            yield call.labels[k], reading._replace(remarks=reading.remarks + remarks)
 
 
 # ---- rotated vectors ---------------------------------------------------------------------------------------
@@ -261,7 +253,7 @@ def _read_rotated(
             return Reading(dtype, faults=(other,))
     # thresholds are those of float32
     unit = 2.0**24 * 2.0 ** -min(24, PRECISION[match.narrowest(y, dtype)])
-    form = _form_of(values, positions, x, y, unit, call.roundings, expected)
+    form = _form_of(values, positions, x, y, unit, expected)
     if form is None:
         other = "the result does not consist of rotated pairs, as halves or interleaved, and unchanged columns"
         return Reading(dtype, faults=(other,))
@@ -277,13 +269,12 @@ def _read_rotated(
 
 
 def _form_of(
-    values: Callable[..., Reals], positions: Array, x: Reals, y: Reals, unit: float, roundings: int,
-    expected: Rotary | None,
+    values: Callable[..., Reals], positions: Array, x: Reals, y: Reals, unit: float, expected: Rotary | None
 ) -> Form | None:
     """Return the form in which a function rotates x to y, both of shape (n, head_dim), or None.
 
     In this form, each pair of columns of x is multiplied by a matrix, which vectors of 1 and 0 show.
-    `unit` is half an ulp of y as a multiple of that of float32.  Other columns have some roundings.
+    `unit` is half an ulp of y as a multiple of that of float32.
     """
     error = unit * match.ROUNDED
     head_dim, changed = x.shape[1], np.flatnonzero(np.abs(y - x).max(axis=0) > error * np.abs(x).max())
@@ -291,7 +282,7 @@ def _form_of(
     dims = [] if expected is None else [expected.rotary_dim]
     for dim in dict.fromkeys((*dims, width, head_dim)):
         forms = columns_of(dim, None if expected is None else expected.layout)
-        differ = np.abs(y[:, dim:] - x[:, dim:]) > roundings * unit * FLOAT32 * np.abs(x[:, dim:])
+        differ = np.abs(y[:, dim:] - x[:, dim:]) > UNCHANGED * unit * FLOAT32 * np.abs(x[:, dim:])
         for layout, given in () if differ.any() else forms.items():
             results = np.stack([values(positions, given[:, member]) for member in (0, 1)], axis=-1)
             for moved in (given, *forms.values()):

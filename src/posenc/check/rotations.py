@@ -246,9 +246,6 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
     finite = np.isfinite(sample.values).all(axis=1)
     if not finite.any() or not sample.values.size:
         return RotaryMatch(None, math.inf, "", faults or (mistakes.NO_VALUE,))
-    if not finite.all():
-        first = sample.positions[~finite].min()
-        faults += (f"some values are not finite, for example at position {first:,}",)
     sample = sample.at(finite)
     if not np.ptp(sample.positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")
@@ -260,8 +257,7 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
             target = expected.replace(axes=None)
         else:                           # other faults are named when this one is corrected
             faults += (f"{width} columns are rotated, expected {expected.rotary_dim}",)
-    whole = sample if reading.call else reading
-    result = Comparison(whole, sample, target, Rotary(size, rotary_dim=width)).result()
+    result = Comparison(reading, sample, target, Rotary(size, rotary_dim=width)).result()
     result = result._replace(faults=(*faults, *result.faults))
     if expected is not None and expected.axes and expected.rotary_dim == width and result.rotary:
         return _on_axes(reading, result, result.rotary.replace(axes=expected.axes))
@@ -281,8 +277,8 @@ def _on_axes(reading: Reading, result: RotaryMatch, rotary: Rotary) -> RotaryMat
 class Comparison(NamedTuple):
     """Values, and a sample of these, with the expected rotation of the same width, if any."""
 
-    whole: Reading                      # all rows of tables; for functions, the sample
-    sample: Reading                     # finite rows
+    whole: Reading
+    sample: Reading                     # some of the rows, which are finite
     target: Rotary | None
     blank: Rotary                       # the number of columns, and other keywords by default
     faults: tuple[str, ...] = ()        # of the orientation, if the values and positions have been corrected
@@ -378,13 +374,12 @@ class Comparison(NamedTuple):
     def _described(self, rotary: Rotary, how: Arithmetic) -> RotaryMatch:
         """Return the result for an explanation of all values, or of nearly all, with faults and remarks."""
         positions, target, faults = self.whole.positions, self.target, [*self.faults]
-        layout: Any = self.whole.layout or "halves"
+        layout = self.whole.layout or (target or self.blank).layout
         last = match.ERRORS_AT[-1] if self.whole.call else int(np.abs(positions).max())
         of_rows = list[str]()
         differing = np.flatnonzero(not how.is_narrow and _differing(self.whole, rotary, how))
         if len(differing):
-            first = int(abs(positions[differing[0]]))
-            count = f"{len(differing)} of {len(positions)}"
+            count, first = f"{len(differing)} of {len(positions)}", int(abs(positions[differing[0]]))
             of_rows = [f"the values at {count} positions differ, the first at {first:,}"]
         errors = {}
         near = sorted({min(position, last) for position in match.ERRORS_AT})
@@ -398,10 +393,8 @@ class Comparison(NamedTuple):
             size, expected = size_of(rotary), size_of(target)
             if not math.isclose(size, expected, rel_tol=match.SAME_SCALE):
                 faults.append(f"cosines and sines are multiplied by {size:.9g}, expected {expected:.9g}")
-            if self.whole.layout not in (None, target.layout) and target.rotary_dim > 2:   # else both are one
+            if layout != target.layout:
                 faults.insert(0, f"layout is {layout}, expected {target.layout}")
-            else:
-                layout = target.layout
         reference = exact(rotary, self.sample.positions)
         of_arithmetic = [*mistakes.of_arithmetic(how, reference, self.sample.dtype)]
         faults += of_arithmetic + of_rows
