@@ -264,17 +264,17 @@ def _fits(rows: Rows) -> Iterator[Encoding]:
         return
     for layout, z in (("interleaved", rows.values[:, ::2] + 1j * rows.values[:, 1::2]),
                       ("halves", rows.values[:, :half] + 1j * rows.values[:, half:])):
-        scale = float(np.median(np.abs(z)))
-        noise = float(np.sqrt(np.mean((np.abs(z) / scale - 1) ** 2))) if scale else math.inf
+        size = float(np.median(np.abs(z)))
+        noise = np.abs(z).std() / size if size else math.inf
         if noise >= SPREAD:
             continue
-        phases = match.phases_of(at, z, precision, max(noise * scale, 2.0 ** DTYPES[rows.stored].smallest))
-        scale_error = max(noise, 2.0**-precision) / math.sqrt(z.size)
-        sign = math.copysign(1.0, np.sum(np.sign(phases.frequency)))
+        phases = match.phases_of(at, z, precision, max(noise * size, 2.0 ** DTYPES[rows.stored].smallest))
+        sign = np.sign(np.sum(np.sign(phases.frequency)) + 0.5)
         multiple, bases = phases._replace(frequency=sign * phases.frequency).geometric([half, half - 1])
+        error = match.PRECISE * max(noise, 2.0**-precision) / math.sqrt(z.size)
         keywords: dict[str, Any] = {
             "layout": layout, "order": "cos" if sign > 0 else "sin", "frequency_scale": multiple,
-            "scale": short(scale, match.PRECISE * scale_error, _scales(d_model), 4000)}
+            "scale": short(size, error, _scales(d_model), 4000)}
         for base, spacing in zip(bases, ("paper", "endpoint"), strict=False):
             yield Encoding(d_model, **keywords | {"base": base, "spacing": spacing})
 

@@ -85,10 +85,7 @@ def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str) -> Iterator[str
     bits = match.PRECISION
     needed = match.narrowest(match.rounded(reference, dtype), dtype)
     is_rounded = bits[how.table] < min(bits[dtype], bits[needed])
-    if how.frequencies in NARROW:
-        yield f"inv_freq was rounded to {how.frequencies}"
-    if how.positions:
-        yield f"positions were rounded to {how.positions} above {2 ** bits[how.positions]:,}"
-    for name, dtype in (("angles", how.angles), ("tables", how.table if is_rounded else "")):
+    for name, dtype in (("inv_freq was", how.frequencies), ("positions were", how.positions),
+                        ("angles were", how.angles), ("tables were", how.table if is_rounded else "")):
         if dtype in NARROW:
-            yield f"{name} were rounded to {dtype}"
+            yield f"{name} rounded to {dtype}"

@@ -33,7 +33,6 @@ from posenc.check.running import Model, Source, Taken
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
 CACHED = 24, 5, 1           # rows of a call, and of those that continue it with a cache
 LATE = 509                  # rows of a run that compares layers, if the model chooses the positions
-CONSECUTIVE = 2048          # positions of a model that chooses them; scores may have as many rows and columns
 UNROTATED = "the queries and keys do not depend on the position"
 VARIES = "vectors depend on the position before they are projected to queries and keys"
 STATED = "the configuration has no rotation for this layer"
@@ -171,8 +170,7 @@ class Attention(Rotation):
         self.has_cache = model.cache != "" and sum(other.name == own.name for other in taken) == 1
         (self.rows, self.width), self.keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
         self.is_free = model.takes_positions and self.keys == self.rows     # a cache may have other rows
-        consecutive = model.count if model.is_fixed else CONSECUTIVE
-        most = self.reach if self.is_free else consecutive if self.keys == self.rows else self.keys
+        most = self.reach if self.is_free else model.reach if self.keys == self.rows else self.keys
         self.reach = min(most, self.length or most)
         # if not empty, queries and keys are divided by these factors (0: each row by its own length), and
         # multiplied by the units of their columns
@@ -237,7 +235,7 @@ class Attention(Rotation):
 
     def __call__(self, x: Array, positions: Array) -> list[tuple[Array, str]]:
         """Call the model with the positions, or with all positions if they cannot be chosen."""
-        at, rows, chosen = positions, x, slice(None)
+        at, rows, chosen = positions, x, np.arange(len(x))
         if not self.is_free:
             at, chosen = np.arange(max(positions.max() + 1, self.model.count)), positions
             rows = np.ones((len(at), x.shape[1]), np.float32)
@@ -295,6 +293,7 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
     if model.is_fixed:
         taken, _ = model.run(running.ANY, last=0)
         model.count = next((part.vectors[0].shape[1] for part in taken if part.vectors[0].numel()), 0)
+        model.reach = model.count
     if not model.count:
         return []
     given = config if config is not None else configuration(getattr(model.module, "config", None))
@@ -364,15 +363,14 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
 def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
     rotary, result = f.rotary, matched(f, f.rotary)
-    size, remarks = abs(size_of(rotary)), list[str]()
-    divisors = dict[int, float]()
+    size, remarks, divisors = abs(size_of(rotary)), list[str](), dict[int, float]()
     for index in f.sources if result.faults else ():
-        y = f.vectors[index][0, :, f.start :].cpu()
-        factors = f.factors(y, f.random(len(y))).nan_to_num().numpy()
-        factor, what = float(np.median(factors)), BOTH[index]
+        y, what = f.vectors[index][0, :, f.start :].cpu(), BOTH[index]
+        factors = f.factors(y, f.random(len(y))).nan_to_num().numpy() / size
+        factor = float(np.median(factors))
         # the softmax scale may be part of the queries, or half of it of queries and keys
-        scales = [f.width**-0.5, f.width**-0.25, *([factor / size] if index == 0 and size == 1 else [])]
-        scale = next((s for s in (1.0, *scales) if math.isclose(factor, s * size, rel_tol=0.01)), 1.0)
+        scales = [1.0, f.width**-0.5, f.width**-0.25, *([factor] if index == 0 and size == 1 else [])]
+        scale = next((each for each in scales if math.isclose(factor, each, rel_tol=0.01)), 1.0)
         divisors[index] = scale * size
         if np.ptp(factors) > 0.02 * factor:
             divisors[index] = 0.0

@@ -97,8 +97,6 @@ def read_arrays(rotation: Any, positions: Any, expected: Rotary | None) -> Readi
         elif array.ndim == 1 and array.size:
             size = 1.0 if expected is None else size_of(expected)
             return _read_frequencies(float64_of(array, dtype), size, positions)
-        elif array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:    # as of torch.view_as_real
-            cos, sin = array[..., 0], array[..., 1]
         elif array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
             cos, sin = np.split(array, 2, -1)
         else:
@@ -127,8 +125,8 @@ def _read_frequencies(w: Reals, size: float, positions: Any) -> Reading:
     def call(positions: Array) -> Waves:
         return np.asarray(size * np.exp(1j * positions[..., None] * w), np.complex128)
 
-    at = spread(REACH) / max(1.0, np.abs(w).max())      # no pair turns by more than 1 at once
-    at = at if positions is None else np.asarray(positions_of(positions))
+    usual = spread(REACH) / max(1.0, np.abs(w).max())   # no pair turns by more than 1 at once
+    at = usual if positions is None else np.asarray(positions_of(positions))
     return Reading("float64", at, call(at), call)
 
 

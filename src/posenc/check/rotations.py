@@ -259,14 +259,11 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
             faults += (f"{width} columns are rotated, expected {expected.rotary_dim}",)
     result = Comparison(reading, sample, target, Rotary(size, rotary_dim=width)).result()
     result = result._replace(faults=(*faults, *result.faults))
-    if expected is not None and expected.axes and expected.rotary_dim == width and result.rotary:
-        return _on_axes(reading, result, result.rotary.replace(axes=expected.axes))
-    return result
-
-
-def _on_axes(reading: Reading, result: RotaryMatch, rotary: Rotary) -> RotaryMatch:
-    """Compare the pairs at positions that differ between axes; frequencies alone do not show the axes."""
-    if reading.call is not None and reading.layout is not None and not result.faults:     # a function
+    if expected is None or not expected.axes or expected.rotary_dim != width or result.rotary is None:
+        return result
+    rotary = result.rotary.replace(axes=expected.axes)
+    if reading.call is not None and reading.layout is not None and not result.faults:
+        # a function at positions that differ between axes; frequencies alone do not show the axes
         mixed = np.arange(16) * np.arange(1, 1 + match.axes_of(rotary))[:, None] % 61
         error = difference(reading.call(mixed), exact(rotary, mixed)).max()
         if error > match.ALIKE * abs(size_of(rotary)):

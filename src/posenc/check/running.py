@@ -28,6 +28,7 @@ from posenc.check.match import ROUNDED, Array
 
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default}
 SOFTMAX = {torch.softmax, functional.softmax, Tensor.softmax}
+CONSECUTIVE = 2048      # positions of a model that chooses them; scores may have as many rows and columns
 ROWS = 23               # rows of a run; no other axis should have this length
 SAME = 0.02             # relative difference of factors that are equal up to roundings to 16 bits
 ANY = -1                # rows of a run with an unknown number: no axis has this length
@@ -177,15 +178,15 @@ class Model(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, inputs: Any):
         super().__init__()
-        self.inputs, self.axes, self.count = inputs, 1, ROWS
+        self.inputs, self.axes, self.count, self.reach = inputs, 1, ROWS, CONSECUTIVE
         self.is_fixed = inputs is not None and not callable(inputs)
         self.module = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
         if "flash" in str(getattr(getattr(self.module, "config", None), "_attn_implementation", "")):
             cast(Any, self.module).set_attn_implementation("eager")     # fused kernels are not PyTorch's
         self.names = {id(module): name for name, module in self.module.named_modules()}
         self.weights = {id(p): number for number, p in enumerate(self.module.parameters())}
-        tensors = dict((*self.module.named_parameters(), *self.module.named_buffers()))
-        self.device = next((t.device for t in tensors.values()), torch.device("cpu"))
+        tensors = itertools.chain(self.module.parameters(), self.module.buffers())
+        self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         parameters = inspect.signature(self.module.forward).parameters
         self.takes_positions = callable(inputs) or inputs is None and "position_ids" in parameters
         names = [name for name in ("past_key_values", "cache") if {name, "use_cache"} <= parameters.keys()]
