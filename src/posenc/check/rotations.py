@@ -178,9 +178,9 @@ def longest(config: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def valid_positions(expected: Rotary) -> int | None:
+def valid_positions(expected: Rotary | None) -> int | None:
     """Return the number of positions for which the frequencies of a rotation apply, or None for all."""
-    scaling = dict(expected.scaling or {})
+    scaling = dict(expected and expected.scaling or {})
     length = scaling.pop("length", 1)
     original = positions_without_length(scaling or None)    # a shorter length has the frequencies of this one
     return original and max(original, length)
@@ -215,7 +215,7 @@ def matched(
     # the host program may have set NumPy to raise floating-point errors
     with np.errstate(all="ignore"):
         if callable(rotation):
-            most = None if expected is None else valid_positions(expected)
+            most = valid_positions(expected)
             readings = read_function(rotation, positions, expected, head_dim, any_order, most)
         else:
             readings = iter([("", read_arrays(rotation, positions, expected))])
@@ -251,15 +251,14 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
         raise ValueError("rotation has values at a single position, expected values at several positions")
     width, target = 2 * sample.values.shape[1], None
     size = head_dim or width
-    if expected is not None:
-        size = max(size, width)
-        if width == expected.rotary_dim:
-            target = expected.replace(axes=None)
-        else:                           # other faults are named when this one is corrected
-            faults += (f"{width} columns are rotated, expected {expected.rotary_dim}",)
+    if expected is not None and width == expected.rotary_dim:
+        target = expected.replace(axes=None)
+    elif expected is not None:          # other faults are named when this one is corrected
+        size, wrong = max(size, width), f"{width} columns are rotated, expected {expected.rotary_dim}"
+        faults += (wrong,)
     result = Comparison(reading, sample, target, Rotary(size, rotary_dim=width)).result()
     result = result._replace(faults=(*faults, *result.faults))
-    if expected is None or not expected.axes or expected.rotary_dim != width or result.rotary is None:
+    if expected is None or not expected.axes or target is None or result.rotary is None:
         return result
     rotary = result.rotary.replace(axes=expected.axes)
     if reading.call is not None and reading.layout is not None and not result.faults:
