@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import AnyDType
-from posenc._arguments.specification import Layout, Odd
+from posenc._arguments.specification import Layout, Odd, changes_of
 from posenc._axes import axis_columns
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, cached_encoding, without_durations
@@ -236,18 +236,17 @@ def lay_out(
         given = {"layout": layout, "widths": widths, "odd": None if odd == "error" else odd, **convention}
         if names := [name for name, value in given.items() if value is not None]:
             raise checks.both_given("an Encoding", names[0])
-        encodings = _encodings(d_model, ndim)
-        nesting, inner_layout = axis_columns.nesting_of(group, encodings[0].layout)
-        encodings = [encoding.replace(layout=inner_layout) for encoding in encodings]
-        d_model = inputs + sum(encoding.d_model for encoding in encodings)
+        given_encodings = _encodings(d_model, ndim)
+        layout = given_encodings[0].layout
+        arguments = [(encoding.d_model, changes_of(encoding)) for encoding in given_encodings]
+        d_model = inputs + sum(width for width, _ in arguments)
     else:
         d_model = checks.integer("d_model", d_model, inputs, "an integer or an Encoding")
-        nesting, inner_layout = axis_columns.nesting_of(group, layout or "interleaved")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
-        encodings = [
-            cached_encoding(width, {name: values[k] for name, values in by_axis.items()} | {"layout": inner_layout})
-            for k, width in enumerate(_widths(widths, ndim, d_model, inputs, odd))
-        ]
+        arguments = [(width, {name: values[k] for name, values in by_axis.items()})
+                     for k, width in enumerate(_widths(widths, ndim, d_model, inputs, odd))]
+    nesting, inner_layout = axis_columns.nesting_of(group, layout or "interleaved")
+    encodings = [cached_encoding(width, keywords | {"layout": inner_layout}) for width, keywords in arguments]
     for encoding in encodings:
         without_durations(encoding, "a table with several axes")
     first = inputs if include_input == "first" else 0

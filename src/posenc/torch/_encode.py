@@ -442,9 +442,7 @@ def _add(x: Tensor, positions: Tensor, x_scale: float, encoding: str) -> Tensor:
     return out
 
 
-@_add.register_fake
-def _(x: Tensor, *_: Any) -> Tensor:
-    return tensors.dense_like(x)
+_add.register_fake(lambda x, *_: tensors.dense_like(x))
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:

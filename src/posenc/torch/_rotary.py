@@ -176,9 +176,7 @@ def _rotate(x: Tensor, positions: Tensor, inverse: bool, rotary: str) -> Tensor:
     return out if x.is_meta else _write_rotated(out, x, positions, inverse, tensors.specification_of(rotary))
 
 
-@_rotate.register_fake
-def _(x: Tensor, *_: Any) -> Tensor:
-    return tensors.dense_like(x)
+_rotate.register_fake(lambda x, *_: tensors.dense_like(x))
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
