@@ -69,10 +69,11 @@ def quartiles(samples):
     return [float(f"{value:.4g}") for value in statistics.quantiles(samples, n=4)]
 
 
-def in_processes(script, *arguments):
+def in_processes(script, *arguments, **environment):
     """Return the quartiles of the samples that a script prints, as JSON, in PROCESSES processes."""
     command = [sys.executable, script, "--samples", *arguments]
-    outputs = [subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout for _ in range(PROCESSES)]
+    outputs = [subprocess.run(command, check=True, stdout=subprocess.PIPE, env=os.environ | environment).stdout
+               for _ in range(PROCESSES)]
     return quartiles(reduce(joined, map(json.loads, outputs)))
 
 

@@ -12,10 +12,11 @@ compiled = numba.njit(parallel=True, fastmath={"contract"})
 
 
 @cache
-def addition(pairs, step=2, sine=0, cosine=1, parallel=True):
+def addition(pairs, step=2, sine=0, cosine=1, parallel=True, unit=1, rows=512):
     """Return functions that fill a table, in blocks of rows or at positions, by angle addition.
 
-    The columns `k * step + sine` and `k * step + cosine` form a pair: see `factors` in rivals.py.
+    The columns `k * step + sine` and `k * step + cosine` form a pair: see `factors` in rivals.py.  Positions
+    are multiples of `unit` after the first, and c and s then have as many `rows`.
     """
     compiled = numba.njit(parallel=parallel, fastmath={"contract"})
 
@@ -28,11 +29,10 @@ def addition(pairs, step=2, sine=0, cosine=1, parallel=True):
                     out[i, j, k * step + cosine] = q[i, k] * c[j, k] - p[i, k] * s[j, k]
 
     @compiled
-    def fill_at(positions, first, unit, p, q, c, s, out):
+    def fill_at(positions, first, p, q, c, s, out):
         for row in numba.prange(len(positions)):
-            position, rows = np.uint64(positions[row] - first) // np.uint64(unit), np.uint64(len(c))
-            i = position // rows
-            j = position - i * rows
+            position = np.uint64(positions[row] - first) // np.uint64(unit)
+            i, j = position // np.uint64(rows), position % np.uint64(rows)
             for k in range(pairs):
                 out[row, k * step + sine] = p[i, k] * c[j, k] + q[i, k] * s[j, k]
                 out[row, k * step + cosine] = q[i, k] * c[j, k] - p[i, k] * s[j, k]
@@ -44,36 +44,38 @@ def next_step(evaluate, coefficient):
     return numba.njit(fastmath={"contract"})(lambda square: evaluate(square) * square + coefficient)
 
 
-def polynomial(pairs, dtype, coefficients):
-    """Return a function that computes angles in turns, and sines and cosines, in a dtype."""
-    to_integer = dtype({np.float32: 1.5 * 2**23, np.float64: 1.5 * 2**52}[dtype])
+@cache
+def polynomial(pairs, together, turns, dtype, coefficients, step=2, sine=0, cosine=1):
+    """Return a function that computes angles in turns in one dtype, and sines and cosines of them in another.
+
+    The columns are as in `addition`, but each row of `out` has the pairs of several positions together.
+    """
+    to_integer = turns({np.float32: 1.5 * 2**23, np.float64: 1.5 * 2**52}[turns])
     quarter, (highest, *others) = dtype(0.25), map(dtype, coefficients)
     evaluate = numba.njit(lambda square: highest)
     for coefficient in others:
         evaluate = next_step(evaluate, coefficient)
 
     @compiled
-    def fill(positions, rates, out):
-        for row in numba.prange(len(positions)):
-            position = dtype(positions[row])
-            for k in range(pairs):
-                turns = position * rates[k]
-                part = turns - ((turns + to_integer) - to_integer)
-                cosine = quarter - abs(part)
-                sine = np.copysign(quarter - abs(abs(part) - quarter), part)
-                out[row, 2 * k] = sine * evaluate(sine * sine)
-                out[row, 2 * k + 1] = cosine * evaluate(cosine * cosine)
+    def fill(positions, middle, rates, phases, out):
+        for row in numba.prange(len(out)):
+            for k in range(together * pairs):
+                within = np.uint64(k) // np.uint64(pairs) if together > 1 else 0
+                angle = turns(positions[row * together + within] - middle) * rates[k] + phases[k]
+                part = dtype(angle - ((angle + to_integer) - to_integer))
+                c = quarter - abs(part)
+                s = np.copysign(quarter - abs(abs(part) - quarter), part)
+                out[row, k * step + sine] = s * evaluate(s * s)
+                out[row, k * step + cosine] = c * evaluate(c * c)
 
     return fill
 
 
 @compiled
-def add(x, rows, first, last):
-    """Add the first rows of a table to a part of each entry of a batch."""
-    for i in numba.prange(len(x)):
-        for j in range(first[i], last[i]):
-            for k in range(x.shape[2]):
-                x[i, j, k] += rows[j - first[i], k]
+def take(rows, at, out):
+    for i in numba.prange(len(at)):
+        for k in range(out.shape[1]):
+            out[i, k] = rows[at[i], k]
 
 
 @numba.njit
@@ -91,6 +93,19 @@ def round_to_bfloat16(value):
     bits = np.float32(value).view(np.uint32)
     is_odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + is_odd) >> np.uint32(16))
+
+
+@cache
+def adding(read=same, write=same):
+    """Return a function that adds the first rows of a table to a part of each entry of a batch."""
+    @compiled
+    def add(x, rows, first, last):
+        for i in numba.prange(len(x)):
+            for j in range(first[i], last[i]):
+                for k in range(x.shape[2]):
+                    x[i, j, k] = write(read(x[i, j, k]) + read(rows[j - first[i], k]))
+
+    return add
 
 
 @cache

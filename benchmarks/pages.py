@@ -131,6 +131,7 @@ SPEED = {
     "400,000 x 8, reused": "into a buffer, 400,000 x 8",
     "timesteps, 4,096 x 320": "4,096 timesteps below 1,000, x 320",
     "scattered, 8,192 x 512": "8,192 positions below 131,072, x 512",
+    "scattered, 8,192 x 512, float64": "8,192 positions below 131,072, x 512, float64",
     "timestamps, 400,000 x 8": "400,000 times in ns, x 8",
     "full hours, 400,000 x 8": "400,000 full hours in ns, x 8",
     "full hours, 400,000 x 8, float64": "400,000 full hours in ns, x 8, float64",
@@ -139,6 +140,7 @@ SPEED = {
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
     "add_to, 1 x 2,048 x 512": "add to one sequence, 1 x 2,048 x 512",
     "add_to, 32 x 2,048 x 512, bfloat16": "add to a batch, 32 x 2,048 x 512, bfloat16",
+    "add_to, 32 x 2,048 x 512, float16": "add to a batch, 32 x 2,048 x 512, float16",
     "new sum, 32 x 2,048 x 512": "add to 32 x 2,048 x 512, into a new tensor",
     "rotation, 32 x 4,096 x 128": "rotate 32 heads of 4,096 x 128",
     "rotation, 32 x 4,096 x 128, new tensor": "the same, into a new tensor",
@@ -185,6 +187,23 @@ def positions():
             for case, rivals in load("positions")["ratios"].items()
             for i, (rival, ratios) in enumerate(rivals.items())]
     return table(["posenc is faster above 1", "beside", "1 thread", "2 threads"], *rows, left=2)
+
+
+def narrow():
+    """Return a sentence about real positions in narrow rows."""
+    for case, rivals in load("positions")["ratios"].items():
+        if case.startswith("100,000 real positions"):
+            least = min(seconds[1] for ratios in rivals.values() for seconds in ratios.values())
+            return f"At real positions in narrow rows in float64, plain compiled code is {digits(1 / least)} times as fast."
+    return ""
+
+
+def isa():
+    """Return a sentence about tables with AVX2."""
+    data = load("performance")
+    ratios = [seconds[1] / default(data[case])[1] for case, seconds in data.get("AVX2", {}).items()]
+    return (f"With AVX2 on this system (`POSENC_ISA=avx2`), reused tables take {digits(min(ratios))} to "
+            f"{digits(max(ratios))} times as long as with AVX-512.") if ratios else ""
 
 
 def worst():

@@ -2,7 +2,7 @@
 start of a name.
 
 Each call runs in three processes, with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also
-with its default.  Writes the quartiles of the seconds per call, and the largest difference of each result
+with its default, and for tables with AVX2.  Writes the quartiles of the seconds per call, and the largest difference of each result
 from that of posenc, to docs/data/performance.json, and updates the tables.  Requires Linux, torch, numba,
 transformers and diffusers.
 
@@ -106,6 +106,13 @@ def one_row():
     })
 
 
+def tables():
+    """Measure tables of posenc in reused memory, with its default number of threads."""
+    allocate_from(system=False)
+    return {name: samples({name: case(1, None)[1]["posenc"]}, before=pause)[name]
+            for name, case in rivals.CASES.items() if name.endswith("reused")}
+
+
 def all_samples(names):
     """Measure cases, new arrays and single rows in this process."""
     allocate_from(system=True)
@@ -130,11 +137,13 @@ def main(names):
                 f"  {key:40} error {values.get('error', '-'):8} "
                 + "  ".join(f"{values[t][1] * 1e3:9.4g} ms" for t in map(str, THREADS) if t in values)
                 for key, values in known[name].items()), sep="\n", flush=True)
-        document.update({name: known[name] for name in [*rivals.CASES, "one row"] if name in known})
+        if not names:
+            known["AVX2"] = in_processes(__file__, "AVX2", POSENC_ISA="avx2")
+        document.update({name: known[name] for name in [*rivals.CASES, "one row", "AVX2"] if name in known})
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--samples"]:
-        print(json.dumps(all_samples(sys.argv[2:])))
+        print(json.dumps(tables() if sys.argv[2:] == ["AVX2"] else all_samples(sys.argv[2:])))
     else:
         main(sys.argv[1:])

@@ -18,7 +18,7 @@ import numpy as np
 import plots
 import torch
 from common import in_processes, pause, recorded, samples, times_of
-from rivals import coefficients, copied, frequencies
+from rivals import copied, frequencies, polynomial
 
 import posenc
 
@@ -42,16 +42,10 @@ def recipe(positions, out, rates=None):
     return fill
 
 
-def polynomial(rates, dtype, positions, out):
-    """Compute angles in turns, and sines and cosines, in a dtype; rates are turns by pair."""
-    positions, pairs = positions.reshape(-1), len(rates)
-    fill = loops.polynomial(pairs, dtype, coefficients({np.float32: 4, np.float64: 6}[dtype]))
-    return partial(fill, positions, rates.astype(dtype), out.reshape(len(positions), 2 * pairs))
-
-
 def polynomials(rates, *dtypes):
-    """Return {rival: function of positions and out}."""
-    return {f"{dtype.__name__} polynomial": partial(polynomial, rates, dtype) for dtype in dtypes}
+    """Return {rival: function of positions and out}; angles and values have the same dtype."""
+    return {f"{dtype.__name__} polynomial": lambda positions, out, dtype=dtype: partial(
+        polynomial(rates / (2 * np.pi), dtype, positions.reshape(-1), turns=dtype), out) for dtype in dtypes}
 
 
 def taken(rows, positions, out):
@@ -89,24 +83,22 @@ def encoding_cases():
     recipes = {"recipe": recipe, "recipe, torch": recipe_in_torch}
     single, dtypes = {f"float32 {name}": each for name, each in recipes.items()}, [np.float32, np.float64]
     yield ("4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
-           single | polynomials(frequencies(320) / (2 * np.pi), *dtypes))
-    yield ("4,096 real timesteps, x 320, in float64", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
-           {f"float64 {name}": each for name, each in recipes.items()}
-           | polynomials(frequencies(320) / (2 * np.pi), np.float64))
+           single | polynomials(frequencies(320), *dtypes))
+    for name, n, d_model in (("4,096 real timesteps", 4096, 320), ("100,000 real positions", 100_000, 16)):
+        yield (f"{name}, x {d_model}, in float64", RANDOM.uniform(0, 1000, n), {"d_model": d_model},
+               {f"float64 {name}": each for name, each in recipes.items()}
+               | polynomials(frequencies(d_model), np.float64))
     yield ("one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512},
            {"`np.take`": partial(taken, 131_072), "`torch.index_select`": partial(selected, 131_072)})
     places = np.column_stack([RANDOM.uniform(-90, 90, 100_000), RANDOM.uniform(-180, 180, 100_000)])
     yield ("100,000 latitudes and longitudes, x 64", places, {"d_model": 64},
            {name: partial(of_axes, each) for name, each in single.items()}
-           | polynomials(frequencies(32) / (2 * np.pi), *dtypes))
+           | polynomials(frequencies(32), *dtypes))
     octaves = 2.0 ** np.arange(10)      # of NeRF
     yield ("65,536 points of NeRF, x 60", RANDOM.uniform(-1, 1, (65_536, 3)), {"d_model": 60, "frequencies": octaves},
            {name: partial(of_axes, partial(each, rates=octaves)) for name, each in single.items()}
            | {"float64 and a cast, torch": partial(of_axes, partial(recipe_in_torch, rates=octaves, dtype=np.float64))}
-           | polynomials(octaves / (2 * np.pi), *dtypes))
-    yield ("8,192 positions below 131,072, x 512, in float64", RANDOM.integers(0, 131_072, 8192), {"d_model": 512},
-           {f"float64 {name}": each for name, each in recipes.items()}
-           | polynomials(frequencies(512) / (2 * np.pi), np.float64))
+           | polynomials(octaves, *dtypes))
 
 
 def ratios_of(out, ours, calls):
@@ -153,7 +145,7 @@ def batch(share, pool):
 
     add_to = partial(posenc.Encoding(512, padding_idx=-1).add_to, x, positions)
     slices = {1: partial(add, range(32)), 2: lambda: list(pool.map(add, np.array_split(range(32), 2)))}
-    compiled = partial(loops.add, x, table, padding, np.full(32, 512))
+    compiled = partial(loops.adding(), x, table, padding, np.full(32, 512))
     return x, {threads: partial(add_to, threads=threads) for threads in (1, 2)}, {
         "slices of a table": slices, "slices of a table, numba": dict.fromkeys((1, 2), compiled)}
 

@@ -13,15 +13,15 @@ roof      the time to write as much memory.
 All calls of a case write into the same array, or all return new ones.  Code that is exact or fast keeps
 everything else between calls but the values of the result.  Its factors begin on a cache line, and the arrays
 that both write begin where NumPy puts them.  Only the fastest code that we know is here: sines and cosines of
-all angles of a table, angle addition in tiles of columns, additions in blocks, polynomials of times by numba,
-and rotations by onnxruntime took longer, and so did torch or NumPy where they are not here.
+all angles of a table, angle addition in tiles of columns, additions in blocks, times by `torch.compile`, and
+rotations by onnxruntime took longer, and so did torch or NumPy where they are not here.
 
 A call returns its result, so that `performance.py` can measure the error.
 """
 
 import importlib
 import math
-from functools import partial, reduce
+from functools import partial
 
 import loops
 import ml_dtypes
@@ -63,16 +63,27 @@ def coefficients(degree):
     """Return the coefficients, highest first, of a polynomial P: q P(q**2) is sin(2 pi q) if |q| <= 1/4."""
     polynomial, chebyshev = np.polynomial.Polynomial, np.polynomial.Chebyshev
     fit = chebyshev.interpolate(lambda u: 2 * np.pi * np.sinc(2 * np.sqrt(u)), degree, [0, 1 / 16])
-    return fit.convert(kind=polynomial).coef[::-1].tolist()
+    return tuple(fit.convert(kind=polynomial).coef[::-1].tolist())
 
 
-COEFFICIENTS = {torch.float32: coefficients(4), torch.float64: coefficients(6)}
+COEFFICIENTS = {np.float32: coefficients(4), np.float64: coefficients(6)}
 
 
-def cosine(turns, dtype):
-    """Return cos(2 pi turns) by a polynomial in a dtype, which takes less time compiled than `torch.cos`."""
-    q = (0.25 - (turns - turns.round()).abs()).to(dtype)
-    return q * reduce(lambda value, coefficient: value * (q * q) + coefficient, COEFFICIENTS[dtype])
+def polynomial(rates, dtype, positions, turns=np.float64, middle=0, phases=0, **columns):
+    """Return a function that computes sines and cosines in a dtype, of `(positions - middle) * rates + phases` turns.
+
+    If one position has too few pairs for whole vectors, several are computed together.
+    """
+    pairs, lanes = len(rates), 64 // np.dtype(dtype).itemsize
+    together = math.gcd(len(positions), lanes // math.gcd(pairs, lanes))
+    fill = loops.polynomial(pairs, together, turns, dtype, COEFFICIENTS[dtype], **columns)
+    rates, phases = (np.tile(each, together).astype(turns) for each in (rates, phases + 0 * rates))
+
+    def filled(out):
+        fill(positions, middle, rates, phases, out.reshape(-1, 2 * pairs * together))
+        return out
+
+    return filled
 
 
 def nothing():
@@ -148,15 +159,15 @@ def angle_addition(n, d_model):
 def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
     out, copy = copied(np.ones((n, d_model), dtype)), torch.tensor(posenc.encode(n, d_model, dtype=dtype))
     output, positions = partial(np.empty_like, out) if new else lambda: out, torch.arange(n, dtype=copy.dtype)
-    together = max(1, 512 // d_model)               # narrow rows that are filled as a wide one
-    rows = rows_of_blocks(n // together, 2**15 // (together * d_model))
-    offsets = np.arange(rows * together).reshape(rows, together).repeat(d_model // 2, axis=1)
-    double, single = factors(np.arange(0, n, rows * together)[:, None], offsets,
+    rows, together = copy.numpy(), max(1, 512 // d_model)       # narrow rows are filled as a wide one
+    block = rows_of_blocks(n // together, 2**15 // (together * d_model))
+    offsets = np.arange(block * together).reshape(block, together).repeat(d_model // 2, axis=1)
+    double, single = factors(np.arange(0, n, block * together)[:, None], offsets,
                              np.tile(frequencies(d_model), together))
     fill, _ = loops.addition(together * d_model // 2, parallel=threads > 1)
 
     def in_numba(factors):
-        return lambda out: fill(*factors, out.reshape(-1, rows, together * d_model))
+        return lambda out: fill(*factors, out.reshape(-1, block, together * d_model))
 
     def filling(fill):
         pe = output()
@@ -168,6 +179,7 @@ def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
         "pasted, torch": partial(torch_recipe, positions, d_model, None if new else torch.from_numpy(out)),
         **once(threads if new else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
         "exact, numba float64": partial(filling, in_numba(double)),
+        "fast, a copy by NumPy": rows.copy if new else lambda: (np.copyto(out, rows), out)[1],
         "fast, a copy by torch": partial(filling, lambda out: torch.from_numpy(out).copy_(copy)),
         "roof, memset": lambda: memset(out, new, threads, pool),
     }
@@ -186,21 +198,21 @@ def timesteps(threads, pool, *, n, d_model):
     steps, rates = torch.from_numpy(t), frequencies(d_model)
     options = {"flip_sin_to_cos": True, "downscale_freq_shift": 0}
     encoding = posenc.preset("diffusers-timestep", d_model, **options)
-    rows, rows_of_torch = encoding.encode(1000), torch.tensor(encoding.encode(1000))
+    rows = encoding.encode(1000)
     diffusers = importlib.import_module("diffusers.models.embeddings")
     factors_of_rows = factors(32 * np.arange(32)[:, None], np.arange(32)[:, None], rates)
-    _, fill_at = loops.addition(d_model // 2, step=1, sine=d_model // 2, cosine=0)
+    _, fill_at = loops.addition(d_model // 2, step=1, sine=d_model // 2, cosine=0, rows=32)
 
     def in_numpy():
         angles = t[:, None] * rates
         return np.concatenate([np.cos(angles), np.sin(angles)], -1, dtype=np.float32, casting="same_kind")
 
-    def in_numba(factors):
+    def in_numba(fill, *arguments):
         out = np.empty((n, d_model), np.float32)
-        fill_at(t, 0, 1, *factors, out)
+        fill(*arguments, out)
         return out
 
-    double, single = (partial(in_numba, each) for each in factors_of_rows)
+    double, single = (partial(in_numba, fill_at, t, 0, *each) for each in factors_of_rows)
 
     return nothing, {
         "posenc": partial(encoding.encode, t),
@@ -209,32 +221,26 @@ def timesteps(threads, pool, *, n, d_model):
         "fast, numba float32": single,
         **once(threads, {"exact, NumPy float64": in_numpy,
                          "fast, np.take from a table": partial(np.take, rows, t, axis=0)}),
-        "fast, torch.index_select from a table": partial(torch.index_select, rows_of_torch, 0, steps),
+        "fast, numba from a table": partial(in_numba, loops.take, rows, t),
     }
 
 
-def scattered(threads, pool, *, n, d_model, limit):
+def scattered(threads, pool, *, n, d_model, limit, dtype=np.float32):
     """Encode integers at random below `limit`, into a buffer."""
     positions = np.random.default_rng(0).integers(0, limit, n)
-    out = copied(np.ones((n, d_model), np.float32))
-    steps, rows = torch.from_numpy(positions), posenc.encode(limit, d_model)
-    rows_of_torch = torch.tensor(rows)
-    parts = np.array_split(positions, threads), np.array_split(out, threads)
-
-    def take(positions, out):
-        np.take(rows, positions, axis=0, out=out, mode="clip")
-
+    out = copied(np.ones((n, d_model), dtype))
+    steps, rows = torch.from_numpy(positions), torch.tensor(posenc.encode(limit, d_model, dtype=dtype))
     double, single = factors(512 * np.arange(limit // 512)[:, None], np.arange(512)[:, None],
                              frequencies(d_model))
     _, fill_at = loops.addition(d_model // 2)
     return partial(out.fill, 0), {
         "posenc": partial(posenc.Encoding(d_model).encode, positions, out=out),
         "pasted, torch": partial(torch_recipe, steps, d_model, torch.from_numpy(out)),
-        "exact, numba float64": lambda: (fill_at(positions, 0, 1, *double, out), out)[1],
-        "fast, numba float32": lambda: (fill_at(positions, 0, 1, *single, out), out)[1],
-        "fast, np.take from a table": lambda: (list(pool.map(take, *parts)), out)[1],
+        "exact, numba float64": lambda: (fill_at(positions, 0, *double, out), out)[1],
+        **({"fast, numba float32": lambda: (fill_at(positions, 0, *single, out), out)[1]}
+           if dtype == np.float32 else {}),
         "fast, torch.index_select from a table": lambda: (
-            torch.index_select(rows_of_torch, 0, steps, out=torch.from_numpy(out)), out)[1],
+            torch.index_select(rows, 0, steps, out=torch.from_numpy(out)), out)[1],
     }
 
 
@@ -246,8 +252,8 @@ def timestamps(threads, pool, *, t, seconds=(3600, DAY, 7 * DAY, 31_556_952), un
     periods, real = [each * 10**9 for each in seconds], torch.from_numpy(np.empty(0, dtype)).dtype
     encoding = posenc.Encoding(periods=[np.timedelta64(each, "s") for each in seconds])
     times = t.view("datetime64[ns]")
-    rates, middle = np.repeat([1 / period for period in periods], 2), (int(t.min()) + int(t.max())) // 2
-    phases = np.repeat([middle % period / period for period in periods], 2) + np.tile([-0.25, 0], len(periods))
+    middle = (int(t.min()) + int(t.max())) // 2        # t - middle is nearly exact in float64
+    rates, phases = np.array([(1 / period, middle % period / period) for period in periods]).T
 
     def pasted():
         return np.stack([f(2 * np.pi * t / period) for period in periods for f in (np.sin, np.cos)], axis=-1)
@@ -262,32 +268,28 @@ def timestamps(threads, pool, *, t, seconds=(3600, DAY, 7 * DAY, 31_556_952), un
         angles = (torch.from_numpy(t)[:, None] % whole).to(real) * turns
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
-    def compiled_in(dtype):
-        def encode(t, rates, phases):               # t - middle is nearly exact in float64
-            return cosine((t - middle).double()[:, None] * rates + phases, dtype).to(real)
+    def in_numba(fill, *arguments):
+        out = np.empty((len(t), 2 * len(periods)), dtype)
+        fill(*arguments, out)
+        return out
 
-        return compiled(encode, *map(torch.from_numpy, (t, rates, phases)))
-
-    calls = {}
+    double, single = (partial(in_numba, polynomial(rates, each, t, middle=middle, phases=phases))
+                      for each in (np.float64, np.float32))
+    calls = {"exact, numba float64, polynomial": double, "fast, numba float32, polynomial": single}
     if unit:
-        begin, (_, fill_at) = t.min(), loops.addition(len(periods))
+        begin, (_, fill_at) = t.min(), loops.addition(len(periods), unit=unit)
         starts = [begin % period / unit for period in periods]
         anchors = np.arange(0, np.ptp(t) // unit + 1, 512)[:, None] + starts
-        double, _ = factors(anchors, np.arange(512)[:, None], 2 * np.pi * unit / np.array(periods))
-
-        def in_numba():
-            out = np.empty((len(t), 2 * len(periods)), dtype)
-            fill_at(t, begin, unit, *double, out)
-            return out
-
-        calls["exact, numba float64"] = in_numba
+        double, single = factors(anchors, np.arange(512)[:, None], 2 * np.pi * unit / np.array(periods))
+        calls["exact, numba float64"] = partial(in_numba, fill_at, t, begin, *double)
+        calls["fast, numba float32"] = partial(in_numba, fill_at, t, begin, *single)
+    if dtype == np.float64:
+        calls = {name: call for name, call in calls.items() if name.startswith("exact")}
     return nothing, {
         "posenc": partial(encoding.encode, times, dtype=dtype),
         **once(threads, {"pasted, NumPy": pasted, "pasted, `t % period`": remainders}),
         "pasted, `t % period` in torch": remainders_in_torch,
         **calls,
-        "exact, torch.compile float64": compiled_in(torch.float64),
-        **({"fast, torch.compile float32": compiled_in(torch.float32)} if dtype == np.float32 else {}),
     }
 
 
@@ -327,7 +329,7 @@ def padded(threads, pool, *, shape):
 
     return partial(x.fill, 0), {
         "posenc": ours, "pasted, fairseq": pasted, "exact, row[:n] += table[:n]": slices,
-        "exact, numba": lambda: (loops.add(x, rows[2:], 0 * lengths, lengths), x)[1],
+        "exact, numba": lambda: (loops.adding()(x, rows[2:], 0 * lengths, lengths), x)[1],
         **once(threads, {"exact, x += np.take(table, positions)": take}),
     }
 
@@ -337,13 +339,17 @@ def adding(threads, pool, *, shape, new=False, dtype=torch.float32):
     x, rows = copied(np.zeros(shape, np.float32)), posenc.encode(*shape[1:])
     tensor, rows_of_torch = torch.from_numpy(x), torch.tensor(rows)
     lengths = np.full(len(x), shape[1])
-    if dtype == torch.bfloat16:
-        bits = copied(np.zeros(shape, np.int16))
+    if dtype.itemsize == 2:
+        bits, is_bfloat16 = copied(np.zeros(shape, np.uint16)), dtype == torch.bfloat16
         tensor, rows_of_torch = torch.from_numpy(bits).view(dtype), rows_of_torch.to(dtype)
-        add = partial(tensor.add_, rows_of_torch)
+        add, bits_of_rows = partial(tensor.add_, rows_of_torch), rows_of_torch.view(torch.uint16).numpy()
+        loop = loops.adding(loops.read_bfloat16, loops.round_to_bfloat16)       # numba has no float16
         return partial(bits.fill, 0), {
-            "posenc": partial(posenc.Encoding(shape[-1]).add_to, bits.view(ml_dtypes.bfloat16)),
-            "pasted, tensor += table": add, "exact, tensor += table": add}
+            "posenc": partial(posenc.Encoding(shape[-1]).add_to,
+                              bits.view(ml_dtypes.bfloat16 if is_bfloat16 else np.float16)),
+            "pasted, tensor += table": add, "exact, tensor += table": add,
+            **({"exact, numba": lambda: (loop(bits, bits_of_rows, 0 * lengths, lengths), tensor)[1]}
+               if is_bfloat16 else {})}
     if new:
         module, add = posenc_torch.PositionalEncoding(shape[-1]), partial(torch.add, tensor, rows_of_torch)
         return nothing, {"posenc": lambda threads=None: module(tensor), "pasted, tensor + table": add,
@@ -359,7 +365,7 @@ def adding(threads, pool, *, shape, new=False, dtype=torch.float32):
         "pasted, x += table": partial(plain, 1),
         "exact, x += table": partial(plain, threads),
         "exact, tensor += table": lambda: (tensor.add_(rows_of_torch), x)[1],
-        "exact, numba": lambda: (loops.add(x, rows, 0 * lengths, lengths), x)[1],
+        "exact, numba": lambda: (loops.adding()(x, rows, 0 * lengths, lengths), x)[1],
     }
 
 
@@ -405,8 +411,8 @@ def torch_compiled(x, cos, sin, new):
 def rotation(threads, pool, *, shape, dtype=torch.float32, scattered=0, new=False, base=500_000.0):
     """Rotate positions of heads, or the last positions of a batch.
 
-    `scattered` is the number of rows in tables from which rivals take the rows of the positions, while posenc
-    computes them in each call.  `new` makes new tensors; else, code rotates in place.
+    If `scattered` limits random positions, posenc computes their cosines and sines in each call; rivals also do,
+    or, for a batch, read a row of a table for each entry.  `new` makes new tensors; else, code rotates in place.
     """
     generator, (batch, _, n, head_dim) = torch.Generator().manual_seed(0), shape
     bits = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
@@ -420,17 +426,21 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, scattered=0, new=Fals
     is_float32 = dtype == torch.float32
     rotary, at = posenc.Rotary(head_dim, base=base), by_batch.numpy()[:, None]
     array = x.numpy() if is_float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    computes, reads_rows = scattered and n > 1, scattered and n == 1
     tables = [table.reshape(-1, head_dim // 2)
-              for table in rotary.tables(scattered or positions.numpy(), dtype="float64")]
+              for table in rotary.tables(scattered if reads_rows else positions.numpy(), dtype="float64")]
     double, single = converted(tables, torch.float64), converted(tables, torch.float32)
-    take_rows = scattered and n > 1         # copies of them stay in the cache for all heads
-    rows_of_factors = positions.numpy() if scattered and not take_rows else np.arange(count)
+    rows_of_factors = positions.numpy() if reads_rows else np.arange(count) * (2 if computes else 1)
+    turns = rotary.frequencies / (2 * np.pi)
+    fill = {dtype: polynomial(turns, dtype, positions.numpy(), step=1, cosine=head_dim // 2)
+            for dtype in COEFFICIENTS}
     functions = () if is_float32 else (loops.read_bfloat16, loops.round_to_bfloat16)
     loop = loops.rotation(head_dim // 2, 1, head_dim // 2, *functions)
 
     def in_numba(factors):
-        if take_rows:
-            factors = [torch.from_numpy(each).index_select(0, positions).numpy() for each in factors]
+        if computes:
+            rows = fill[factors[0].dtype.type](np.empty((2 * n, head_dim // 2), factors[0].dtype))
+            factors = rows[1:], rows        # sines and cosines alternate
         result = np.empty_like(stored) if new else stored
         arrays = (each.view(np.float32 if is_float32 else np.uint16).squeeze() for each in (stored, result))
         loop(*arrays, rows_of_factors, *factors, n > 1)
@@ -477,6 +487,7 @@ CASES = {
     "400,000 x 8, reused": partial(table, n=400_000, d_model=8),
     "timesteps, 4,096 x 320": partial(timesteps, n=4096, d_model=320),
     "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
+    "scattered, 8,192 x 512, float64": partial(scattered, n=8192, d_model=512, limit=131_072, dtype=np.float64),
     "timestamps, 400,000 x 8": partial(timestamps, t=TIMES),
     "full hours, 400,000 x 8": partial(timestamps, t=HOURS, unit=3600 * 10**9),
     "full hours, 400,000 x 8, float64": partial(timestamps, t=HOURS, unit=3600 * 10**9, dtype=np.float64),
@@ -490,6 +501,7 @@ CASES = {
     "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
     "add_to, 1 x 2,048 x 512": partial(adding, shape=(1, 2048, 512)),
     "add_to, 32 x 2,048 x 512, bfloat16": partial(adding, shape=(32, 2048, 512), dtype=torch.bfloat16),
+    "add_to, 32 x 2,048 x 512, float16": partial(adding, shape=(32, 2048, 512), dtype=torch.float16),
     "new sum, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512), new=True),
     "rotation, 32 x 4,096 x 128": partial(rotation, **HEADS),
     "rotation, 32 x 4,096 x 128, new tensor": partial(rotation, **HEADS, new=True),
