@@ -497,7 +497,6 @@ CASES = {
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
     "add_to, 32 x 512 x 768": partial(adding, shape=(32, 512, 768)),
-    "add_to, 8 x 4,096 x 512": partial(adding, shape=(8, 4096, 512)),
     "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
     "add_to, 1 x 2,048 x 512": partial(adding, shape=(1, 2048, 512)),
     "add_to, 32 x 2,048 x 512, bfloat16": partial(adding, shape=(32, 2048, 512), dtype=torch.bfloat16),
