@@ -2,9 +2,9 @@
 start of a name.
 
 Each call runs in three processes, with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also
-with its default, and for tables with AVX2.  Writes the quartiles of the seconds per call, and the largest difference of each result
-from that of posenc, to docs/data/performance.json, and updates the tables.  Requires Linux, torch, numba,
-transformers and diffusers.
+with its default, and for tables with AVX2.  Writes the quartiles of the seconds per call, and the largest
+difference of each result from that of posenc, to docs/data/performance.json, and updates the tables.  Requires
+Linux, torch, numba, transformers and diffusers.
 
 "new" at the end: the memory of each array comes from the system, as in the first call in a process.
 Elsewhere, freed memory is used again, also by temporary arrays.  "reused": the output was written before.

@@ -1,7 +1,7 @@
 """The cases that `performance.py` measures: calls of posenc, and other code.
 
 A case is a function of the number of threads, a pool of as many threads, and keywords.  It returns a function
-that restores the input of the calls, and {name: call}.  The first word of a name is its kind:
+that restores the input of the calls, and {name: call}.  The words before the comma of a name are its kinds:
 
 posenc    the call of posenc.
 pasted    code as people paste it.
@@ -283,6 +283,11 @@ def timestamps(threads, pool, *, t, seconds=(3600, DAY, 7 * DAY, 31_556_952), un
         double, single = factors(anchors, np.arange(512)[:, None], 2 * np.pi * unit / np.array(periods))
         calls["exact, numba float64"] = partial(in_numba, fill_at, t, begin, *double)
         calls["fast, numba float32"] = partial(in_numba, fill_at, t, begin, *single)
+        cycle = math.lcm(*periods) // unit
+        if cycle < len(t):                          # the rows repeat
+            rows = np.stack([f(2 * np.pi * (t[:cycle] % period / period)) for period in periods for f in (np.sin, np.cos)],
+                            axis=-1).astype(dtype)
+            calls["exact, numba from a table"] = lambda: in_numba(loops.take, rows, (t - begin) // unit % cycle)
     if dtype == np.float64:
         calls = {name: call for name, call in calls.items() if name.startswith("exact")}
     return nothing, {
@@ -342,18 +347,18 @@ def adding(threads, pool, *, shape, new=False, dtype=torch.float32):
     if dtype.itemsize == 2:
         bits, is_bfloat16 = copied(np.zeros(shape, np.uint16)), dtype == torch.bfloat16
         tensor, rows_of_torch = torch.from_numpy(bits).view(dtype), rows_of_torch.to(dtype)
-        add, bits_of_rows = partial(tensor.add_, rows_of_torch), rows_of_torch.view(torch.uint16).numpy()
+        bits_of_rows = rows_of_torch.view(torch.uint16).numpy()
         loop = loops.adding(loops.read_bfloat16, loops.round_to_bfloat16)       # numba has no float16
         return partial(bits.fill, 0), {
             "posenc": partial(posenc.Encoding(shape[-1]).add_to,
                               bits.view(ml_dtypes.bfloat16 if is_bfloat16 else np.float16)),
-            "pasted, tensor += table": add, "exact, tensor += table": add,
+            "pasted exact, tensor += table": partial(tensor.add_, rows_of_torch),
             **({"exact, numba": lambda: (loop(bits, bits_of_rows, 0 * lengths, lengths), tensor)[1]}
                if is_bfloat16 else {})}
     if new:
-        module, add = posenc_torch.PositionalEncoding(shape[-1]), partial(torch.add, tensor, rows_of_torch)
-        return nothing, {"posenc": lambda threads=None: module(tensor), "pasted, tensor + table": add,
-                         "exact, tensor + table": add}
+        module = posenc_torch.PositionalEncoding(shape[-1])
+        return nothing, {"posenc": lambda threads=None: module(tensor),
+                         "pasted exact, tensor + table": partial(torch.add, tensor, rows_of_torch)}
 
     def plain(threads):
         each = map if threads == 1 else pool.map
