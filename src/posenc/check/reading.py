@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -152,17 +153,10 @@ class Rotation:
     reach = REACH                       # the positions with which it is called are below this number
     length: int | None = None           # number of positions that the configuration states
 
-    def __init__(self, function: Callable[..., Any], axes: int, at: Array, head_dim: int):
-        self.function, self.axes, errors = function, axes, []
-        for self.takes_tensors in (False, True):
-            try:
-                self(np.zeros((len(at), head_dim), np.float32), np.full_like(at, at.min()))
-                return
-            except Exception as error:  # noqa: BLE001  (any error may mean that the function expects tensors)
-                errors.append(f"{type(error).__name__}: {error}")
-        shapes = f"x of shape ({len(at)}, {head_dim}) and positions of shape {at.shape}"
-        reasons = "; ".join(dict.fromkeys(errors))
-        raise ValueError(f"rotation cannot be called with {shapes}, as arrays or as tensors: {reasons}")
+    takes_tensors = False
+
+    def __init__(self, function: Callable[..., Any], axes: int):
+        self.function, self.axes = function, axes
 
     def __call__(self, x: Array, positions: Array) -> list[tuple[Array, str]]:
         """Return the rotated vectors, with their dtype: queries or, in a second element, keys."""
@@ -197,18 +191,21 @@ def read_function(
     choices = [spread(reach, 64, 64) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     if positions is not None:
         choices = [np.asarray(positions_of(positions))]
-    call = own or Rotation(function, axes_of(expected), choices[-1], head_dim)
-    remarks = tuple[str, ...]()
-    for at in choices:
+    call, errors = own or Rotation(function, axes_of(expected)), list[str]()
+    for at, call.takes_tensors in itertools.product(choices, [False] if own else [False, True]):
         try:
             rotated = call(np.tile(np.linspace(0.5, 1, head_dim, dtype=np.float32), (len(at), 1)), at)
             break
-        except Exception as error:  # the function's table may end before these positions
-            last = int(at.max())
-            remarks = (f"a call with positions up to {last:,} raises {type(error).__name__}: {error}",)
-            if at is choices[-1] or call.length and last < call.length:
-                hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
-                raise ValueError(f"{remarks[0]}; {hint}") from error
+        except Exception as error:  # a function may expect tensors, or its table may end before these positions
+            last, with_tensors = int(at.max()), "tensors and " * call.takes_tensors
+            raised = f"raises {type(error).__name__}: {error}"
+            errors.append(f"a call with {with_tensors}positions up to {last:,} {raised}")
+            is_last = at is choices[-1] or call.length and last < call.length
+            if is_last and (own or call.takes_tensors):
+                hint = (f"expected a function of x of shape (n, {head_dim}) and positions; for a table of N rows, "
+                        "choose smaller ones, such as up_to=N - 1 in assert_rotary")
+                raise ValueError("; ".join([*errors[-1 if own else -2 :], hint])) from error
+    remarks = tuple(errors[-1:] if own else errors[-2:-1])      # of the positions before
     for k, (array, _) in enumerate(rotated):
         if not any(_equal(array, other) for other, _ in rotated[:k]):
             reading = _read_rotated(call, k, at, head_dim, expected, any_order)
