@@ -11,7 +11,7 @@ import pytest
 
 import posenc
 from keywords import INVALID, VALID
-from posenc._arguments.specification import Convention
+from posenc._encoding.encoding import Convention
 
 ROOT = Path(__file__).parents[1]
 

@@ -13,8 +13,8 @@ import numpy as np
 import posenc
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, Positions
-from posenc._arguments.specification import Convention, changes_of
-from posenc._encoding.encoding import Encoding, cached_encoding, checked_positions
+from posenc._arguments.specification import changes_of
+from posenc._encoding.encoding import Convention, Encoding, cached_encoding, checked_positions
 
 with checks.importing_for("posenc.dask"):
     import dask.array as da

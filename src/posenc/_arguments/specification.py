@@ -1,43 +1,17 @@
-"""The base class of Encoding and Rotary, the class of their fields, and the types of keywords."""
+"""The base class of Encoding and Rotary, and the class of their fields."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from datetime import timedelta
-from typing import Any, ClassVar, Generic, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
-
-from numpy.typing import ArrayLike
+from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 from posenc._arguments import __version__, checks
 
-Odd: TypeAlias = Literal["truncate", "zero", "error"]
-Spacing: TypeAlias = Literal["paper", "endpoint"]
-Exponents: TypeAlias = Literal["pair", "column"]
 Layout: TypeAlias = Literal["interleaved", "halves"]
-Order: TypeAlias = Literal["sin", "cos"]
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
 MAX_SHOWN = 8          # repr abbreviates longer lists of numbers
-
-
-class Convention(TypedDict, total=False):
-    """The keywords of a convention: see `posenc.Encoding`."""
-
-    base: SupportsFloat
-    frequency_scale: SupportsFloat
-    position_offset: SupportsFloat
-    position_scale: SupportsFloat
-    padding_idx: SupportsIndex | None
-    scale: SupportsFloat
-    odd: Odd
-    spacing: Spacing
-    shift: SupportsFloat | None
-    exponents: Exponents
-    frequencies: ArrayLike | None
-    periods: ArrayLike | Sequence[timedelta] | None
-    layout: Layout
-    order: Order
 
 
 @dataclass(eq=False)

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import AnyDType
-from posenc._arguments.specification import Layout, Odd, changes_of
+from posenc._arguments.specification import Layout, changes_of
 from posenc._axes import axis_columns
 from posenc._core import kernel
-from posenc._encoding.encoding import Encoding, cached_encoding, without_durations
+from posenc._encoding.encoding import Encoding, Odd, cached_encoding, without_durations
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]

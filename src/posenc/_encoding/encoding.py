@@ -5,16 +5,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, get_args
+from typing import Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._arguments.arrays import AnyDType, ArrayT, Positions
-from posenc._arguments.specification import Exponents, Keyword, Layout, Odd, Order, Spacing, Specification
+from posenc._arguments.specification import Keyword, Layout, Specification
 from posenc._core import kernel
 from posenc._encoding import columns
+
+Odd: TypeAlias = Literal["truncate", "zero", "error"]
+Spacing: TypeAlias = Literal["paper", "endpoint"]
+Exponents: TypeAlias = Literal["pair", "column"]
+Order: TypeAlias = Literal["sin", "cos"]
 
 SPACED = ("base", "spacing", "shift", "frequency_scale")  # the keywords that frequencies and periods replace
 # The size of a chunk by default.  On ext4, writes of 16 MiB are as fast as writes of 4 MiB, and writes of
@@ -55,6 +60,25 @@ def _offset(name: str, value: Any) -> float:
     number = checks.real(name, value)
     checks.check_domain((number,), name=name)
     return number
+
+
+class Convention(TypedDict, total=False):
+    """The keywords of a convention: see `posenc.Encoding`."""
+
+    base: SupportsFloat
+    frequency_scale: SupportsFloat
+    position_offset: SupportsFloat
+    position_scale: SupportsFloat
+    padding_idx: SupportsIndex | None
+    scale: SupportsFloat
+    odd: Odd
+    spacing: Spacing
+    shift: SupportsFloat | None
+    exponents: Exponents
+    frequencies: ArrayLike | None
+    periods: ArrayLike | Sequence[timedelta] | None
+    layout: Layout
+    order: Order
 
 
 @dataclass(frozen=True, eq=False, repr=False)

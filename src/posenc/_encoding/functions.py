@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.arrays import AnyDType, ArrayT, Positions
-from posenc._arguments.specification import Convention
-from posenc._encoding.encoding import Chunk, Encoding, cached_encoding, check_encoding
+from posenc._encoding.encoding import Chunk, Convention, Encoding, cached_encoding, check_encoding
 
 
 def encode(

@@ -18,9 +18,8 @@ from torch.fx.experimental.symbolic_shapes import guard_scalar
 import posenc
 from posenc._arguments import checks
 from posenc._arguments.arrays import Positions
-from posenc._arguments.specification import Convention
 from posenc._axes.grid import Shape, Width
-from posenc._encoding.encoding import Encoding, cached_encoding, check_encoding
+from posenc._encoding.encoding import Convention, Encoding, cached_encoding, check_encoding
 from posenc._rotary.rotary import Rotary, table_at
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments as tensors
