@@ -144,7 +144,8 @@ def choice(name: str, value: Any, choices: tuple[str, ...], hint: str = "") -> s
 
 
 def boolean(name: str, value: Any) -> bool:
-    check_type(name, value, (bool, np.bool_), "a bool")
+    if not isinstance(value, (bool, np.bool_)):
+        raise wrong_type(name, value, "a bool")
     return bool(value)
 
 

@@ -8,10 +8,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset, get_worker_info
 
-from posenc import Encoding
 from posenc._arguments import checks
 from posenc._arguments.specification import changes_of
-from posenc._encoding.encoding import Convention, rows_of_chunk, without_durations
+from posenc._encoding.encoding import Convention, Encoding, rows_of_chunk, without_durations
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encoding_of, encodings_at, encodings_on_cpu, specialized
 from posenc.torch._table_module import TableModule, kept_table
