@@ -49,36 +49,51 @@ enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
 DEFINE_ADD(add_doubles, double)
 DEFINE_ADD(add_floats, float)
 
-INLINE void load_halves(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
-    for (int i = 0; i < TILE && dtype == FLOAT16; i += 2 * LANES) u64_store(f + i, bits_of_f32(f16_load(p + i)), 0);
-    for (int i = 0; i < TILE && dtype == BFLOAT16; i++) f[i] = float_of_bfloat(p[i]);
+/* Loads 4 LANES numbers of 16 bits, those of bfloat16 in the order of bf16_split. */
+INLINE void load_halves(vf32 f[2], const uint16_t *p, dtype_t dtype) {
+    if (dtype == FLOAT16) f[0] = f16_load(p), f[1] = f16_load(p + 2 * LANES);
+    else bf16_split(u64_load((const uint64_t *)(const void *)p), &f[0], &f[1]);
 }
-INLINE void store_halves(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
-    for (int i = 0; i < TILE && dtype == FLOAT16; i += 4 * LANES)
-        u64_store(p + i, f16_of_f32(f32_load(f + i), f32_load(f + i + 2 * LANES)), 0);
-    for (int i = 0; i < TILE && dtype == BFLOAT16; i++) p[i] = bfloat_of_float(f[i]);
+
+/* Stores results of operations on numbers of 16 bits, rounded to even.  The lower 16 bits of a NaN are 0, as in its operand
+ * or the default NaN. */
+INLINE void store_halves(uint16_t *p, vf32 f[2], dtype_t dtype) {
+    const vu64 one = u64_set(0x0000000100000001);
+    for (int k = 0; k < 2 && dtype == BFLOAT16; k++) { /* bf16_join rounds half-way points up */
+        const vu64 bits = bits_of_f32(f[k]), is_odd = u64_and(u64_shr(bits, 16), one);
+        f[k] = f32_of_bits(u32_add(bits, u32_sub(is_odd, one)));
+    }
+    u64_store(p, dtype == FLOAT16 ? f16_of_f32(f[0], f[1]) : bf16_join(f[0], f[1]), 0);
 }
 
 /* Computes in float, where products of two float16 (11-bit) or bfloat16 (8-bit) numbers are exact.  A sum
- * that is first rounded to 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa). */
+ * that is first rounded to 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa).
+ * A cache line has TILE numbers. */
 INLINE void add_halves(uint16_t *x, const uint16_t *value, ptrdiff_t width, dtype_t dtype, float x_scale) {
-    for (; width > 0; x += TILE, value += TILE, width -= TILE) {
-        uint16_t part[2][TILE], product[TILE];
-        float a[TILE], b[TILE];
-        const int is_part = width < TILE;
-        if (is_part) {
+    for (ptrdiff_t count; width > 0; x += count, value += count, width -= count) {
+        const ptrdiff_t in_line = TILE - (ptrdiff_t)((uintptr_t)x % LINE / sizeof *x);
+        uint16_t part[2][TILE];
+        count = min_size(width, in_line);
+        uint16_t *const to = count < TILE ? part[0] : x;
+        PREFETCH((const char *)x + PREFETCH_DISTANCE);
+        if (count < TILE) {
             memset(part, 0, sizeof part);
-            memcpy(part[0], x, (size_t)width * sizeof *x);
-            memcpy(part[1], value, (size_t)width * sizeof *x);
+            memcpy(part[0], x, (size_t)count * sizeof *x);
+            memcpy(part[1], value, (size_t)count * sizeof *x);
         }
-        load_halves(a, is_part ? part[0] : x, dtype);
-        load_halves(b, is_part ? part[1] : value, dtype);
-        for (int i = 0; i < TILE; i++) a[i] *= x_scale;
-        store_halves(product, a, dtype);
-        load_halves(a, product, dtype);
-        for (int i = 0; i < TILE; i++) a[i] += b[i];
-        store_halves(is_part ? part[0] : x, a, dtype);
-        if (is_part) memcpy(x, part[0], (size_t)width * sizeof *x);
+        for (int i = 0; i < TILE; i += 4 * LANES) {
+            vf32 f[2], v[2];
+            load_halves(f, to + i, dtype);
+            load_halves(v, (count < TILE ? part[1] : value) + i, dtype);
+            if (x_scale != 1) {
+                for (int k = 0; k < 2; k++) f[k] = f32_mul(f[k], f32_set(x_scale));
+                store_halves(to + i, f, dtype);
+                load_halves(f, to + i, dtype);
+            }
+            for (int k = 0; k < 2; k++) f[k] = f32_add(f[k], v[k]);
+            store_halves(to + i, f, dtype);
+        }
+        if (count < TILE) memcpy(x, part[0], (size_t)count * sizeof *x);
     }
 }
 
