@@ -151,7 +151,7 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
     """Set the offset table of a job, and return its memory; None if too few rows, of all calls if it is kept, want it."""
     cdef const spec_t *spec = &columns.spec
     cdef ptrdiff_t first = first_column(job, spec, rows) if joined == 1 else 0
-    cdef ptrdiff_t variant = first if joined == 1 else -joined
+    cdef ptrdiff_t variant = first if joined == 1 else -joined, fewest
     cdef bint is_kept = step == 1 and spec.columns <= KEPT_COLUMNS
     cdef Tables shared = kept_tables(columns, OFFSETS, variant) if is_kept else None
     cdef list tables = None if shared is None else shared.memory
@@ -164,8 +164,8 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
                 columns.consecutive += rows
                 rows = columns.consecutive
         # a rotation, which has no `out`, evaluates rows directly in double
-        if rows < joined * (ROWS_FOR_KEPT_TABLE if is_kept else
-                   ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 and job.out != NULL else ROWS_FOR_TABLE):
+        fewest = ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 and job.out != NULL else ROWS_FOR_TABLE
+        if rows < joined * (ROWS_FOR_KEPT_TABLE if is_kept else fewest):
             return None
         tables = [allocate(LINE + size, f"the offset table of d_model {spec.d_model}")]
         offsets = <offsets_t *>on_cache_line(tables[0])

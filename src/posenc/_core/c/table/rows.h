@@ -190,7 +190,7 @@ NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, p
 
 enum {
     MIN_ROWS = 4, /* fewer rows are evaluated one by one, which is faster than a block */
-    MIN_APART = FINE / 8 /* from so many rows on, the last rows of a block are faster as a block of their own: see `is_single` */
+    MIN_APART = FINE / 8 /* as many last rows of a block are faster as a block of their own: see `is_single` */
 };
 
 /* Returns how many of `count` evenly spaced rows, from `row` on, come before the position `special`. The
