@@ -329,6 +329,10 @@ def test_a_function_may_return_queries_and_keys():
     assert (match.rotary, match.faults) == (ROTARY, ())
     match, = identify_rotary(lambda x, p: (right(x, p), other(x, p)), expect=ROTARY)
     assert match.faults == (f"keys: {BASE}",)
+    inexact = rotation(ROTARY, lambda positions: float32_tables(ROTARY, positions))
+    match, = identify_rotary(lambda x, p: (right(x, p), inexact(x, p)), expect=ROTARY)
+    assert (match.verdict, match.faults) == ("float32 angles", ())
+    assert match.reason.startswith("float32 angles: the estimated error is ")
 
 
 def test_another_order_of_columns_is_a_fault_unless_asked():

@@ -2,7 +2,7 @@
 
 
 cdef class Columns:
-    """The columns of an encoding as the kernels read them, and the offset tables of consecutive positions.
+    """The columns of an encoding as the kernels read them, with counters that decide when shared tables are built.
 
     Parameters
     ----------
@@ -17,7 +17,8 @@ cdef class Columns:
         for a cosine, 0 for a sine.
     order : {0, 1, 2, 3}
         1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin; 3 if
-        columns i and d_model / 2 + i are sin and cos, or cos and sin, of one frequency; else 0.
+        columns i and d_model / 2 + i are sin and cos, or cos and sin, of one frequency (used if d_model is a multiple of
+        2 * TILE); else 0.
     scale, position_offset : float
     padding_idx : int or None
         The position, before the offset, whose row is all zeros, or NaN if `padding_is_nan`.
@@ -32,11 +33,11 @@ cdef class Columns:
     # rows with a digit for each level: of float32, float16 and bfloat16 tables, and of float64 tables
     cdef int64_t wanted[2][LEVELS]
     cdef double zeros                   # about the number of exact zeros in a row at consecutive positions, with `phase_bits`
-    cdef int64_t consecutive            # rows that wanted the offset table of step 1
+    cdef int64_t consecutive            # rows of all calls that needed the offset table of step 1
     cdef int fractions                  # of digits_t
     cdef bytes radians                  # or None, before the first use of digit tables
-    cdef tuple contents                 # the columns in the keys of kept tables; it also owns their memory
-    cdef frozenset key                  # the same, which keeps its hash, or None before the first use
+    cdef tuple contents                 # identifies equal columns, and owns their arrays
+    cdef frozenset key                  # `contents`, with its hash cached, or None before the first use
     cdef list last                      # a weak reference to the tables of each kind that the last call used, or None
     cdef object value
 
@@ -45,7 +46,7 @@ cdef class Columns:
                   object value):
         cdef ptrdiff_t limb, column
         check_settings()
-        turns += bytes(pitched(d_model) * sizeof(uint32_t))
+        turns += bytes(pitched(d_model) * sizeof(uint32_t))     # one more limb of zeros: see set_turns
         self.contents = turns, sign, quarter, integer_limbs, order, scale, phase_bits
         self.value = value
         self.last = [None, None, None]
@@ -70,7 +71,8 @@ cdef class Columns:
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.context = <void *>value
-        for limb in range(0 if phase_bits is None else integer_limbs + min(fraction_limbs, 3)):     # of twice the frequencies
+        # a sine or cosine of f turns per position has 2 f zeros per position
+        for limb in range(0 if phase_bits is None else integer_limbs + min(fraction_limbs, 3)):
             for column in range(d_model):
                 self.zeros += self.spec.turns[limb * self.spec.pitch + column] * 2.0**(32 * (integer_limbs - limb) - 31)
 
@@ -81,7 +83,7 @@ def pitched(ptrdiff_t d_model):
 
 
 def powers(bytes factors, ptrdiff_t count, ptrdiff_t dropped):
-    """Return first * ratio**i for i = 0 ... count - 1, then 0, where `factors` are `first` and `ratio`.
+    """Return first * r**i for i = 0 ... count - 1, then 0, where `factors` are `first` and r * 2**(32 * dropped).
 
     All are integers of the same number of uint32 limbs, lowest first.  The lowest `dropped` limbs of each
     product are discarded; of these, only the top two are computed, for the carry.  The error is below two units.

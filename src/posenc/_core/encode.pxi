@@ -8,9 +8,9 @@ cdef struct table_call_t:
     positions_t positions
     Py_buffer out                       # the array to which rows are stored or added
     const spec_t *spec
-    job_t job                           # prepared: dtype, output (STORE or ADD) and x_scale
+    job_t job                           # dtype, output (STORE or ADD) and x_scale are set before its execution
     digits_t digits                     # of the job, if it has any
-    bint is_table            # whether batch entries share positions; if not, there is a position for each row
+    bint is_table            # whether all batch entries share one axis of positions; if not, each row has a position
     int threads                         # 0 for the default
     ptrdiff_t all_rows
 
@@ -136,7 +136,7 @@ cdef int execute_job(table_call_t *call, Columns columns) except -1:
 
 
 cdef bytes new_span(table_call_t *call, Columns columns, int threads):
-    """Compute the span table of a job with the threads that will copy its rows, and return its memory."""
+    """Compute the span table of a job, with as many threads as will copy its rows, and return its memory."""
     cdef job_t *job = &call.job
     cdef table_call_t span = call[0]
     cdef double size = <double>job.span_rows * job.span_pitch

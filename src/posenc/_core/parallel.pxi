@@ -5,7 +5,7 @@
 # PIECE_SECONDS.
 
 cdef enum:
-    MAX_UNDECIDED = 1 << 12     # a thread with more undecided values takes no block before they are evaluated
+    MAX_UNDECIDED = 1 << 12     # a thread with as many undecided values takes no further block until they are evaluated
 
 cdef double PIECE_SECONDS = 0.05        # after this time, no thread takes another block of the piece
 
@@ -34,12 +34,12 @@ cdef struct run_t:
     double start                        # of the piece that the team runs, in seconds
 
 
-# notes the process, to detect forks, and the stack that a thread needs
+# remember the process, to detect forks, and the stack size set for OpenMP threads
 openmp_loaded(default_threads.stack_size())
 
 
 cdef void take_blocks(run_t *run, int thread) noexcept nogil:
-    """Take the next block and run it, until none is left, the time is over, or this thread has many
+    """Take the next block and run it, until none is left, time is up, or this thread has many
     undecided values."""
     cdef tally_t *tally = &run.tallies[thread]
     cdef char *memory = run.memory + thread * run.bytes
@@ -65,8 +65,8 @@ cdef int run_pieces(run_t *run, int team) except -1 nogil:
         if team == 1:
             take_blocks(run, 0)
         else:
-            # Not prange, whose variables are lastprivate: GCC puts a barrier before such a loop.  There, the
-            # calling thread would wait for a thread that starts late.
+            # Not prange, whose variables are lastprivate: GCC puts a barrier before such a loop, at
+            # which the calling thread would wait for threads that start late.
             with parallel(num_threads=team):
                 take_blocks(run, openmp_thread_number())
         first = next_block(&run.next)           # the first block that no thread has run
@@ -76,7 +76,7 @@ cdef int run_pieces(run_t *run, int team) except -1 nogil:
         if undecided or first < run.plan.blocks:
             with gil:
                 evaluate_undecided(run)
-                PyErr_CheckSignals()  # does nothing outside the main thread; no other test for it is reliable
+                PyErr_CheckSignals()  # does nothing outside the main thread, for which there is no reliable test
         if first >= run.plan.blocks:
             return 0
         if team > 1 and openmp_is_forked():     # by a signal handler; this is the child
@@ -116,7 +116,7 @@ cdef int evaluate_undecided(run_t *run) except -1:
 # ---- calls ---------------------------------------------------------------------------------------------
 
 cdef int run_call(run_t *run, block_t block, str purpose) except -1:
-    """Run the blocks of a call, whose first member is `run`, as run.plan says.
+    """Run the blocks of a call as planned in run.plan; `run` must be the first member of its context.
 
     Threads that other calls use, and those that the system refuses, are not available.  Each thread has
     `run.bytes` of memory and a tally.  If the memory is not available, the error states its `purpose`.
@@ -156,8 +156,8 @@ cdef int run_call(run_t *run, block_t block, str purpose) except -1:
 
 
 cdef bytes allocate(double size, str purpose):
-    """Return memory with `size` bytes from a cache line on.  If it is not available, the error states its
-    `purpose`."""
+    """Return memory that holds `size` bytes from the first cache line on.  If it is not available, the error
+    states its `purpose`."""
     try:
         return PyBytes_FromStringAndSize(NULL, <ptrdiff_t>min(size, 2.0**62) + LINE)
     except MemoryError:

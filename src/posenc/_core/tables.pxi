@@ -20,7 +20,7 @@ cdef class Tables:
 
     cdef object __weakref__
     cdef list memory                    # which does not change
-    cdef ptrdiff_t first                # of offsets_t
+    cdef ptrdiff_t variant              # of an offset table: its first column, or -joined; 0 for digits
     cdef bint is_used                   # since other tables last needed memory
 
 
@@ -34,32 +34,32 @@ cdef struct tables_run_t:
     int index, parts                    # of the level
 
 
-cdef tuple key_of(Columns columns, int kind, ptrdiff_t first):
+cdef tuple key_of(Columns columns, int kind, ptrdiff_t variant):
     with cython.critical_section(columns):
         if columns.key is None:
             columns.key = frozenset([columns.contents])
-        return columns.key, kind, first
+        return columns.key, kind, variant
 
 
-cdef Tables kept_tables(Columns columns, int kind, ptrdiff_t first):
-    """Return tables that are kept, or None.  The columns refer to those of their last call, which are found faster."""
+cdef Tables kept_tables(Columns columns, int kind, ptrdiff_t variant):
+    """Return tables that are kept, or None.  A weak reference to the tables of the last call avoids the lookup."""
     cdef object last = columns.last[kind]
     cdef Tables tables = None if last is None else last()
-    if tables is None or tables.first != first:
+    if tables is None or tables.variant != variant:
         with cython.critical_section(lock):
-            tables = kept.get(key_of(columns, kind, first))
+            tables = kept.get(key_of(columns, kind, variant))
         columns.last[kind] = None if tables is None else ref(tables)
     if tables is not None:
         tables.is_used = True
     return tables
 
 
-cdef int keep_tables(Columns columns, int kind, ptrdiff_t first, list memory) except -1:
+cdef int keep_tables(Columns columns, int kind, ptrdiff_t variant, list memory) except -1:
     """Keep tables.  Drop tables that were not used recently while the total exceeds KEPT_BYTES (clock algorithm)."""
     global kept_bytes
     cdef Tables tables = Tables.__new__(Tables), oldest
-    cdef tuple key = key_of(columns, kind, first)
-    tables.memory, tables.first, tables.is_used = memory, first, True
+    cdef tuple key = key_of(columns, kind, variant)
+    tables.memory, tables.variant, tables.is_used = memory, variant, True
     with cython.critical_section(lock):
         oldest = kept.pop(key, None)
         kept_bytes += sum(map(len, memory)) - (sum(map(len, oldest.memory)) if oldest is not None else 0)
@@ -97,9 +97,9 @@ cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *t
 cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, int threads):
     """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
 
-    Evenly spaced rows have an offset table, except most narrow ones.  In other arrays, integers have a span (its
-    table is not computed here), and an offset table if there are runs; the remaining rows have digit tables,
-    described by `digits`.  A rotation has only an offset table, and `digits` is NULL.  Without a table, rows are
+    Evenly spaced rows have an offset table, unless there are too few of them or many exact zeros.  In other arrays,
+    integers have a span (its table is not computed here), and an offset table if there are runs; the remaining rows,
+    unless they are narrow, have digit tables, described by `digits`.  A rotation has only an offset table, and `digits` is NULL.  Without a table, rows are
     evaluated directly.  No lock is held while a table is built, because a child process that is forked at this
     time would inherit the lock in its locked state.  Two threads may therefore build the same table.
     """
@@ -148,10 +148,13 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
 
 
 cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, int joined, int threads):
-    """Set the offset table of a job, and return its memory; None if too few rows, of all calls if it is kept, want it."""
+    """Set the offset table of a job, and return its memory, or None if too few rows need it.
+
+    For a kept table, the rows of all calls count.
+    """
     cdef const spec_t *spec = &columns.spec
-    cdef ptrdiff_t first = first_column(job, spec, rows) if joined == 1 else 0
-    cdef ptrdiff_t variant = first if joined == 1 else -joined, fewest
+    cdef ptrdiff_t first = first_column(job, spec, rows) if joined == 1 else 0, fewest
+    cdef ptrdiff_t variant = first if joined == 1 else -joined
     cdef bint is_kept = step == 1 and spec.columns <= KEPT_COLUMNS
     cdef Tables shared = kept_tables(columns, OFFSETS, variant) if is_kept else None
     cdef list tables = None if shared is None else shared.memory

@@ -229,6 +229,8 @@ def matched(
             result = result._replace(
                 difference=max(result.difference, other.difference), faults=result.faults + faults,
                 errors={at: max(error, other.errors.get(at, 0.0)) for at, error in result.errors.items()})
+            if other.verdict == "float32 angles" and result.verdict == "right":
+                result = result._replace(verdict=other.verdict, reason=other.reason)
             if faults:
                 break
     reason = "; ".join(filter(None, (*result.faults, result.reason, *first.remarks)))

@@ -148,8 +148,7 @@ typedef struct {
     uint64_t start, step;
     const int64_t *integers;
     const double *reals;
-    /* the offset table for positions that ascend or descend by offsets->step; if NULL, each row is evaluated
-     * directly */
+    /* the offset table for positions that ascend or descend by offsets->step, or NULL */
     const offsets_t *offsets;
     const digits_t *digits; /* the levels for other positions, or NULL */
     /* the span table, or NULL: span_rows rows of span_pitch bytes, at the positions from span_start on */

@@ -122,12 +122,4 @@ static inline float float_of_half(uint16_t h) {
     return float_of_bits((special ? special | magnitude : finite) | (h & 0x8000u) << 16);
 }
 
-static inline uint16_t bfloat_of_float(float x) {
-    const uint32_t u = bits_of_float(x);
-    if (x != x) return (uint16_t)(u >> 16 | 0x40u);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
-}
-
-static inline float float_of_bfloat(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
-
 #endif

@@ -157,13 +157,13 @@ NOINLINE void anchor_of(const job_t *job, const anchor_t *o, const double *high,
 
 /* ---- the rows of an anchor ----------------------------------------------------------------------------- */
 
-/* `count` rows from `row` of the job on, or as many joined rows.  `next` is the position of row + 1.  It is used for
+/* `count` rows from `row` of the job on, or the same number of joined rows.  `next` is the position of row + 1.  It is used for
  * shifted rows (spec->first > 0), which end with the first columns of the next row (spec_from). */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
     ptrdiff_t row, count;
-    int joined;                  /* as in offsets_t */
+    int joined; /* as in offsets_t */
     position_t position, next;
     tally_t *tally;
 } run_block_t;

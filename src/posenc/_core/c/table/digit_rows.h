@@ -24,7 +24,8 @@ typedef struct {
     digit_row_t row[]; /* and as many uint32_t: the rows in their order */
 } digit_group_t;
 
-_Static_assert(sizeof(digit_group_t) <= GROUP_BYTES && sizeof(digit_row_t) + sizeof(uint32_t) <= GROUP_ROW_BYTES, "group_t");
+_Static_assert(sizeof(digit_group_t) <= GROUP_BYTES && sizeof(digit_row_t) + sizeof(uint32_t) <= GROUP_ROW_BYTES,
+               "digit_group_t");
 
 /* Sorts the rows of a group by their upper bits, if rows are likely to share upper digits then. */
 static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
@@ -61,10 +62,8 @@ static void set_factors(const job_t *job, digit_group_t *group, uint64_t n, cons
 
 /* Writes columns that are in `from`; if `half_bytes` is not 0, also those in the second half of the row. */
 static void write_halves(const spec_t *spec, const job_t *job, char *out, const char *from, int columns, ptrdiff_t half_bytes) {
-    write_staged(job, out, from, columns, job->dtype, job->output, job->batch);
-    if (half_bytes)
-        write_staged(job, out + spec->half * size_of(job->dtype), from + half_bytes, columns, job->dtype, job->output,
-                     job->batch);
+    write_staged(job, out, from, columns, job->output);
+    if (half_bytes) write_staged(job, out + spec->half * size_of(job->dtype), from + half_bytes, columns, job->output);
 }
 
 /* Writes the tiles from `first` to `last` of the rows of a group. */

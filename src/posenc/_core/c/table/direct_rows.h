@@ -218,7 +218,7 @@ static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptr
 }
 
 /* Writes rows one by one, or several narrow rows in a tile. */
-static void few_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, tally_t *tally) {
+static void direct_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, tally_t *tally) {
     if (is_narrow(spec)) narrow_rows(spec, job, row, count, tally);
     else
         for (ptrdiff_t end = row + count; row < end; row++) scattered_row(spec, job, row, tally);

@@ -35,7 +35,7 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
 
 enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
 
-/* In long rows, cache lines of x are read and written whole, and those of the next rows are prefetched. */
+/* In long rows, cache lines of x are read and written whole, and those 2 KiB ahead, usually of a later row, are prefetched. */
 #define DEFINE_ADD(name, type) \
     INLINE void name(type *x, const type *value, ptrdiff_t width, type x_scale) { \
         enum { COUNT = ADD_BYTES / (int)sizeof *x }; \
@@ -55,8 +55,8 @@ INLINE void load_halves(vf32 f[2], const uint16_t *p, dtype_t dtype) {
     else bf16_split(u64_load((const uint64_t *)(const void *)p), &f[0], &f[1]);
 }
 
-/* Stores results of operations on numbers of 16 bits, rounded to even.  The lower 16 bits of a NaN are 0, as in its operand
- * or the default NaN. */
+/* Stores results of operations on numbers of 16 bits, rounded to even.  A NaN remains NaN: its lower 16 bits are 0, so the
+ * rounding cannot carry into its exponent. */
 INLINE void store_halves(uint16_t *p, vf32 f[2], dtype_t dtype) {
     const vu64 one = u64_set(0x0000000100000001);
     for (int k = 0; k < 2 && dtype == BFLOAT16; k++) { /* bf16_join rounds half-way points up */
@@ -109,10 +109,10 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *values, ptrd
 
 /* ---- a row of a tile ----------------------------------------------------------------------------------- */
 
-/* The number of vectors of doubles that are rounded to one vector of dtype. */
+/* The number of vectors of doubles that fill one vector of dtype. */
 INLINE int vectors_per_store(dtype_t dtype) { return 8 / (int)size_of(dtype); }
 
-/* Converts values rounded to floats to a vector of dtype, which must not be float64. */
+/* Packs values that are already rounded to floats into a vector of dtype, which must not be float64. */
 INLINE vu64 bits_of(const vf32 f[2], dtype_t dtype) {
     return dtype == FLOAT32 ? bits_of_f32(f[0]) : dtype == FLOAT16 ? f16_of_f32(f[0], f[1]) : bf16_of_f32(f[0], f[1]);
 }
@@ -121,11 +121,10 @@ INLINE void write_line(char *out, const vu64 bits[LINE / sizeof(vu64)], output_t
     for (int i = 0; i < LINE / (int)sizeof(vu64); i++) u64_store(out + i * (int)sizeof(vu64), bits[i], output == STREAM);
 }
 
-/* Stores the first `width` values at one address, or adds them at `batch` addresses. */
-INLINE void write_staged(const job_t *job, char *out, const char *values, int width, dtype_t dtype, output_t output,
-                         ptrdiff_t batch) {
-    if (output == ADD) add_to_batch(job, out, values, width, batch);
-    else memcpy(out, values, (size_t)(width * size_of(dtype)));
+/* Stores the first `width` values, or adds them to all batch entries. */
+INLINE void write_staged(const job_t *job, char *out, const char *values, int width, output_t output) {
+    if (output == ADD) add_to_batch(job, out, values, width, job->batch);
+    else memcpy(out, values, (size_t)(width * size_of(job->dtype)));
 }
 
 /* Stores a row of a tile, rounded to dtype. */
@@ -147,17 +146,17 @@ typedef struct {
     char *out;
 } tile_t;
 
-/* Returns whether the rows of a tile are stored one after another. */
+/* Returns whether a tile is stored in one piece of memory. */
 INLINE int is_contiguous(const job_t *job, const tile_t *t) {
     return t->output != ADD && (t->rows == 1 || (job->row_stride == t->width * size_of(job->dtype) &&
                                                  t->row[t->rows - 1] - t->row[0] == t->rows - 1));
 }
 
-/* Writes the values of a tile, which are one after another. */
+/* Writes the values of a tile, whose rows are adjacent in `values`. */
 static void write_tile(const job_t *job, const tile_t *t, const char *values) {
     const int is_one = is_contiguous(job, t), width = is_one ? t->rows * t->width : t->width;
     for (int i = 0; i < (is_one ? 1 : t->rows); i++, values += width * size_of(job->dtype))
-        write_staged(job, t->out + (t->row[i] - t->row[0]) * job->row_stride, values, width, job->dtype, t->output, job->batch);
+        write_staged(job, t->out + (t->row[i] - t->row[0]) * job->row_stride, values, width, t->output);
 }
 
 /* Writes the values of a tile, which must be numbers of the dtype. */

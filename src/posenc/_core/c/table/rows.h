@@ -2,8 +2,8 @@
  *
  * Runs of evenly spaced positions are computed in blocks: the first row is evaluated directly, the anchors
  * are advanced from this row, and all rows from the anchors (advance.h).  The outer loop is over strips of a
- * few tiles, whose offsets stay in the caches.  Other rows are written one by one: each value is evaluated
- * directly or exactly, or is known without evaluation.
+ * few tiles, whose offsets stay in the caches.  Other rows are copied from the span table, multiplied from
+ * digits, or evaluated directly; several narrow rows share a tile.
  */
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
@@ -24,7 +24,7 @@ NOINLINE void block_origin(const run_block_t *b, ptrdiff_t tile, origin_t *o) {
         origin_t next;
         origin_of(b->spec, b->job, &b->next, tile, &next);
         const ptrdiff_t from = min_int(TILE, columns_of_this_row(b) - tile * TILE), begin = from < 0 ? 0 : from;
-        /* in each array of doubles of `next` */
+        /* copies columns begin .. TILE - 1 of each array of `next` */
         for (ptrdiff_t at = begin; at < (ptrdiff_t)(offsetof(origin_t, addend) / sizeof(double)); at += TILE)
             memcpy((double *)(void *)o + at, (double *)(void *)&next + at, (size_t)(TILE - begin) * sizeof(double));
     }
@@ -48,7 +48,7 @@ static void write_sides(const group_t *g, anchor_t *a) {
 }
 
 /* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has
- * one row fewer. */
+ * one row fewer; write_edges writes that part. */
 NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole,
                             char *out, ptrdiff_t row_stride) {
     anchor_t a;
@@ -101,8 +101,8 @@ COLD void write_edges(const spec_t *spec, const run_block_t *b) {
  * adjacent lines are written together.  With plain stores, the offsets of a single tile stay in L1. */
 INLINE int strip_tiles(const job_t *job) { return job->panel ? STRIP : job->output == STREAM ? 4 : 1; }
 
-/* Writes the rows of a panel, or adds them to each batch entry.  Each row of the panel has `bytes` bytes, of `joined`
- * rows. */
+/* Writes the rows of a panel, or adds them to each batch entry.  Each row of the panel has `bytes` bytes, and holds
+ * `joined` rows. */
 static void flush_panel(const job_t *job, char *out, char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows,
                         ptrdiff_t joined) {
     ptrdiff_t stride = job->row_stride;
@@ -130,7 +130,7 @@ static void flush_panel(const job_t *job, char *out, char *panel, ptrdiff_t pitc
  * (unless spec->first is set), for short rows that end with a part of a tile, and for joined rows with gaps.  If
  * the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous, too, and most cache
  * lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row, so
- * the last tile is computed first, and must not be the only one. */
+ * the last tile is computed first; a single tile stores only its own columns. */
 COLD void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
@@ -161,7 +161,7 @@ COLD void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last
 
 /* ---- a block ------------------------------------------------------------------------------------------- */
 
-/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on, or as many joined rows.  No row may be a padding row
+/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on, or the same number of joined rows.  No row may be a padding row
  * or have only angles of 0. */
 NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const int joined = job->offsets->joined;
@@ -178,7 +178,7 @@ NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, p
                            tally};
     if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) ||
         (job->dtype != FLOAT64 && !spec->has_fast_test)) {
-        few_rows(spec, job, row, count * joined, tally);
+        direct_rows(spec, job, row, count * joined, tally);
     } else {
         const int strip = strip_tiles(job);
         if (shifted.first) write_edges(spec, &b);
@@ -190,7 +190,7 @@ NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, p
 
 enum {
     MIN_ROWS = 4, /* fewer rows are evaluated one by one, which is faster than a block */
-    MIN_APART = FINE / 8 /* as many last rows of a block are faster as a block of their own: see `is_single` */
+    MIN_APART = FINE / 8 /* a remainder of at least so many rows is faster as a separate block: see `is_single` */
 };
 
 /* Returns how many of `count` evenly spaced rows, from `row` on, come before the position `special`. The
@@ -215,7 +215,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
         if (spec->has_padding) rows = rows_before(job, row, rows, spec->padding);
         if (spec->has_zero) rows = rows_before(job, row, rows, spec->zero);
         if (rows > FINE * joined && rows % (FINE * joined) >= MIN_APART * joined) rows -= rows % (FINE * joined);
-        if (rows < MIN_ROWS * joined) few_rows(spec, job, row, rows = max_size(rows, 1), tally);
+        if (rows < MIN_ROWS * joined) direct_rows(spec, job, row, rows = max_size(rows, 1), tally);
         else write_block(spec, job, row, rows / joined, panel, tally), rows -= rows % joined;
         row += rows;
     }
@@ -237,7 +237,7 @@ static ptrdiff_t run_at(const job_t *job, ptrdiff_t row, ptrdiff_t end) {
 }
 
 /* Writes rows of the span table from `row` on, as many as are contiguous in the table and in `out`; returns
- * their number, which is 0 if the first position is outside.  Padding rows may be left as they are. */
+ * their number, which is 0 if the first position is outside.  Padding rows are skipped if zeros would not change x. */
 static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     const uint64_t at = (uint64_t)job->integers[row] - (uint64_t)job->span_start;
     if (at >= (uint64_t)job->span_rows) return 0;
@@ -257,7 +257,7 @@ static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, 
     return rows;
 }
 
-/* Writes rows at any positions: by the span table, in runs, by digits, and directly. */
+/* Writes rows at any positions: from the span table, in runs, from digits, or directly. */
 static void uneven_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
     digit_group_t *const group = job->digits ? (digit_group_t *)(void *)(panel + job->panel) : NULL;
     ptrdiff_t rows;
