@@ -11,7 +11,7 @@ import decimal
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -186,11 +186,6 @@ class RationalTurns:
     def phase_bits(self) -> int:
         """Return b: a product of an integer and a frequency is a multiple of a quarter turn, or 2**-b turns away from one."""
         return 2 + max((t.denominator.bit_length() for t in self.exact), default=0)
-
-
-def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
-    """Return the frequencies ``scale * prod(base**(-i / divisor))``: see `radians_of`."""
-    return radians_of(partial(spaced_turns, count, powers, (scale,)))
 
 
 def radians_of(compute_turns: ComputeTurns, scale: float = 1.0) -> NDArray[np.float64]:

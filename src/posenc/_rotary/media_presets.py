@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from posenc._arguments import checks
-from posenc._core.frequencies import spaced_float64
+from posenc._core.frequencies import radians_of, spaced_turns
 from posenc._rotary.scaling import alternating, blocks, interleaved
 
 
@@ -31,7 +31,8 @@ def _sections(
 
 def _spaced(base: float | Fraction, scale: float, divisor: Fraction, count: int | None = None) -> list[float]:
     """Return the frequencies ``scale * base**(-i / divisor)``, by default as many as `divisor`."""
-    return list(spaced_float64(int(divisor) if count is None else count, ((base, divisor),), scale).tolist())
+    turns = partial(spaced_turns, int(divisor) if count is None else count, ((base, divisor),), (scale,))
+    return list(radians_of(turns).tolist())
 
 
 def _pixtral(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
