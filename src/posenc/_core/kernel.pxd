@@ -17,7 +17,7 @@ cdef extern from "kernel.h" nogil:
         STORE, ADD
 
     ctypedef struct position_t:
-        int negative, limbs, exponent
+        int negative, limbs, exponent, shift
         uint32_t *limb
 
     ctypedef struct spec_t:

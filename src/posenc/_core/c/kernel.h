@@ -54,13 +54,14 @@ typedef enum { STORE, STREAM, ADD } output_t;
 /* Columns 2 i and 2 i + 1 are sin and cos (SIN_FIRST), or cos and sin (COS_FIRST), of one frequency. */
 typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 
-/* position + position_offset, exactly: its magnitude is the sum of limb[i] * 2**(32 * (exponent + i)). */
+/* position + position_offset, exactly: its magnitude is 2**-shift times the sum of limb[i] * 2**(32 * (exponent + i)). */
 typedef struct {
     int negative;
     int finite;
     int padding;                 /* 1 for the padding position, whose row is all zeros */
     int limbs;                   /* 0 if the position is 0 */
     int exponent;
+    int shift;                   /* 0, or that of a tiny position, whose phases are below 1/16 before the shift */
     const struct lanes *lanes;   /* if not NULL, positions of the lanes of a tile: see narrow_rows */
     uint32_t limb[POSITION_LIMBS];
 } position_t;

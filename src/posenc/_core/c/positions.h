@@ -118,8 +118,24 @@ static inline position_t position_of_fixed(fixed_t x) {
     return p;
 }
 
+enum { LEAST_SHIFT = 16, MOST_SHIFT = 300 }; /* numbers times 2**-300 are far above underflow */
+
+/* Computes a tiny real position with a shift, which keeps the relative precision of its sines (docs/numerics.md, section 4).
+ * Returns 0 if the position is not tiny. */
+static inline int shifted_position(const spec_t *spec, double x, position_t *to) {
+    int exponent;
+    const double part = ldexp(frexp(x, &exponent), -4 - 32 * spec->integer_limbs);
+    const int shift = -4 - 32 * spec->integer_limbs - exponent;
+    if (!isfinite(x) || x == 0 || shift < LEAST_SHIFT || shift > MOST_SHIFT) return 0;
+    *to = position_of_sum(&part, 1);
+    to->shift = shift;
+    return 1;
+}
+
 NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t row) {
     fixed_t fixed;
+    position_t tiny;
+    if (job->reals && spec->position_offset == 0 && shifted_position(spec, job->reals[row], &tiny)) return tiny;
     if (fixed_position(spec, job, row, &fixed)) return position_of_fixed(fixed);
     if (is_padding(spec, job, row)) return (position_t){.finite = !spec->padding_is_nan, .padding = 1};
     if (job->reals && !isfinite(job->reals[row])) return (position_t){.finite = 0};

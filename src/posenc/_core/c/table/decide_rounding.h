@@ -148,7 +148,7 @@ static double left_undecided(const spec_t *spec, const undecided_t *u, tally_t *
 /* Returns the bound of the error of a value that is evaluated in double-double, which is 0 for exact values. */
 static double error_of(const spec_t *spec, const position_t *position, double value, int is_known) {
     if (is_known || (value == 0 && has_exact_phases(spec, position, EXACT_PHASE_BITS))) return 0;
-    return magnitude_of(value) * DD_ERROR + magnitude_of(spec->scale) * DIRECT_DD_FLOOR;
+    return magnitude_of(value) * DD_ERROR + magnitude_of(spec->scale) * (DIRECT_DD_FLOOR * power_of_two(-position->shift));
 }
 
 /* Returns the value that `u` describes, correctly rounded to u->job.dtype, or leaves it undecided.  Two

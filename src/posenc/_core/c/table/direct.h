@@ -72,8 +72,9 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
 typedef enum { ANGLES, PAIRS } lanes_t;
 
 /* The angles of a vector: whole quarter turns, in the upper two bits of `turn`, and a rest of -1/8 .. 1/8 turn.  `first` has
- * the first 32 bits of the rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits. */
+ * the first 32 bits of the rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits, to be multiplied by `unit`. */
 typedef struct {
+    double unit; /* 2**-shift of the position; if it is below 1, there are no quarter turns */
     vu64 turn;
     vf64 first;
     vu64 rest[PHASE_LIMBS];
@@ -86,7 +87,7 @@ INLINE vf64 double_of_integer(vu64 u, double bias) {
 
 /* Limb i of the rest, in turns. */
 INLINE vf64 phase_limb(const phase_t *phase, int i) {
-    return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1))));
+    return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1)) * phase->unit));
 }
 
 enum { EXACT_PHASE_BITS = 91, EXACT_PHASE_MASK = 7, EXACT_SHORT_BITS = 58 };
@@ -143,7 +144,7 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
             if (i) sum[i - 1] = u64_add(sum[i - 1], u64_shr(product, 32));
         }
     }
-    phase_t phase;
+    phase_t phase = {.unit = power_of_two(-position->shift)};
     const int is_exact = has_exact_phases(spec, position, EXACT_PHASE_BITS);
     /* the sum is below the phase by less than this number of units of the last limb */
     if (is_exact) sum[limbs - 1] = u64_add(sum[limbs - 1], u64_set((uint64_t)position->limbs + 1));
@@ -154,7 +155,7 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
     if (is_exact) phase.rest[limbs - 1] = u64_and(phase.rest[limbs - 1], u64_set(~(uint64_t)EXACT_PHASE_MASK));
     const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << 29));
     phase.turn = u64_shl(shifted, 32);
-    phase.first = f64_mul(double_of_integer(u64_and(shifted, u64_set((1u << 30) - 1)), 0x1p29), f64_set(0x1p-32));
+    phase.first = f64_mul(double_of_integer(u64_and(shifted, u64_set((1u << 30) - 1)), 0x1p29), f64_set(0x1p-32 * phase.unit));
     return phase;
 }
 
@@ -336,7 +337,7 @@ INLINE void short_series(const vf64 x[], int vectors, vf64 s[], vf64 c[]) {
 INLINE void store_short(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
                         int angles, double *factor, uint64_t *phases) {
     const int step = columns_of(lanes);
-    const vf64 scale = f64_set(spec->scale);
+    const vf64 scale = f64_set(spec->scale), unit = f64_set(TWO_PI_HIGH * 0x1p-54 * power_of_two(-position->shift));
     for (int i = 0; i < angles; i += TOGETHER * LANES, column += TOGETHER * step, factor += TOGETHER * LANES) {
         vu64 phase[TOGETHER];
         vf64 x[TOGETHER], s[TOGETHER], c[TOGETHER];
@@ -354,7 +355,7 @@ INLINE void store_short(const spec_t *spec, const position_t *position, const tu
         }
         for (int v = 0; v < TOGETHER; v++) {
             const vf64 rest = double_of_integer(u64_shr(u64_shl(phase[v], 2), 12), 0x1p51);
-            x[v] = f64_mul(rest, f64_set(TWO_PI_HIGH * 0x1p-54));
+            x[v] = f64_mul(rest, unit);
             if (phases) u64_store(phases + i + v * LANES, phase[v], 0);
         }
         short_series(x, TOGETHER, s, c);

@@ -40,7 +40,8 @@ INLINE void evaluate_tile(const direct_t *d, ptrdiff_t column, int count, int is
     const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
     const int is_exact = has_exact_phases(spec, &d->position, EXACT_PHASE_BITS);
     const vf64 share = f64_set(is_dd ? DD_ERROR : DIRECT_DOUBLE_ERROR), amplitude = f64_abs(f64_set(spec->scale));
-    const vf64 floor = f64_mul(amplitude, f64_set(is_dd ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR)), zero = f64_set(0);
+    const double unit = power_of_two(-d->position.shift), floors[] = {DIRECT_DOUBLE_FLOOR * unit, DIRECT_DD_FLOOR * unit};
+    const vf64 floor = f64_mul(amplitude, f64_set(floors[is_dd])), zero = f64_set(0);
     const uint64_t *const quarter = spec->quarter + column;
     double factor[FACTOR];
     direct_factor(spec, &d->position, column, is_dd, factor);
