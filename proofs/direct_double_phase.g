@@ -10,7 +10,7 @@
 #! bound PHASE_DOUBLE = 3.36 * u: direct_double, angle
 #! constants table/direct.h: const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << {HALF_BITS}));
 #! constants table/direct.h: phase.turn = u64_shl(shifted, {SHIFT});
-#! constants table/direct.h: u64_and(shifted, u64_set((1u << {REST_BITS}) - 1)), {BIAS}), f64_set({FIRST_UNIT}));
+#! constants table/direct.h: u64_and(shifted, u64_set((1u << {REST_BITS}) - 1)), {BIAS}), f64_set({FIRST_UNIT} * phase.unit));
 #! let QUARTER_BITS = 62 - SHIFT
 #! let FIRST_LEAST = -BIAS
 #! let FIRST_MOST = 2**REST_BITS - 1 - BIAS

@@ -11,9 +11,9 @@
 #! let ANGLE = 3 * u
 #! bound SHORT = 6 * u: short phases, of the amplitude
 @rnd = float<53,ne>;
-#! code rounded
+#! code rounded unit=1
 #: store_short x
-#! again exact TWO_PI_HIGH=two_pi
+#! again exact TWO_PI_HIGH=two_pi unit=1
 y = float<53,ne>(x);
 #! code rounded x:=y vectors=1
 #: short_series

@@ -143,6 +143,28 @@ def test_cosines_of_tiny_angles(isa, dtype):
     assert (bits_of(values) == Reference(1, **convention).bits(1, 0, dtype)).all()
 
 
+@pytest.mark.parametrize("convention", [
+    {}, {"base": 1e12, "scale": -2.0**-60, "order": "cos"}, {"frequencies": [2.0**k for k in range(0, 16, 2)]},
+    {"periods": [7, 24, 2.0**-20, 365.25]},
+], ids=str)
+def test_tiny_positions_need_no_evaluation_in_python(isa, dtype, evaluations, convention):
+    width = 2 * len(convention.get("frequencies", convention.get("periods", range(20))))
+    rng = np.random.default_rng(3)
+    positions = rng.uniform(-1, 1, 60) * 2.0 ** -rng.integers(16, 250, 60)
+    positions[:6] = 2.0**-20, 2.0**-21, -(2.0**-52), -2.0**-52 * (1 + 2.0**-52), 1e-17, 2.0**-64
+    table = bits_of(posenc.encode(positions, width, dtype=dtype, **convention))
+    reference = Reference(width, **convention)
+    np.testing.assert_array_equal(table, [[reference.bits(p, k, dtype) for k in range(width)] for p in positions])
+    assert not evaluations
+
+
+def test_tiny_positions_next_to_half_way_points(isa, evaluations):
+    positions = (1 + np.arange(1, 9) * 2.0**-52) * 2.0**-60
+    table = posenc.encode(positions, 1, dtype="float64", scale=1.5)
+    assert bits_of(table)[:, 0].tolist() == [Reference(1, scale=1.5).bits(p, 0, "float64") for p in positions]
+    assert evaluations
+
+
 def test_columns_with_frequency_0_at_scales_that_only_python_evaluates(isa, dtype):
     convention = {"frequencies": (0.0, 1.0), "scale": 2.0**-401}
     expected = Reference(4, **convention).table([5, -7], dtype)

@@ -118,7 +118,7 @@ static inline position_t position_of_fixed(fixed_t x) {
     return p;
 }
 
-enum { LEAST_SHIFT = 16, MOST_SHIFT = 300 }; /* numbers times 2**-300 are far above underflow */
+enum { LEAST_SHIFT = 8, MOST_SHIFT = 300 }; /* numbers times 2**-300 are far above underflow */
 
 /* Computes a tiny real position with a shift, which keeps the relative precision of its sines (docs/numerics.md, section 4).
  * Returns 0 if the position is not tiny. */

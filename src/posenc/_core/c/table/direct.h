@@ -337,7 +337,8 @@ INLINE void short_series(const vf64 x[], int vectors, vf64 s[], vf64 c[]) {
 INLINE void store_short(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
                         int angles, double *factor, uint64_t *phases) {
     const int step = columns_of(lanes);
-    const vf64 scale = f64_set(spec->scale), unit = f64_set(TWO_PI_HIGH * 0x1p-54 * power_of_two(-position->shift));
+    const vf64 scale = f64_set(spec->scale);
+    const double unit = power_of_two(-position->shift);
     for (int i = 0; i < angles; i += TOGETHER * LANES, column += TOGETHER * step, factor += TOGETHER * LANES) {
         vu64 phase[TOGETHER];
         vf64 x[TOGETHER], s[TOGETHER], c[TOGETHER];
@@ -355,7 +356,7 @@ INLINE void store_short(const spec_t *spec, const position_t *position, const tu
         }
         for (int v = 0; v < TOGETHER; v++) {
             const vf64 rest = double_of_integer(u64_shr(u64_shl(phase[v], 2), 12), 0x1p51);
-            x[v] = f64_mul(rest, unit);
+            x[v] = f64_mul(rest, f64_set(TWO_PI_HIGH * 0x1p-54 * unit));
             if (phases) u64_store(phases + i + v * LANES, phase[v], 0);
         }
         short_series(x, TOGETHER, s, c);
