@@ -183,6 +183,14 @@ def test_keys_in_a_cache_are_compared(right, change, dtype):
     assert right or report[0].faults == ("keys of a call with a cache have other values than those of a call without",)
 
 
+@pytest.mark.parametrize("every, right", [(4, True), (1, False)])
+def test_a_few_keys_in_a_cache_may_be_rounded_otherwise(every, right):
+    """In 16 bits, a normalization of fewer rows may be rounded otherwise; a factor of all rows is a fault."""
+    report = check_rotary(Cached(change=lambda k: torch.where(torch.arange(k.shape[2])[:, None] % every == 0, 1.005 * k, k),
+                                 dtype=torch.bfloat16), HALVES)
+    assert report.ok == right and "also with a cache" in str(report)
+
+
 def test_a_cache_without_keys_is_not_called_compared():
     report = check_rotary(Cached(change=lambda k: k[:, :, :0]), HALVES)
     assert report.ok and "; not with a cache, because a call that continues has no earlier keys" in str(report)
@@ -194,21 +202,48 @@ def test_a_cache_without_keys_is_not_called_compared():
 class Static(nn.Module):
     """Keys of all positions, or of the last ones, stand in a cache, as in gpt-fast."""
 
-    def __init__(self, base=1e4, rows=4096):
+    def __init__(self, base=1e4, rows=4096, change=lambda p: p):
         super().__init__()
+        self.change = change
         self.embed, self.q, self.k = nn.Embedding(9, 8), nn.Linear(8, D), nn.Linear(8, D)
         self.register_buffer("cache", torch.zeros(1, rows, D))
         self.register_buffer("inv_freq", frequencies(base))
 
     def forward(self, tokens, input_pos):
-        x, angles = self.embed(tokens), input_pos[:, None].float() * self.inv_freq
+        x, angles = self.embed(tokens), self.change(input_pos)[:, None].float() * self.inv_freq
         self.cache[:, input_pos % self.cache.shape[1]] = halves(self.k(x), angles)
         return scaled_dot_product_attention(halves(self.q(x), angles), self.cache, self.cache)
 
-@pytest.mark.parametrize("base, rows, verdict", [(1e4, 4096, FLOAT32), (1e4, 100, FLOAT32), (1e5, 4096, "wrong")])
-def test_inputs_may_be_a_function_of_positions(base, rows, verdict):
-    report = check_rotary(Static(base, rows), config(4096), inputs=lambda at: (torch.ones(1, len(at), dtype=int), at))
+@pytest.mark.parametrize("options, verdict", [
+    ((1e4, 4096), FLOAT32), ((1e4, 100), FLOAT32), ((1e5, 4096), "wrong"),
+    ((1e4, 4096, lambda p: torch.arange(len(p))), "wrong"), ((1e4, 4096, lambda p: p % 256), "wrong"),
+])
+def test_inputs_may_be_a_function_of_positions(options, verdict):
+    report = check_rotary(Static(*options), config(4096), inputs=lambda at: (torch.ones(1, len(at), dtype=int), at))
     assert verdicts(report) == [verdict], report
+
+
+class Decoder(Small):
+    """The second layer has positions of its own, as a decoder."""
+
+    def forward(self, ids, position_ids=None, decoder_position_ids=None):
+        p, x = torch.arange(ids.shape[1])[None], self.embed(ids)
+        x = self.layers[0](x, (p if position_ids is None else position_ids)[0])
+        return self.layers[1](x, (p if decoder_position_ids is None else decoder_position_ids)[0])
+
+
+def test_a_decoder_may_have_positions_of_its_own():
+    assert check_rotary(Decoder(), HALVES).ok
+    assert not check_rotary(Decoder(layers=({}, {"frequencies": frequencies(9e3)})), HALVES).ok
+
+
+def test_other_keys_may_follow():
+    def attention(q, k, v):
+        k = torch.cat([k, k.new_ones(*k.shape[:2], 4, D)], 2)
+        return small.sdpa(q, k, k)
+
+    model, ids = Small(attention=attention), torch.ones(1, 1, dtype=int)
+    assert check_rotary(model, HALVES, inputs=lambda at: (ids.expand(1, len(at)), at[None])).ok
 
 
 class Extra(small.Consecutive):

@@ -169,8 +169,8 @@ class Attention(Rotation):
         # calls of one module might exchange their keys in a cache
         self.has_cache = model.cache != "" and sum(other.name == own.name for other in taken) == 1
         (self.rows, self.width), self.keys = self.vectors[0].shape[1:], self.vectors[1].shape[1]
-        self.is_free = model.takes_positions and self.keys == self.rows     # a cache may have other rows
-        most = self.reach if self.is_free else model.reach if self.keys == self.rows else self.keys
+        self.is_free = model.takes_positions
+        most = self.keys if self.keys != self.rows else self.reach if self.is_free else model.reach
         self.reach = min(most, self.length or most)
         # if not empty, queries and keys are divided by these factors (0: each row by its own length), and
         # multiplied by the units of their columns
@@ -197,7 +197,7 @@ class Attention(Rotation):
             return f"{VARIES}; {CHECK}" if own.varies else UNROTATED
         if self.reason:
             return self.reason
-        if self.rotary.axes and not self.is_free:
+        if self.rotary.axes and not (self.is_free and self.keys == self.rows):
             return f"positions on several axes must be a parameter, or those of inputs=, a function; {CHECK}"
         # a function of inputs may use a cache
         if self.rows == 1 or self.keys != self.rows and not callable(self.model.inputs):
@@ -244,11 +244,14 @@ class Attention(Rotation):
         vectors = self.model.run(len(rows), at, items, self.number)[0][self.number].vectors
         results = []
         for index in self.sources:
-            y = vectors[index][:, : len(rows), self.start : self.start + x.shape[1]].cpu()
+            # in a cache of any length, the number of a row is the position of its key
+            is_cache = index == 1 and self.vectors[1].shape[1] == self.keys != self.rows
+            of_rows = positions if is_cache else chosen
+            y = vectors[index][:, of_rows, self.start : self.start + x.shape[1]].cpu()
             if self.divisors:
-                factors: Any = self.divisors[index] or self.factors(y, rows).clamp(min=1e-9)
+                factors: Any = self.divisors[index] or self.factors(y, x).clamp(min=1e-9)
                 y = (y.double() / factors * self.units).to(y.dtype)
-            results += [array_of("x", head[chosen]) for head in y]
+            results += [array_of("x", head) for head in y]
         return results
 
 
@@ -314,8 +317,9 @@ def _rows(model: Model, attentions: Sequence[Attention]) -> list[RotaryRow]:
     """Return a row for each group of attentions that rotate the same random vectors to the same bits."""
     compared = [each for each in attentions if not each.reason]
     for last in (max(each.length or REACH for each in compared), *REACHES) if compared else ():
-        is_chosen = model.takes_positions or model.is_fixed
-        rows = model.count if is_chosen else max(model.count, min(last, LATE))
+        rows = max(model.count, min(last, LATE))
+        if model.takes_positions or model.is_fixed:
+            rows = model.count + model.takes_positions      # to distinguish a cache from other keys
         at = np.rint(np.geomspace(1, last, rows)).astype(np.int64) - 1
         with contextlib.suppress(Exception):                            # a table may end
             taken, _ = model.run(rows, at, _sources(compared, rows))
