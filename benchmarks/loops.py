@@ -12,11 +12,11 @@ compiled = numba.njit(parallel=True, fastmath={"contract"})
 
 
 @cache
-def addition(pairs, step=2, sine=0, cosine=1, parallel=True, unit=1, rows=512):
+def addition(pairs, step=2, sine=0, cosine=1, parallel=True, rows=512):
     """Return functions that fill a table, in blocks of rows or at positions, by angle addition.
 
-    The columns `k * step + sine` and `k * step + cosine` form a pair: see `factors` in rivals.py.  Positions
-    are multiples of `unit` after the first, and c and s then have as many `rows`.
+    The columns `k * step + sine` and `k * step + cosine` form a pair: see `factors` in rivals.py.  At
+    positions, c and s have as many `rows`.
     """
     compiled = numba.njit(parallel=parallel, fastmath={"contract"})
 
@@ -29,9 +29,9 @@ def addition(pairs, step=2, sine=0, cosine=1, parallel=True, unit=1, rows=512):
                     out[i, j, k * step + cosine] = q[i, k] * c[j, k] - p[i, k] * s[j, k]
 
     @compiled
-    def fill_at(positions, first, p, q, c, s, out):
+    def fill_at(positions, p, q, c, s, out):
         for row in numba.prange(len(positions)):
-            position = np.uint64(positions[row] - first) // np.uint64(unit)
+            position = np.uint64(positions[row])
             i, j = position // np.uint64(rows), position % np.uint64(rows)
             for k in range(pairs):
                 out[row, k * step + sine] = p[i, k] * c[j, k] + q[i, k] * s[j, k]
@@ -76,6 +76,27 @@ def take(rows, at, out):
     for i in numba.prange(len(at)):
         for k in range(out.shape[1]):
             out[i, k] = rows[at[i], k]
+
+
+@compiled
+def is_regular(times, unit):
+    others = 0
+    for i in numba.prange(len(times) - 1):
+        others += times[i + 1] - times[i] != unit
+    return others == 0
+
+
+@cache
+def repeating(columns, cycle, unit):
+    """Return a function that copies the rows of a table, which repeat, to times that are multiples of `unit`."""
+    @compiled
+    def fill(rows, times, first, out):
+        for i in numba.prange(len(times)):
+            row = np.uint64(times[i] - first) // np.uint64(unit) % np.uint64(cycle)
+            for k in range(columns):
+                out[i, k] = rows[row, k]
+
+    return fill
 
 
 @numba.njit

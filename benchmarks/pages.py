@@ -146,6 +146,7 @@ SPEED = {
     "rotation, 32 x 4,096 x 128, new tensor": "the same, into a new tensor",
     "rotation, 32 x 4,096 x 128, interleaved": "the same in place, interleaved",
     "rotation, 32 x 4,096 x 128, bfloat16": "the same in place, bfloat16",
+    "rotation, 32 x 4,096 x 128, float16": "the same in place, float16",
     "rotation, 32 x 4,096 x 128, scattered positions": "rotate 32 heads of 4,096 x 128, scattered positions",
     "rotation, batch of 64, 1 position": "rotate 64 x 32 heads at one position each",
     "rotation, batch of 64, 1 new position": "rotate 64 x 32 heads at other positions in each call",

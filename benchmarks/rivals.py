@@ -5,7 +5,7 @@ that restores the input of the calls, and {name: call}.  The words before the co
 
 posenc    the call of posenc.
 pasted    code as people paste it.
-exact     code in float64 (for bfloat16, in float32), whose result is then cast, or code that adds rows of a
+exact     code in float64 (for 16 bits, in float32), whose result is then cast, or code that adds rows of a
           table that was computed so before: most of its values are correctly rounded.
 fast      other fast code, usually in float32.
 roof      the time to write as much memory.
@@ -118,6 +118,16 @@ def torch_recipe(positions, d_model, pe=None):
     return pe
 
 
+def numpy_recipe_into(pe):
+    """Fill a table by the recipe, with angles in its dtype."""
+    n, d_model = pe.shape
+    frequency = np.exp(np.arange(0, d_model, 2, dtype=pe.dtype) * (-math.log(10000.0) / d_model))
+    angles = np.arange(n, dtype=pe.dtype)[:, None] * frequency
+    np.sin(angles, out=pe[:, 0::2])
+    np.cos(angles, out=pe[:, 1::2])
+    return pe
+
+
 def rows_of_blocks(n, limit):
     return max(rows for rows in range(1, limit + 1) if n % rows == 0)
 
@@ -136,6 +146,24 @@ def factors(anchors, offsets, rates):
     angles, turns = anchors * rates, offsets * rates
     arrays = np.sin(angles), np.cos(angles), np.cos(turns), np.sin(turns)
     return converted(arrays, torch.float64), converted(arrays, torch.float32)
+
+
+def in_blocks(n, rates, together, starts=0, parallel=True):
+    """Return functions that fill a table of n rows by angle addition in float64, and in float32.
+
+    `together` rows are filled as a wide one.
+    """
+    pairs = len(rates)
+    block = rows_of_blocks(n // together, 2**14 // (together * pairs))
+    offsets = np.arange(block * together).reshape(block, together).repeat(pairs, axis=1)
+    anchors = np.arange(0, n, block * together)[:, None] + np.tile(starts + 0 * rates, together)
+    fill, _ = loops.addition(together * pairs, parallel=parallel)
+
+    def filled(factors, out):
+        fill(*factors, out.reshape(-1, block, 2 * together * pairs))
+        return out
+
+    return [partial(filled, each) for each in factors(anchors, offsets, np.tile(rates, together))]
 
 
 def angle_addition(n, d_model):
@@ -159,15 +187,8 @@ def angle_addition(n, d_model):
 def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
     out, copy = copied(np.ones((n, d_model), dtype)), torch.tensor(posenc.encode(n, d_model, dtype=dtype))
     output, positions = partial(np.empty_like, out) if new else lambda: out, torch.arange(n, dtype=copy.dtype)
-    rows, together = copy.numpy(), max(1, 512 // d_model)       # narrow rows are filled as a wide one
-    block = rows_of_blocks(n // together, 2**15 // (together * d_model))
-    offsets = np.arange(block * together).reshape(block, together).repeat(d_model // 2, axis=1)
-    double, single = factors(np.arange(0, n, block * together)[:, None], offsets,
-                             np.tile(frequencies(d_model), together))
-    fill, _ = loops.addition(together * d_model // 2, parallel=threads > 1)
-
-    def in_numba(factors):
-        return lambda out: fill(*factors, out.reshape(-1, block, together * d_model))
+    rows, together = copy.numpy(), max(1, 512 // d_model)
+    double, single = in_blocks(n, frequencies(d_model), together, parallel=threads > 1)
 
     def filling(fill):
         pe = output()
@@ -177,14 +198,15 @@ def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
     calls = {
         "posenc": partial(posenc.encode, n, d_model, dtype=dtype, out=None if new else out),
         "pasted, torch": partial(torch_recipe, positions, d_model, None if new else torch.from_numpy(out)),
-        **once(threads if new else None, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)}),
-        "exact, numba float64": partial(filling, in_numba(double)),
+        **once(threads, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)} if new else
+               {f"pasted, NumPy {out.dtype}": partial(numpy_recipe_into, out)}),
+        "exact, numba float64": partial(filling, double),
         "fast, a copy by NumPy": rows.copy if new else lambda: (np.copyto(out, rows), out)[1],
         "fast, a copy by torch": partial(filling, lambda out: torch.from_numpy(out).copy_(copy)),
         "roof, memset": lambda: memset(out, new, threads, pool),
     }
     if dtype == np.float32:
-        calls["fast, numba float32"] = partial(filling, in_numba(single))
+        calls["fast, numba float32"] = partial(filling, single)
         calls["fast, torch angle addition"] = partial(filling, angle_addition(n, d_model))
     return partial(out.fill, 0), calls
 
@@ -212,7 +234,7 @@ def timesteps(threads, pool, *, n, d_model):
         fill(*arguments, out)
         return out
 
-    double, single = (partial(in_numba, fill_at, t, 0, *each) for each in factors_of_rows)
+    double, single = (partial(in_numba, fill_at, t, *each) for each in factors_of_rows)
 
     return nothing, {
         "posenc": partial(encoding.encode, t),
@@ -236,8 +258,8 @@ def scattered(threads, pool, *, n, d_model, limit, dtype=np.float32):
     return partial(out.fill, 0), {
         "posenc": partial(posenc.Encoding(d_model).encode, positions, out=out),
         "pasted, torch": partial(torch_recipe, steps, d_model, torch.from_numpy(out)),
-        "exact, numba float64": lambda: (fill_at(positions, 0, *double, out), out)[1],
-        **({"fast, numba float32": lambda: (fill_at(positions, 0, *single, out), out)[1]}
+        "exact, numba float64": lambda: (fill_at(positions, *double, out), out)[1],
+        **({"fast, numba float32": lambda: (fill_at(positions, *single, out), out)[1]}
            if dtype == np.float32 else {}),
         "fast, torch.index_select from a table": lambda: (
             torch.index_select(rows, 0, steps, out=torch.from_numpy(out)), out)[1],
@@ -247,7 +269,7 @@ def scattered(threads, pool, *, n, d_model, limit, dtype=np.float32):
 def timestamps(threads, pool, *, t, seconds=(3600, DAY, 7 * DAY, 31_556_952), unit=None, dtype=np.float32):
     """Encode times in nanoseconds by periods in seconds, by default by their hour, day, week and year.
 
-    `unit` is the greatest common divisor of their differences, if it is large.
+    `unit` is the difference between neighbours, if all are equal.
     """
     periods, real = [each * 10**9 for each in seconds], torch.from_numpy(np.empty(0, dtype)).dtype
     encoding = posenc.Encoding(periods=[np.timedelta64(each, "s") for each in seconds])
@@ -277,17 +299,22 @@ def timestamps(threads, pool, *, t, seconds=(3600, DAY, 7 * DAY, 31_556_952), un
                       for each in (np.float64, np.float32))
     calls = {"exact, numba float64, polynomial": double, "fast, numba float32, polynomial": single}
     if unit:
-        begin, (_, fill_at) = t.min(), loops.addition(len(periods), unit=unit)
-        starts = [begin % period / unit for period in periods]
-        anchors = np.arange(0, np.ptp(t) // unit + 1, 512)[:, None] + starts
-        double, single = factors(anchors, np.arange(512)[:, None], 2 * np.pi * unit / np.array(periods))
-        calls["exact, numba float64"] = partial(in_numba, fill_at, t, begin, *double)
-        calls["fast, numba float32"] = partial(in_numba, fill_at, t, begin, *single)
+        begin = t[0]
+        starts = np.array([begin % period / unit for period in periods])
+        double, single = in_blocks(len(t), 2 * np.pi * unit / np.array(periods), math.gcd(len(t), 64), starts)
+
+        def regular(fill, out):
+            assert loops.is_regular(t, unit)
+            fill(out)
+
+        calls["exact, numba float64"] = partial(in_numba, regular, double)
+        calls["fast, numba float32"] = partial(in_numba, regular, single)
         cycle = math.lcm(*periods) // unit
         if cycle < len(t):                          # the rows repeat
             rows = np.stack([f(2 * np.pi * (t[:cycle] % period / period)) for period in periods for f in (np.sin, np.cos)],
                             axis=-1).astype(dtype)
-            calls["exact, numba from a table"] = lambda: in_numba(loops.take, rows, (t - begin) // unit % cycle)
+            calls["exact, numba from a table"] = partial(
+                in_numba, loops.repeating(2 * len(periods), cycle, unit), rows, t, begin)
     if dtype == np.float64:
         calls = {name: call for name, call in calls.items() if name.startswith("exact")}
     return nothing, {
@@ -430,7 +457,7 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, scattered=0, new=Fals
     by_batch = positions.view(batch, -1)
     is_float32 = dtype == torch.float32
     rotary, at = posenc.Rotary(head_dim, base=base), by_batch.numpy()[:, None]
-    array = x.numpy() if is_float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    array = stored.view(ml_dtypes.bfloat16) if dtype == torch.bfloat16 else x.numpy()
     computes, reads_rows = scattered and n > 1, scattered and n == 1
     tables = [table.reshape(-1, head_dim // 2)
               for table in rotary.tables(scattered if reads_rows else positions.numpy(), dtype="float64")]
@@ -459,7 +486,8 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, scattered=0, new=Fals
     kind = "fast" if is_float32 else "exact"
     if is_float32:
         calls["exact, numba float64"] = partial(in_numba, double)
-    calls[f"{kind}, numba float32"] = partial(in_numba, single)
+    if dtype != torch.float16:                      # numba has no float16
+        calls[f"{kind}, numba float32"] = partial(in_numba, single)
     if new or not is_float32:
         calls[f"{kind}, torch.compile float32"] = torch_compiled(x, *map(torch.from_numpy, single), new)
     return lambda: x.copy_(start), calls
@@ -512,6 +540,7 @@ CASES = {
     "rotation, 32 x 4,096 x 128, scattered positions": partial(rotation, **HEADS, scattered=131_072),
     "rotation, 32 x 4,096 x 128, interleaved": partial(interleaved_rotation, **HEADS),
     "rotation, 32 x 4,096 x 128, bfloat16": partial(rotation, **HEADS, dtype=torch.bfloat16),
+    "rotation, 32 x 4,096 x 128, float16": partial(rotation, **HEADS, dtype=torch.float16),
     "rotation, 32 x 4,096 x 128, bfloat16, new tensor": partial(rotation, **HEADS, dtype=torch.bfloat16,
                                                                 new=True),
     "rotation, batch of 64, 1 position": partial(rotation, **BATCH),
