@@ -530,7 +530,6 @@ CASES = {
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
     "add_to, 32 x 512 x 768": partial(adding, shape=(32, 512, 768)),
-    "add_to, 64 x 197 x 768": partial(adding, shape=(64, 197, 768)),
     "add_to, 1 x 2,048 x 512": partial(adding, shape=(1, 2048, 512)),
     "add_to, 32 x 2,048 x 512, bfloat16": partial(adding, shape=(32, 2048, 512), dtype=torch.bfloat16),
     "add_to, 32 x 2,048 x 512, float16": partial(adding, shape=(32, 2048, 512), dtype=torch.float16),
@@ -544,6 +543,5 @@ CASES = {
     "rotation, 32 x 4,096 x 128, bfloat16, new tensor": partial(rotation, **HEADS, dtype=torch.bfloat16,
                                                                 new=True),
     "rotation, batch of 64, 1 position": partial(rotation, **BATCH),
-    "rotation, batch of 64, 1 position, new tensor": partial(rotation, **BATCH, new=True),
     "rotation, batch of 64, 1 new position": partial(rotation, **BATCH, scattered=131_072),
 }
