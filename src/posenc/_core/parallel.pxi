@@ -107,7 +107,8 @@ cdef int evaluate_undecided(run_t *run) except -1:
                 number = -number
             pair = (u.factors[0], u.factors[1]) if u.is_combined else None
             with default_environment():         # of floating-point arithmetic
-                value = (<object>u.context)(number, 32 * u.position.exponent - u.position.shift, u.column, <int>u.job.dtype, pair)
+                value = (<object>u.context)(
+                    number, 32 * u.position.exponent - u.position.shift, u.column, <int>u.job.dtype, pair)
                 run.kernel.write(&u.job, value)
         tally.count = 0
     return 0

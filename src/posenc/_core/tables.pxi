@@ -99,9 +99,10 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
 
     Evenly spaced rows have an offset table, unless there are too few of them or many exact zeros.  In other arrays,
     integers have a span (its table is not computed here), and an offset table if there are runs; the remaining rows,
-    unless they are narrow, have digit tables, described by `digits`.  A rotation has only an offset table, and `digits` is NULL.  Without a table, rows are
-    evaluated directly.  No lock is held while a table is built, because a child process that is forked at this
-    time would inherit the lock in its locked state.  Two threads may therefore build the same table.
+    unless they are narrow, have digit tables, described by `digits`.  A rotation has only an offset table, and
+    `digits` is NULL.  Without a table, rows are evaluated directly.  No lock is held while a table is built, because
+    a child process that is forked at this time would inherit the lock in its locked state.  Two threads may therefore
+    build the same table.
     """
     cdef uint64_t step
     cdef ptrdiff_t with_digits[LEVELS]
