@@ -34,7 +34,7 @@ cdef struct run_t:
     double start                        # of the piece that the team runs, in seconds
 
 
-# remember the process, to detect forks, and the stack size set for OpenMP threads
+# records the process, to detect forks, and the stack size set for OpenMP threads
 openmp_loaded(default_threads.stack_size())
 
 
@@ -76,7 +76,7 @@ cdef int run_pieces(run_t *run, int team) except -1 nogil:
         if undecided or first < run.plan.blocks:
             with gil:
                 evaluate_undecided(run)
-                PyErr_CheckSignals()  # does nothing outside the main thread, for which there is no reliable test
+                PyErr_CheckSignals()  # has no effect in other threads; no test for the main thread is reliable
         if first >= run.plan.blocks:
             return 0
         if team > 1 and openmp_is_forked():     # by a signal handler; this is the child
