@@ -168,8 +168,8 @@ cdef layout_t layout_of(const Py_buffer *view, int axes) noexcept:
 
 cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
     """Whether the address ranges of two arrays overlap, so that the arrays may share memory."""
-    return spans_overlap(span_of(read.buf, layout_of(read, read.ndim), read.itemsize),
-                         span_of(written.buf, layout_of(written, written.ndim), written.itemsize))
+    return ranges_overlap(memory_range_of(read.buf, layout_of(read, read.ndim), read.itemsize),
+                         memory_range_of(written.buf, layout_of(written, written.ndim), written.itemsize))
 
 
 # ---- positions -----------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ cdef class Columns:
     phase_bits : int or None
         If given, a product of an integer and a frequency in turns is a multiple of a quarter turn, or at
         least 2**-phase_bits turns away from one.
-    value : callable
+    evaluate : callable
         An `exact.ExactColumns`, which evaluates the values that the kernels leave undecided.
     """
 
@@ -39,16 +39,16 @@ cdef class Columns:
     cdef tuple contents                 # identifies equal columns, and owns their arrays
     cdef frozenset key                  # `contents`, with its hash cached, or None before the first use
     cdef list last                      # a weak reference to the tables of each kind that the last call used, or None
-    cdef object value
+    cdef object evaluate
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx, bint padding_is_nan, object phase_bits,
-                  object value):
+                  object evaluate):
         cdef ptrdiff_t limb, column
         check_settings()
         turns += bytes(pitched(d_model) * sizeof(uint32_t))     # one more limb of zeros: see set_turns
         self.contents = turns, sign, quarter, integer_limbs, order, scale, phase_bits
-        self.value = value
+        self.evaluate = evaluate
         self.last = [None, None, None]
         self.spec.d_model, self.spec.pitch = d_model, pitched(d_model)
         self.spec.columns = (d_model + TILE - 1) // TILE * TILE
@@ -70,7 +70,7 @@ cdef class Columns:
             self.spec.zero = -<int64_t>position_offset
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
-        self.spec.context = <void *>value
+        self.spec.context = <void *>evaluate
         # a sine or cosine of f turns per position has 2 f zeros per position
         for limb in range(0 if phase_bits is None else integer_limbs + min(fraction_limbs, 3)):
             for column in range(d_model):

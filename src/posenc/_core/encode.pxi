@@ -10,7 +10,7 @@ cdef struct table_call_t:
     const spec_t *spec
     job_t job                           # dtype, output (STORE or ADD) and x_scale are set before its execution
     digits_t digits                     # of the job, if it has any
-    bint is_table            # whether all batch entries share one axis of positions; if not, each row has a position
+    bint shares_positions            # whether all batch entries share one axis of positions; if not, each row has a position
     int threads                         # 0 for the default
     ptrdiff_t all_rows
 
@@ -31,7 +31,7 @@ def encode(Columns columns not None, object positions, object dtype, object out,
         call.job.dtype = element.code
         call.threads = threads_of(threads)
         read_positions(p, positions, columns.spec.position_offset)
-        call.is_table = p.axes == 1
+        call.shares_positions = p.axes == 1
         if out is None:
             out = new_rows(shape_of(p, d_model), <double>p.rows * d_model, element, "positions")
         hold_rows(&call.out, out, element, "out")
@@ -73,8 +73,8 @@ def add_to(Columns columns not None, object x, object positions, object x_scale,
             raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
         rows = layout_of(&call.out, call.out.ndim - 1)
         read_positions_of(p, positions, rows, x, offset)
-        call.is_table = p.axes == 1 and rows.axes and p.rows == rows.shape[rows.axes - 1]
-        if not call.is_table and not has_shape(rows, p.axes, p.shape):
+        call.shares_positions = p.axes == 1 and rows.axes and p.rows == rows.shape[rows.axes - 1]
+        if not call.shares_positions and not has_shape(rows, p.axes, p.shape):
             replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
         settle_positions(p, &call.out)
         execute_table(&call, columns)
@@ -104,20 +104,20 @@ cdef int execute_table(table_call_t *call, Columns columns) except -1:
         return 0
     call.spec = &columns.spec
     axes.axes = 0
-    for axis in range(out.ndim - 1 - call.is_table):
+    for axis in range(out.ndim - 1 - call.shares_positions):
         append_axis(&axes, out.shape[axis], 0, out.strides[axis], 0)
     if axes.axes:
         length = axes.shape[axes.axes - 1]
         stride = axes.out_strides[axes.axes - 1]
     job.batch, job.batch_stride, call.all_rows, job.row_stride = 1, 0, length, stride
-    if call.is_table:
+    if call.shares_positions:
         job.batch, job.batch_stride = length, stride
         call.all_rows, job.row_stride = out.shape[out.ndim - 2], out.strides[out.ndim - 2]
     for which in range(elements_of(&axes) // length):
         first = which * length
-        job.out = <char *>out.buf + offset_at(&axes, first).out
+        job.out = <char *>out.buf + place_at(&axes, first).out
         job.output = output
-        set_positions(job, p, 0 if call.is_table else first)
+        set_positions(job, p, 0 if call.shares_positions else first)
         execute_job(call, columns)
     return 0
 
@@ -131,7 +131,7 @@ cdef int execute_job(table_call_t *call, Columns columns) except -1:
     cdef bytes span = new_span(call, columns, threads) if job.span_rows else None
     call.run.plan = plan_table(job, call.spec, call.all_rows, threads)
     call.run.bytes = job.memory
-    run_call(&call.run, table_block, "panels of rows")
+    run_call(&call.run, rows_block, "panels of rows")
     return 0
 
 
@@ -155,7 +155,7 @@ cdef bytes new_span(table_call_t *call, Columns columns, int threads):
     return memory
 
 
-cdef void table_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
+cdef void rows_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
     cdef table_call_t *call = <table_call_t *>context
     cdef plan_t *plan = &context.plan
     cdef ptrdiff_t block = block_at(plan, which)

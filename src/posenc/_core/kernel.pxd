@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "kernel.h" nogil:
     enum:
-        TILE, LINE, HALF, COARSE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MOST_NARROW, NO_PHASE_BITS
+        TILE, LINE, HALF, COARSE, OFFSETS_PER_COLUMN, RADIX, WHOLE, LEVELS, MIN_ADVANCED, MOST_NARROW, NO_PHASE_BITS
 
     ctypedef enum dtype_t:
         FLOAT64, BFLOAT16
@@ -71,10 +71,10 @@ cdef extern from "kernel.h" nogil:
         ptrdiff_t shape[MAX_DIMENSIONS]
         ptrdiff_t out_strides[MAX_DIMENSIONS]
 
-    ctypedef struct offset_t:
+    ctypedef struct place_t:
         ptrdiff_t out
 
-    offset_t offset_at(const extent_t *extent, ptrdiff_t index)
+    place_t place_at(const extent_t *extent, ptrdiff_t index)
 
     ctypedef struct rotary_axis_t:
         const spec_t *spec
@@ -168,13 +168,13 @@ cdef extern from "strides.h" nogil:
         const ptrdiff_t *shape
         const ptrdiff_t *strides
 
-    ctypedef struct span_t:
+    ctypedef struct memory_range_t:
         pass
 
     bint rows_are_apart(layout_t rows, ptrdiff_t row_bytes)
     bint has_shape(layout_t array, int axes, const ptrdiff_t *shape)
-    span_t span_of(const void *memory, layout_t array, ptrdiff_t itemsize)
-    bint spans_overlap(span_t a, span_t b)
+    memory_range_t memory_range_of(const void *memory, layout_t array, ptrdiff_t itemsize)
+    bint ranges_overlap(memory_range_t a, memory_range_t b)
     void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride, ptrdiff_t position_stride)
     bint divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_strides, layout_t positions, int several)
     ptrdiff_t elements_of(const extent_t *extent)
@@ -182,7 +182,7 @@ cdef extern from "strides.h" nogil:
 
 cdef extern from "plan.h" nogil:
     enum:
-        DIRECT_PER_THREAD, DIRECT_HEADS, KEPT_COLUMNS, ROWS_WITH_TABLE, ROWS_FOR_KEPT_TABLE,
+        DIRECT_PER_THREAD, DIRECT_HEADS, KEPT_COLUMNS, ROWS_FOR_KEPT_TABLE,
         ROWS_FOR_TABLE_FLOAT64, ROWS_FOR_TABLE, MAX_LIMBS
 
     ctypedef struct plan_t:

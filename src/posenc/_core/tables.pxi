@@ -24,7 +24,7 @@ cdef class Tables:
     cdef bint is_used                   # since other tables last needed memory
 
 
-cdef struct tables_run_t:
+cdef struct tiles_run_t:
     # an offset table, or a level of digit tables, that is computed in blocks of tiles
     run_t run
     const spec_t *spec
@@ -76,15 +76,15 @@ cdef int keep_tables(Columns columns, int kind, ptrdiff_t variant, list memory) 
     return 0
 
 
-cdef int compute_table(tables_run_t *run, int threads) except -1:
+cdef int compute_table(tiles_run_t *run, int threads) except -1:
     run.run.bytes = 0
     run.run.plan = plan_tiles(run.tiles, allowed_for(threads, (HALF + COARSE) * run.tiles * TILE, DIRECT_PER_THREAD))
-    run_call(&run.run, tables_block, None)
+    run_call(&run.run, tiles_block, None)
     return 0
 
 
-cdef void tables_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
-    cdef tables_run_t *run = <tables_run_t *>context
+cdef void tiles_block(run_t *context, ptrdiff_t which, char *memory, tally_t *tally) noexcept nogil:
+    cdef tiles_run_t *run = <tiles_run_t *>context
     cdef ptrdiff_t first = which * context.plan.rows, last = min(first + context.plan.rows, run.tiles)
     if run.offsets != NULL:
         context.kernel.tabulate(run.spec, run.offsets, first, last)
@@ -113,7 +113,7 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
     job.span = NULL
     job.span_rows = 0
     joined = TILE // columns.spec.d_model if digits != NULL and columns.spec.d_model <= MOST_NARROW else 1
-    if rows < ROWS_WITH_TABLE * joined:
+    if rows < MIN_ADVANCED * joined:
         return None
     if job.integers == NULL:
         step = even_step(job, rows)
@@ -125,7 +125,7 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
         return None                     # one tile in eight may have exact zeros, which take less time directly
     # the limit keeps step times the longest offset inside the int64 range
     if 0 < step < (<uint64_t>1 << 50) // joined:
-        return offsets_of(job, rows, columns, step, joined, threads)
+        return set_offset_table(job, rows, columns, step, joined, threads)
     if job.integers == NULL and job.reals == NULL or joined > 1:
         return None
     with cython.critical_section(columns):
@@ -143,24 +143,24 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
             choose_span(&columns.spec, job, rows)
         in_runs = count_digits(&columns.spec, job, rows, fractions, with_digits)
     if digits == NULL:                  # evaluates rows directly unless most are in runs
-        return offsets_of(job, rows, columns, 1, 1, threads) if 2 * in_runs >= rows - 1 else None
-    return (offsets_of(job, rows, columns, 1, 1, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
-            digits_of(job, digits, columns, fractions, with_digits, threads))
+        return set_offset_table(job, rows, columns, 1, 1, threads) if 2 * in_runs >= rows - 1 else None
+    return (set_offset_table(job, rows, columns, 1, 1, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
+            set_digit_tables(job, digits, columns, fractions, with_digits, threads))
 
 
-cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, int joined, int threads):
+cdef list set_offset_table(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, int joined, int threads):
     """Set the offset table of a job, and return its memory, or None if too few rows need it.
 
     For a kept table, the rows of all calls count.
     """
     cdef const spec_t *spec = &columns.spec
-    cdef ptrdiff_t first = first_column(job, spec, rows) if joined == 1 else 0, fewest
+    cdef ptrdiff_t first = first_column(job, spec, rows), fewest
     cdef ptrdiff_t variant = first if joined == 1 else -joined
     cdef bint is_kept = step == 1 and spec.columns <= KEPT_COLUMNS
     cdef Tables shared = kept_tables(columns, OFFSETS, variant) if is_kept else None
     cdef list tables = None if shared is None else shared.memory
     cdef double size = <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double)
-    cdef tables_run_t run
+    cdef tiles_run_t run
     cdef offsets_t *offsets
     if tables is None:
         if is_kept:
@@ -184,7 +184,8 @@ cdef list offsets_of(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step,
     return tables
 
 
-cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions, const ptrdiff_t *with_digits, int threads):
+cdef list set_digit_tables(job_t *job, digits_t *digits, Columns columns, int fractions, const ptrdiff_t *with_digits,
+                           int threads):
     """Set the digit tables of a job, and return their memory, or None.
 
     A level is built when `ROWS_FOR_LEVEL` rows have had a digit for it, in this call and earlier ones.
@@ -193,7 +194,7 @@ cdef list digits_of(job_t *job, digits_t *digits, Columns columns, int fractions
     cdef bint is_float64 = job.dtype == FLOAT64
     cdef int lowest = WHOLE - fractions, level, most
     cdef double level_bytes = <double>angle_tiles(spec) * angles_of_tile(spec) * RADIX * (32 if is_float64 else 16)
-    cdef tables_run_t run
+    cdef tiles_run_t run
     if not spec.has_fast_path or not (is_float64 or spec.has_fast_test):
         return None
     if spec.fraction_limbs > MAX_LIMBS:    # radians could underflow

@@ -26,6 +26,7 @@ enum {
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors advanced from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows computed from one direct evaluation */
+    MIN_ADVANCED = 4,            /* fewer rows are evaluated one by one, which is faster than a block */
     STRIP = 32,                  /* most tiles of a panel: see job_t */
     LINE = 64,                   /* bytes of a cache line */
     PAGE = 1 << 12,              /* bytes after which offsets in a page repeat */
@@ -180,10 +181,10 @@ typedef struct {
 /* The offset of a row or a head: in bytes for x and `out`, as an index for the positions. */
 typedef struct {
     ptrdiff_t x, out, position;
-} offset_t;
+} place_t;
 
-static inline offset_t offset_at(const extent_t *e, ptrdiff_t index) {
-    offset_t at = {0, 0, 0};
+static inline place_t place_at(const extent_t *e, ptrdiff_t index) {
+    place_t at = {0, 0, 0};
     for (int axis = e->axes - 1; axis >= 0; axis--) {
         const ptrdiff_t i = index % e->shape[axis];
         index /= e->shape[axis];

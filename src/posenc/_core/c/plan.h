@@ -21,13 +21,11 @@ enum {
     ADVANCED_IN_BLOCK = 1 << 24,
     DIRECT_PER_THREAD = 1 << 14,
     DIRECT_IN_BLOCK = 1 << 13,
-    /* Fewest rows that are advanced.  Building an offset table takes as long as the direct evaluation of
-     * tens of rows in double-double (float64), or of hundreds in double.  A kept table also speeds
-     * up later calls. */
-    ROWS_WITH_TABLE = 4, /* if the table exists */
-    ROWS_FOR_KEPT_TABLE = 32, /* if the table is built and kept */
-    ROWS_FOR_TABLE_FLOAT64 = 128, /* if the table is built for one call, and direct evaluation is in double-double */
-    ROWS_FOR_TABLE = 512, /* if the table is built for one call, and direct evaluation is in double */
+    /* Fewest rows for which an offset table is built.  This takes as long as the direct evaluation of tens of
+     * rows in double-double (float64), or of hundreds in double.  A kept table also speeds up later calls. */
+    ROWS_FOR_KEPT_TABLE = 32,
+    ROWS_FOR_TABLE_FLOAT64 = 128, /* if the table is for one call, and direct evaluation is in double-double */
+    ROWS_FOR_TABLE = 512, /* if the table is for one call, and direct evaluation is in double */
     KEPT_COLUMNS = 1 << 13, /* most columns of a kept table; a column takes 1.3 kB */
     MAX_SHORT = 1 << 10, /* most values of a call that keeps the GIL: they take a few us */
     ENTRIES = 64, /* batch entries in a block, if one thread runs it, because each block computes its rows again */

@@ -31,20 +31,20 @@ static inline int rows_are_apart(layout_t rows, ptrdiff_t row_bytes) {
 
 typedef struct {
     uintptr_t first, beyond;
-} span_t;
+} memory_range_t;
 
 /* Returns the addresses of the first byte of an array and of the byte after its last one. */
-static inline span_t span_of(const void *memory, layout_t array, ptrdiff_t itemsize) {
+static inline memory_range_t memory_range_of(const void *memory, layout_t array, ptrdiff_t itemsize) {
     ptrdiff_t below = 0, above = itemsize;
     for (int i = 0; i < array.axes; i++) {
-        if (array.shape[i] == 0) return (span_t){0};
+        if (array.shape[i] == 0) return (memory_range_t){0};
         *(array.strides[i] < 0 ? &below : &above) += (array.shape[i] - 1) * array.strides[i];
     }
-    return (span_t){(uintptr_t)memory + (uintptr_t)below, (uintptr_t)memory + (uintptr_t)above};
+    return (memory_range_t){(uintptr_t)memory + (uintptr_t)below, (uintptr_t)memory + (uintptr_t)above};
 }
 
-/* Returns whether the spans of two arrays overlap, so that the arrays may share memory. */
-static inline int spans_overlap(span_t a, span_t b) { return a.first < b.beyond && b.first < a.beyond; }
+/* Returns whether the memory ranges of two arrays overlap, so that the arrays may share memory. */
+static inline int ranges_overlap(memory_range_t a, memory_range_t b) { return a.first < b.beyond && b.first < a.beyond; }
 
 /* Appends an axis, or merges it with the last axis if a single stride describes both in x, in `out` and in
  * the positions. */

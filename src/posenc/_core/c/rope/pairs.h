@@ -46,7 +46,7 @@ typedef struct {
 /* Loads and stores for the 16-bit types. */
 INLINE vf32 load_float16s(const char *p) { return f16_load((const uint16_t *)(const void *)p); }
 
-INLINE void store_floats(char *p, vf32 first, vf32 second, dtype_t dtype) {
+INLINE void store_16bit(char *p, vf32 first, vf32 second, dtype_t dtype) {
     u64_store(p, dtype == FLOAT16 ? f16_of_f32(first, second) : bf16_join(first, second), 0);
 }
 
@@ -79,8 +79,8 @@ INLINE void store_pairs(char *a, char *b, const pairs_t *v, dtype_t dtype, int i
         }
     } else {
         for (int g = 0; g < GROUPS; g += 2) {
-            store_floats(a + g / 2 * bytes, v->a[g], v->a[g + 1], dtype);
-            store_floats(b + g / 2 * bytes, v->b[g], v->b[g + 1], dtype);
+            store_16bit(a + g / 2 * bytes, v->a[g], v->a[g + 1], dtype);
+            store_16bit(b + g / 2 * bytes, v->b[g], v->b[g + 1], dtype);
         }
     }
 }

@@ -70,8 +70,8 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
 typedef struct {
     head_row_t shared; /* without the members that depend on the row */
     ptrdiff_t rows, heads, pitch, first_position;
-    const offset_t *row;
-    offset_t head[HEADS_TOGETHER];
+    const place_t *row;
+    place_t head[HEADS_TOGETHER];
     const double *factors;
 } patch_t;
 
@@ -86,7 +86,7 @@ INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
     const rotation_t *const r = p->shared.rotation;
     const int heads_inside = last_stride(&r->heads) < last_stride(&r->rows);
     const ptrdiff_t outside = heads_inside ? p->rows : p->heads, inside = heads_inside ? p->heads : p->rows;
-    const offset_t *const outer = heads_inside ? p->row : p->head, *const inner = heads_inside ? p->head : p->row;
+    const place_t *const outer = heads_inside ? p->row : p->head, *const inner = heads_inside ? p->head : p->row;
     head_row_t h = p->shared;
     for (ptrdiff_t i = 0; i < outside; i++) {
         for (ptrdiff_t j = 0; j < inside; j++) {
@@ -114,7 +114,7 @@ static void write_factors(const rotation_t *r, ptrdiff_t position, ptrdiff_t cou
 
 static size_t rotation_memory(const rotation_t *r) {
     const ptrdiff_t rows = r->most_rows, own = r->factors ? 0 : factor_pitch(r->pairs) * rows + factors_memory(r, rows);
-    return (size_t)own * sizeof(double) + (size_t)rows * sizeof(offset_t);
+    return (size_t)own * sizeof(double) + (size_t)rows * sizeof(place_t);
 }
 
 static void rotate(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdiff_t head, ptrdiff_t heads, char *memory,
@@ -123,22 +123,22 @@ static void rotate(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdiff_
     const ptrdiff_t pitch = factor_pitch(r->pairs), end = head + heads;
     const limits_t limits = limits_of(r);
     double *const own = (double *)(void *)memory, *const part = own + (r->factors ? 0 : pitch * r->most_rows);
-    offset_t *const row_offsets = (offset_t *)(void *)(part + (r->factors ? 0 : factors_memory(r, r->most_rows)));
+    place_t *const row_places = (place_t *)(void *)(part + (r->factors ? 0 : factors_memory(r, r->most_rows)));
     if (!r->factors) factors_of(r, row, count, own, (char *)part);
     for (ptrdiff_t i = 0; i < count; i++) {
-        row_offsets[i] = offset_at(&r->rows, row + i);
-        row_offsets[i].position += r->first_position;
+        row_places[i] = place_at(&r->rows, row + i);
+        row_places[i].position += r->first_position;
     }
     for (ptrdiff_t first = 0; first < count; first += ROWS_TOGETHER) {
         patch_t p = {.shared = {.rotation = r, .limits = &limits, .tally = tally},
                      .rows = min_int(count - first, ROWS_TOGETHER),
                      .pitch = pitch,
                      .first_position = r->factors ? 0 : row,
-                     .row = row_offsets + first,
+                     .row = row_places + first,
                      .factors = r->factors ? r->factors : own};
         for (ptrdiff_t h = head; h < end; h += HEADS_TOGETHER) {
             p.heads = min_int(end - h, HEADS_TOGETHER);
-            for (ptrdiff_t i = 0; i < p.heads; i++) p.head[i] = offset_at(&r->heads, h + i);
+            for (ptrdiff_t i = 0; i < p.heads; i++) p.head[i] = place_at(&r->heads, h + i);
             patch_of_order(&p);
         }
     }

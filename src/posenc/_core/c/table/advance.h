@@ -81,7 +81,7 @@ COLD void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first
         for (ptrdiff_t column = tile * TILE; column < (tile + 1) * TILE; column++) {
             const double reach = largest_sine(offsets_at(offsets->fine, tile, HALF, 0) + column % TILE, HALF);
             const double farthest = largest_sine(offsets_at(offsets->coarse, tile, COARSE, 0) + column % TILE, COARSE);
-            const int has_turns = first_of(f64_of_bits(turns_of(&shifted, column)), 0) != 0;
+            const int has_turns = f64_lane(f64_of_bits(turns_of(&shifted, column)), 0) != 0;
             /* origin_of multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this
              * product also covers the absolute errors of direct evaluation: see docs/numerics.md, section
              * 5 */

@@ -113,7 +113,7 @@ INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
 
 #define COMBINATION_ERROR 0x1p-100 /* of each term of a combination */
 
-INLINE double first_of(vf64 v, int lane) {
+INLINE double f64_lane(vf64 v, int lane) {
     double lanes[LANES];
     f64_store(lanes, v);
     return lanes[lane];
@@ -146,8 +146,8 @@ static double left_undecided(const spec_t *spec, const undecided_t *u, tally_t *
 }
 
 /* Returns the bound of the error of a value that is evaluated in double-double, which is 0 for exact values. */
-static double error_of(const spec_t *spec, const position_t *position, double value, int is_known) {
-    if (is_known || (value == 0 && has_exact_phases(spec, position, EXACT_PHASE_BITS))) return 0;
+static double error_of(const spec_t *spec, const position_t *position, double value, int is_constant) {
+    if (is_constant || (value == 0 && has_exact_phases(spec, position, EXACT_PHASE_BITS))) return 0;
     return magnitude_of(value) * DD_ERROR + magnitude_of(spec->scale) * (DIRECT_DD_FLOOR * power_of_two(-position->shift));
 }
 
@@ -161,21 +161,21 @@ COLD double decided_value(const spec_t *spec, const undecided_t *u, tally_t *tal
     const dtype_t dtype = u->job.dtype;
     const int lane = (int)(u->column % LANES), is_cosine = u->is_combined || spec->quarter[u->column];
     const vu64 turns = turns_of(spec, u->column - lane);
-    const int is_known = u->position.limbs == 0 || spec->scale == 0 || first_of(f64_of_bits(turns), lane) == 0;
+    const int is_constant = u->position.limbs == 0 || spec->scale == 0 || f64_lane(f64_of_bits(turns), lane) == 0;
     const double c_factor = u->is_combined ? u->factors[0] : is_cosine;
     const double s_factor = u->is_combined ? u->factors[1] : !is_cosine;
     vdd s = {f64_set(0), f64_set(0)}, c = {f64_set(spec->scale), f64_set(0)};
     tally->exact++;
-    if (is_known && !u->is_combined) return is_cosine ? round_to(dtype, spec->scale) : 0;
-    if (!is_known && !spec->has_fast_path) return tally->is_approximate ? 0 : left_undecided(spec, u, tally);
-    if (!is_known) direct_values(spec, &u->position, u->column - lane, ANGLES, 1, &s, &c);
+    if (is_constant && !u->is_combined) return is_cosine ? round_to(dtype, spec->scale) : 0;
+    if (!is_constant && !spec->has_fast_path) return tally->is_approximate ? 0 : left_undecided(spec, u, tally);
+    if (!is_constant) direct_values(spec, &u->position, u->column - lane, ANGLES, 1, &s, &c);
     const vdd x = dd_times_double(c, f64_set(c_factor)), y = dd_times_double(s, f64_set(s_factor));
     const vdd sum = two_sum(x.high, y.high), terms = {f64_add(f64_abs(x.high), f64_abs(y.high)), f64_add(x.low, y.low)};
-    const double high = first_of(sum.high, lane) + 0.0, low = first_of(sum.low, lane) + first_of(terms.low, lane);
-    const double c_error = error_of(spec, &u->position, first_of(c.high, lane), is_known);
-    const double s_error = error_of(spec, &u->position, first_of(s.high, lane), is_known);
+    const double high = f64_lane(sum.high, lane) + 0.0, low = f64_lane(sum.low, lane) + f64_lane(terms.low, lane);
+    const double c_error = error_of(spec, &u->position, f64_lane(c.high, lane), is_constant);
+    const double s_error = error_of(spec, &u->position, f64_lane(s.high, lane), is_constant);
     double error = magnitude_of(c_factor) * c_error + magnitude_of(s_factor) * s_error;
-    if (error != 0) error += first_of(terms.high, lane) * COMBINATION_ERROR;
+    if (error != 0) error += f64_lane(terms.high, lane) * COMBINATION_ERROR;
     const double below = rounded_sum(high, low - error, dtype), above = rounded_sum(high, low + error, dtype);
     if (bits_of_double(below) == bits_of_double(above) || tally->is_approximate) return below;
     return left_undecided(spec, u, tally);
@@ -187,9 +187,9 @@ static double sign_of(const spec_t *spec, const position_t *position, ptrdiff_t 
     const int lane = (int)(column % LANES), is_cosine = spec->quarter[column] != 0;
     vdd s, c;
     direct_dd(spec, position, column - lane, ANGLES, &s, &c);
-    const double value = first_of(is_cosine ? c.high : s.high, lane);
+    const double value = f64_lane(is_cosine ? c.high : s.high, lane);
     if (magnitude_of(value) >= 0x1p-140) return scale * value;
-    if (position->limbs == 0 || first_of(f64_of_bits(turns_of(spec, column - lane)), lane) == 0) return 0;
+    if (position->limbs == 0 || f64_lane(f64_of_bits(turns_of(spec, column - lane)), lane) == 0) return 0;
     return (spec->sign[column] != 0) == position->negative ? scale : -scale; /* the angle is tiny */
 }
 

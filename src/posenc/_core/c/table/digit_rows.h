@@ -45,7 +45,7 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
 
 /* Sets the factors of a row in the tiles from `first` on: the entries of the lowest digits, of one if rows are sorted and of two
  * if not, and the product of the entries of all other digits. */
-static void set_factors(const job_t *job, digit_group_t *group, uint64_t n, const double *const *level, ptrdiff_t pitch,
+static void choose_factors(const job_t *job, digit_group_t *group, uint64_t n, const double *const *level, ptrdiff_t pitch,
                         product_t *p) {
     const double *entry[LEVELS]; /* from the highest level on */
     const int levels = group->levels, lower = min_int(levels - 1, group->is_sorted ? 1 : 2), upper = levels - lower;
@@ -101,12 +101,12 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
         }
         before = row;
         if (row->n >= above) {
-            const int digits = digits_of(row->n);
+            const int digits = digit_count(row->n);
             above = digits < 11 ? (uint64_t)1 << 6 * digits : UINT64_MAX;
             group->levels = levels_of_digits(lowest, digits);
             for (int t = 0; t < tiles; t++) limit_of(spec, job, first + t, digits, &group->limits[t]);
         }
-        set_factors(job, group, row->n, level, pitch, &p);
+        choose_factors(job, group, row->n, level, pitch, &p);
         if (lowest < WHOLE) p.radians = job->digits->radians + first * count;
         p.radians_low = job->digits->radians_low + first * count;
         p.sign = row->sign;

@@ -70,7 +70,7 @@ typedef struct {
     double rest;
 } digit_row_t;
 
-INLINE int digits_of(uint64_t n) { return (bits_of_integer(n) + 5) / 6; }
+INLINE int digit_count(uint64_t n) { return (bits_of_integer(n) + 5) / 6; }
 
 /* Returns the lowest level of the rows of a job. */
 INLINE int lowest_level(const spec_t *spec, const job_t *job) {
@@ -87,7 +87,7 @@ static int read_digits(const spec_t *spec, const job_t *job, ptrdiff_t row, digi
     to->sign = (uint64_t)units.negative << 63;
     to->rest = units.rest;
     /* a small rest is evaluated directly, because its sines are small compared with M */
-    return (to->n || magnitude_of(to->rest) >= 0x1p-9) && lowest + digits_of(to->n) <= job->digits->levels;
+    return (to->n || magnitude_of(to->rest) >= 0x1p-9) && lowest + digit_count(to->n) <= job->digits->levels;
 }
 
 /* ---- limits -------------------------------------------------------------------------------------------- */

@@ -147,15 +147,15 @@ COLD void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last
             continue;
         }
         const ptrdiff_t at = k * FINE % job->panel_rows; /* in the panel */
-        char *const begin = out - at * stride, *const first = panel + (contiguous ? (uintptr_t)begin % LINE : 0);
+        char *const start = out - at * stride, *const held = panel + (contiguous ? (uintptr_t)start % LINE : 0);
         for (ptrdiff_t i = 0; i < tiles; i++) {
             const ptrdiff_t t = i ? i - 1 : tiles - 1;
             advance_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1,
-                          first + at * pitch + t * TILE * size, pitch);
+                          held + at * pitch + t * TILE * size, pitch);
         }
         const ptrdiff_t rows = min_int(at + b->count - k * FINE, at + FINE);
         if (rows == job->panel_rows || (k + 1) * FINE >= b->count)
-            flush_panel(job, begin, first, pitch, bytes, rows, b->joined);
+            flush_panel(job, start, held, pitch, bytes, rows, b->joined);
     }
 }
 
@@ -189,7 +189,6 @@ NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, p
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
 enum {
-    MIN_ROWS = 4, /* fewer rows are evaluated one by one, which is faster than a block */
     MIN_APART = FINE / 8 /* a remainder of at least so many rows is faster as a separate block: see `is_single` */
 };
 
@@ -215,7 +214,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
         if (spec->has_padding) rows = rows_before(job, row, rows, spec->padding);
         if (spec->has_zero) rows = rows_before(job, row, rows, spec->zero);
         if (rows > FINE * joined && rows % (FINE * joined) >= MIN_APART * joined) rows -= rows % (FINE * joined);
-        if (rows < MIN_ROWS * joined) direct_rows(spec, job, row, rows = max_size(rows, 1), tally);
+        if (rows < MIN_ADVANCED * joined) direct_rows(spec, job, row, rows = max_size(rows, 1), tally);
         else write_block(spec, job, row, rows / joined, panel, tally), rows -= rows % joined;
         row += rows;
     }
