@@ -169,7 +169,7 @@ cdef layout_t layout_of(const Py_buffer *view, int axes) noexcept:
 cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
     """Whether the address ranges of two arrays overlap, so that the arrays may share memory."""
     return ranges_overlap(memory_range_of(read.buf, layout_of(read, read.ndim), read.itemsize),
-                         memory_range_of(written.buf, layout_of(written, written.ndim), written.itemsize))
+                          memory_range_of(written.buf, layout_of(written, written.ndim), written.itemsize))
 
 
 # ---- positions -----------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
 /* Sets the factors of a row in the tiles from `first` on: the entries of the lowest digits, of one if rows are sorted and of two
  * if not, and the product of the entries of all other digits. */
 static void choose_factors(const job_t *job, digit_group_t *group, uint64_t n, const double *const *level, ptrdiff_t pitch,
-                        product_t *p) {
+                           product_t *p) {
     const double *entry[LEVELS]; /* from the highest level on */
     const int levels = group->levels, lower = min_int(levels - 1, group->is_sorted ? 1 : 2), upper = levels - lower;
     for (int k = 0; k < levels; k++)

@@ -154,8 +154,7 @@ COLD void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last
                           held + at * pitch + t * TILE * size, pitch);
         }
         const ptrdiff_t rows = min_int(at + b->count - k * FINE, at + FINE);
-        if (rows == job->panel_rows || (k + 1) * FINE >= b->count)
-            flush_panel(job, start, held, pitch, bytes, rows, b->joined);
+        if (rows == job->panel_rows || (k + 1) * FINE >= b->count) flush_panel(job, start, held, pitch, bytes, rows, b->joined);
     }
 }
 
