@@ -21,8 +21,8 @@ import pages
 import posenc
 from posenc._core import kernel
 
-PROCESSES = 3                           # times differ between processes, with the places of arrays in memory
-ROUNDS = 7                              # in each process
+PROCESSES = 5                           # times differ between processes, with the places of arrays in memory
+ROUNDS = 5                              # in each process
 PAUSE = 0.005                           # seconds
 SAMPLE, SLOW = 2e-3, 2e-2               # seconds; calls shorter than SAMPLE are repeated
 

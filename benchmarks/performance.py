@@ -1,7 +1,7 @@
 """Measure the calls in rivals.py: ``python benchmarks/performance.py [CASE ...]``, where a CASE may be the
 start of a name.
 
-Each call runs in three processes, with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also
+Each call runs in five processes, with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also
 with its default, and for tables with AVX2.  Writes the quartiles of the seconds per call, and the largest
 difference of each result from that of posenc, to docs/data/performance.json, and updates the tables.  Requires
 Linux, torch, numba, transformers and diffusers.
@@ -41,7 +41,7 @@ def allocate_from(system):
     set_option(trim_threshold, 1 << 26 if system else -1)
 
 
-NEW = {"before": pause, "cold": True, "rounds": 20}         # for "new" memory, where times differ most
+NEW = {"before": pause, "cold": True, "rounds": 10}         # for "new" memory, where times differ most
 
 
 def measured(name):
@@ -70,8 +70,12 @@ def measured(name):
                     error = abs(values - exact).max()
                     assert each.startswith("pasted") or error <= limit * abs(exact).max(), (name, each, error)
                     result.setdefault(each, {})["error"] = float(f"{error:.1e}")
+            if threads > 1:             # again, next to the default, which may also be one thread
+                calls["one thread"] = partial(ours, threads=1)
             for each, values in samples(calls, **options).items():
-                result.setdefault(each, {})[str(threads)] = values
+                name, key = ("posenc", "1") if each == "one thread" else (each, str(threads))
+                times = result.setdefault(name, {})
+                times[key] = times.get(key, []) + values
     return result
 
 

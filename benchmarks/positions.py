@@ -1,7 +1,7 @@
 """Measure more arrays of positions, as pipelines bring them, and code with NumPy, numba or torch:
 ``python benchmarks/positions.py``
 
-Writes ratios of times in three processes, with at most one thread and at most two, and the time of a row of
+Writes ratios of times in five processes, with at most one thread and at most two, and the time of a row of
 512 columns by the share of irregular rows and by the magnitude of positions, to docs/data/positions.json;
 updates the tables and the plot.
 """
