@@ -1,12 +1,12 @@
-"""Load the kernels, and the OpenMP runtime with a short spin time; show what is in use.
+"""Load the kernels and the OpenMP runtime, with a short spin time; report the version and the settings in use.
 
 An idle thread first spins, then sleeps.  By default, it spins for a few milliseconds in GNU's runtime and for
-200 ms in LLVM's. On a busy system, a spinning thread competes with the thread that it waits for,
-which slows calls many times over. Without spinning, waking a thread takes about 50 us, too long for tables of
+200 ms in LLVM's.  On a busy system, a spinning thread competes with the thread that it waits for, and calls
+take many times as long.  Without spinning, waking a thread takes about 50 us, which is too long for tables of
 about 100,000 values.
 
 The runtime reads the settings once, when it is loaded, so they are in the environment only during the import.
-They have no effect if another library has already loaded the same runtime."""
+The settings have no effect if another library has already loaded the same runtime."""
 
 import os
 import platform
@@ -17,8 +17,8 @@ import numpy as np
 
 from posenc._arguments import __version__
 
-# GNU: iterations of the spin loop, each 3 to 40 ns depending on the processor's `pause` instruction; LLVM:
-# milliseconds
+# GNU: iterations of the spin loop, each of 3 to 40 ns, depending on the processor's `pause` instruction.
+# LLVM: milliseconds.
 SETTINGS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 
 if sys.platform == "darwin":
@@ -42,10 +42,11 @@ def show_runtime() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``instruction_set`` is the instruction set in use.  ``instruction_sets`` has a key for each instruction set in this
-        build; its value is True if the processor supports it.  ``openmp`` is the date of the OpenMP specification as yyyymm
-        (201511 for OpenMP 4.5), or 0 in a build without OpenMP, which uses one thread.  ``threads`` is the default number of
-        threads for a large call, and ``machine`` is the processor type.  The other values are versions.
+        ``instruction_set`` is the instruction set in use.  ``instruction_sets`` has a key for each instruction
+        set in this build; the value is True if the processor supports the instruction set.  ``openmp`` is the
+        date of the OpenMP specification as yyyymm (201511 for OpenMP 4.5), or 0 in a build without OpenMP, which
+        uses one thread.  ``threads`` is the default number of threads for a large call, and ``machine`` is the
+        processor type.  The other values are versions.
 
     See Also
     --------

@@ -1,18 +1,18 @@
-# Reads and checks the arguments of a call, before anything is written: threads, dtypes, arrays with rows, and
-# positions.  The module `checks` converts the less common kinds, and creates most errors.
+# Reads and checks the arguments of a call before anything is written: threads, dtypes, arrays with rows, and
+# positions.  The module `checks` converts less common kinds of arguments, and creates most errors.
 
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
     MAPPED_BYTES = 1 << 22              # arrays of at least this size start on a huge page: see new_rows
     HUGE_PAGE = 1 << 21
 
-# format of the buffer of each dtype_t; bfloat16 has none, but its bits have
+# buffer format of each dtype_t; bfloat16 has none, so its bits are read as uint16
 cdef const char *BUFFER_FORMATS = "dfeH"
 cdef dict ELEMENTS = {}                 # {dtype argument: DType}
 
 
 cdef class DType:
-    """A dtype; that of the bits of bfloat16 may be uint16."""
+    """A dtype.  For bfloat16, `dtype` may be uint16, for arrays of the bits."""
 
     cdef dtype_t code
     cdef object dtype
@@ -54,7 +54,7 @@ cdef double finite_number(object value, str name) except? -1:
 
 
 cdef DType element_of(object dtype, str subject, str expected):
-    """Return the element for a dtype argument.  The error for an unsupported dtype begins with `subject`."""
+    """Return the DType for a dtype argument.  The error for an unsupported dtype begins with `subject`."""
     cdef DType element = None
     try:
         element = ELEMENTS.get(dtype)
@@ -77,9 +77,9 @@ cdef DType element_of(object dtype, str subject, str expected):
 cdef object new_rows(tuple shape, double values, DType element, str name):
     """Return an uninitialised array of `values` elements; a large one starts on a cache line or a huge page.
 
-    NumPy asks for huge pages from MAPPED_BYTES on.  The system takes longer to provide 512 small pages in
-    place of a huge one than the kernel takes to write them.  If the array is too large, the error states the
-    argument `name`, which determines its size.
+    NumPy asks the system for huge pages for arrays of at least MAPPED_BYTES.  Without a huge page, the system
+    takes longer to provide its 512 small pages than the kernel takes to write them.  If the array is too large,
+    the error states the argument that determines its size, `name`.
     """
     cdef Py_buffer view
     cdef double size = values * size_of(element.code)
@@ -100,7 +100,7 @@ cdef object new_rows(tuple shape, double values, DType element, str name):
 
 
 def output_array(out, tuple shape, str dtype_name, str name):
-    """Check and return `out`, or return a new array if `out` is None: see new_rows for `name`."""
+    """Check and return `out`, or return a new array if `out` is None.  new_rows describes `name`."""
     cdef DType element = element_of(dtype_name, None, None)
     cdef Py_buffer view
     if out is None:
@@ -116,9 +116,9 @@ def output_array(out, tuple shape, str dtype_name, str name):
 
 
 cdef int hold_rows(Py_buffer *view, object array, DType element, str name, bint written=True) except -1:
-    """Hold the buffer of an array that has a dtype, and rows with contiguous and aligned elements.
+    """Hold the buffer of an array; check its dtype, and that the elements of a row are contiguous and aligned.
 
-    If `written`, it must be writeable and its rows must not overlap.  The caller releases the buffer, also
+    If `written`, the array must be writeable, and its rows must not overlap.  The caller releases the buffer, even
     after an error.
     """
     cdef ptrdiff_t itemsize = size_of(element.code)
@@ -206,8 +206,7 @@ cdef int read_positions(positions_t *p, object positions, double offset) except 
 
 
 cdef int read_positions_of(positions_t *p, object positions, layout_t rows, object x, double offset) except -1:
-    """Read the positions of rows of x if `positions` is None; check the number of those that are not an
-    array."""
+    """Read 0, 1, 2 ... if `positions` is None.  Check that positions other than an array match the rows of x."""
     if rows.axes and positions is None:
         read_positions(p, rows.shape[rows.axes - 1], offset)
     elif p.is_array:
@@ -284,14 +283,14 @@ cdef int replace_positions(positions_t *p, object array) except -1:
 
 
 cdef int settle_positions(positions_t *p, const Py_buffer *written) except -1:
-    """Copy positions that may share memory with the array that will be written, if any; then use integers
-    if possible."""
+    """Copy positions that may share memory with the array that will be written, if any.  Then replace reals
+    by integers if all of them are integers."""
     if p.is_array and written != NULL and overlap(&p.view, written):
         replace_positions(p, p.view.obj.copy())
     if p.is_array and p.reals != NULL:
         with nogil:
             p.whole = integers_of(p.reals, p.rows)
-        if p.whole != NULL:             # all are whole; integers are computed faster
+        if p.whole != NULL:             # all are integers, which are computed faster as such
             p.integers = p.whole
             p.reals = NULL
     return 0
@@ -306,7 +305,7 @@ cdef void set_positions(job_t *job, const positions_t *p, ptrdiff_t first) noexc
 
 
 cdef void hold_nothing(positions_t *p, Py_buffer *array) noexcept:
-    """Set positions and an array to hold no buffer yet."""
+    """Initialise positions and an array, so that they hold no buffer."""
     p.is_array = False
     p.whole = NULL
     memset(array, 0, sizeof(Py_buffer))

@@ -2,7 +2,7 @@
 
 
 cdef class Columns:
-    """The columns of an encoding as the kernels read them, with counters that decide when shared tables are built.
+    """The columns of an encoding as the kernels read them, with counters that decide when tables are built.
 
     Parameters
     ----------
@@ -11,14 +11,14 @@ cdef class Columns:
         uint32, shape (limbs, ``pitched(d_model)``), highest limb first: the frequencies of all columns in
         turns per position, then those of the first columns again.
     integer_limbs, fraction_limbs : int
-        Limbs of `turns` before and after the point.
+        Numbers of limbs of `turns` before and after the binary point.
     sign, quarter : bytes
         uint64, one for each of these columns: `sign` is the sign bit of the frequency; `quarter` is all ones
         for a cosine, 0 for a sine.
     order : {0, 1, 2, 3}
         1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin; 3 if
-        columns i and d_model / 2 + i are sin and cos, or cos and sin, of one frequency (used if d_model is a multiple of
-        2 * TILE); else 0.
+        columns i and d_model / 2 + i are sin and cos, or cos and sin, of one frequency (used if d_model is a
+        multiple of 2 * TILE); else 0.
     scale, position_offset : float
     padding_idx : int or None
         The position, before the offset, whose row is all zeros, or NaN if `padding_is_nan`.
@@ -30,15 +30,16 @@ cdef class Columns:
     """
 
     cdef spec_t spec
-    # rows with a digit for each level: of float32, float16 and bfloat16 tables, and of float64 tables
+    # number of rows so far that have a digit for each level: [0] in float32, float16 and bfloat16, [1] in float64
     cdef int64_t wanted[2][LEVELS]
-    cdef double zeros                   # about the number of exact zeros in a row at consecutive positions, with `phase_bits`
+    # with `phase_bits`: approximate number of exact zeros in a row at consecutive positions
+    cdef double zeros
     cdef int64_t consecutive            # rows of all calls that needed the offset table of step 1
-    cdef int fractions                  # of digits_t
+    cdef int fractions                  # as in digits_t
     cdef bytes radians                  # or None, before the first use of digit tables
     cdef tuple contents                 # identifies equal columns, and owns their arrays
     cdef frozenset key                  # `contents`, with its hash cached, or None before the first use
-    cdef list last                      # a weak reference to the tables of each kind that the last call used, or None
+    cdef list last                      # for each kind of tables: None, or a weak reference to those used last
     cdef object evaluate
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
@@ -78,14 +79,14 @@ cdef class Columns:
 
 
 def pitched(ptrdiff_t d_model):
-    """Return the number of columns in a specification's arrays: whole tiles, and one more to allow any first column."""
+    """Return the number of columns in a specification's arrays: whole tiles, and one more for any first column."""
     return (d_model + TILE - 1) // TILE * TILE + TILE
 
 
 def powers(bytes factors, ptrdiff_t count, ptrdiff_t dropped):
-    """Return first * r**i for i = 0 ... count - 1, then 0, where `factors` are `first` and r * 2**(32 * dropped).
+    """Return first * r**i for i = 0 ... count - 1, then 0.  `factors` has first and r * 2**(32 * dropped).
 
-    All are integers of the same number of uint32 limbs, lowest first.  The lowest `dropped` limbs of each
+    All numbers are integers of the same number of uint32 limbs, lowest first.  The lowest `dropped` limbs of each
     product are discarded; of these, only the top two are computed, for the carry.  The error is below two units.
     """
     cdef ptrdiff_t limbs = len(factors) // 8, i, j, k

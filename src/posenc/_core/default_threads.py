@@ -27,7 +27,7 @@ def _torch() -> int | None:
 
 
 def _usable() -> int:
-    """Return the number of processors that this thread may use or, if it is unknown, the number of all processors."""
+    """Return the number of processors that this thread may use or, if unknown, that the system has."""
     with suppress(AttributeError, OSError):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -35,7 +35,7 @@ def _usable() -> int:
 
 @functools.cache
 def quota(root: str = "/") -> int | None:
-    """Return the CPU quota of the process's control groups, in processors, rounded up, or None if there is no limit."""
+    """Return the CPU quota of the process's control groups in processors, rounded up, or None without a limit."""
     try:
         groups = os.fsdecode(Path(root, "proc/self/cgroup").read_bytes())
     except OSError:
@@ -51,7 +51,7 @@ def quota(root: str = "/") -> int | None:
 
 
 def _quotas(mount: Path, group: str, files: list[str]) -> Iterator[float]:
-    """Yield the quotas of a group and its parents; in a container, the files of the group may be in the mount itself."""
+    """Yield the quotas of a group and its parents.  In a container, the group's files may be in the mount itself."""
     folder = Path(mount, group.lstrip("/"))
     for parent in (folder, *folder.parents):
         with suppress(OSError, ValueError):         # no such file, or "max": no limit

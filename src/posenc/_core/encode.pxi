@@ -8,9 +8,10 @@ cdef struct table_call_t:
     positions_t positions
     Py_buffer out                       # the array to which rows are stored or added
     const spec_t *spec
-    job_t job                           # dtype, output (STORE or ADD) and x_scale are set before its execution
+    job_t job                           # execute_table reads dtype, output (STORE or ADD) and x_scale
     digits_t digits                     # of the job, if it has any
-    bint shares_positions            # whether all batch entries share one axis of positions; if not, each row has a position
+    # whether all batch entries share one axis of positions; if not, each row has its own position
+    bint shares_positions
     int threads                         # 0 for the default
     ptrdiff_t all_rows
 
@@ -136,7 +137,7 @@ cdef int execute_job(table_call_t *call, Columns columns) except -1:
 
 
 cdef bytes new_span(table_call_t *call, Columns columns, int threads):
-    """Compute the span table of a job, with as many threads as will copy its rows, and return its memory."""
+    """Compute the span table of a job, with the threads that will copy its rows, and return its memory."""
     cdef job_t *job = &call.job
     cdef table_call_t span = call[0]
     cdef double size = <double>job.span_rows * job.span_pitch

@@ -1,6 +1,6 @@
-"""Evaluate, with Python integers, the values whose rounding c/table/decide_rounding.h leaves undecided.
+"""Use Python integers to evaluate values whose rounding c/table/decide_rounding.h leaves undecided.
 
-The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop
+The number of bits is doubled until the rounding is decided.  docs/numerics.md, section 3, proves that this loop
 ends.
 """
 
@@ -19,7 +19,7 @@ from posenc._core.frequencies import ComputeTurns, RationalTurns, Turns, pi
 FIRST_BITS = 512
 FORMAT_OF_CODE = {row.code: row for row in DTYPES.values()}
 
-# 12 * phase: the sine, where it is rational (Niven's theorem)
+# {12 * phase: sine} for the phases, in turns, whose sine is rational (Niven's theorem)
 RATIONAL_SINES = {0: 0.0, 1: 0.5, 3: 1.0, 5: 0.5, 6: 0.0, 7: -0.5, 9: -1.0, 11: -0.5}
 
 
@@ -91,7 +91,9 @@ class ExactColumns:
 
 
 def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tuple[int, int, int]:
-    """Evaluate sin or cos of ``(turn +- error) * 2**-point`` turns, at most an eighth of a turn, to about `bits` bits.
+    """Evaluate sin or cos of ``(turn +- error) * 2**-point`` turns to about `bits` bits.
+
+    The angle must be at most an eighth of a turn.
 
     Returns
     -------
@@ -119,7 +121,10 @@ def _shifted(x: int, left: int) -> int:
 
 
 def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
-    """Round ``mantissa * 2**exponent``, which must have more bits than dtype, to nearest; round half-way points up."""
+    """Round ``mantissa * 2**exponent`` to nearest, half-way points up.
+
+    The mantissa must have more bits than dtype.
+    """
     to = FORMAT_OF_CODE[dtype]
     unit = max(mantissa.bit_length() + exponent - to.precision, to.smallest)
     count = (mantissa >> unit - exponent - 1) + 1 >> 1

@@ -23,11 +23,11 @@ SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
 LIMB_BITS = 32
 LOG2_TWO_PI = math.log2(2 * math.pi)
-# (base, divisor): the factors base**(-i / divisor)
+# (base, divisor) for each factor base**(-i / divisor)
 Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]
-# more frequencies must be within 2**-128 to 2**128 turns per position
+# if there are more than MAX_EXTREME frequencies, they must be within 2**-128 to 2**128 turns per position
 MAX_EXTREME, WIDE_EXPONENT = 2**14, 128
-# log2 of the turns per position that the kernel's limbs can hold
+# smallest and largest log2 of the turns per position that the kernel's limbs can hold
 MIN_EXPONENT, GREATEST_EXPONENT = -3400, 2200
 
 
@@ -53,7 +53,10 @@ def _log2(x: Fraction) -> float:
 
 
 def decimal_context(digits: int) -> decimal.Context:
-    """Return a context with the default rounding.  The program's current context could trap inexact results or floats."""
+    """Return a context with the default rounding.
+
+    The program's current context could raise an exception for an inexact result or a float.
+    """
     return decimal.Context(
         digits, decimal.ROUND_HALF_EVEN, decimal.MIN_EMIN, decimal.MAX_EMAX, clamp=0, traps=[decimal.InvalidOperation]
     )
@@ -72,7 +75,10 @@ def _slope(powers: Powers) -> float:
 
 @lru_cache(maxsize=256)
 def _ratio(digits: int, powers: Powers) -> decimal.Decimal:
-    """Return the ratio of successive frequencies, ``prod(base**(-1 / divisor))``, as an exponential of a sum of logarithms."""
+    """Return the ratio of successive frequencies, ``prod(base**(-1 / divisor))``.
+
+    It is the exponential of a sum of logarithms.
+    """
     context, exponent = decimal_context(digits), decimal.Decimal(0)
     for base, divisor in powers:
         quotient = context.divide(context.ln(decimal_quotient(context, base)), decimal_quotient(context, divisor))
@@ -90,12 +96,12 @@ def _check_range(lowest: float, highest: float, count: int) -> None:
 
 
 def _fraction_bits(lowest: float, significant: int) -> int:
-    """Return the number of fraction bits, a multiple of LIMB_BITS, with which 2**lowest turns have `significant` bits."""
+    """Return the number of fraction bits, a multiple of LIMB_BITS, that give 2**lowest turns `significant` bits."""
     return _limbs(significant + max(0, math.ceil(-lowest) + 1)) * LIMB_BITS
 
 
 def _limbs(bits: float) -> int:
-    """Return the number of limbs that hold so many bits."""
+    """Return the number of limbs that hold `bits` bits."""
     return math.ceil(bits / LIMB_BITS)
 
 
@@ -108,8 +114,8 @@ def _limbs_of(numbers: Sequence[int], count: int) -> NDArray[np.uint32]:
 class Turns(NamedTuple):
     """Frequencies in turns per position and, after the last one, a frequency of 0.
 
-    Row i of `limbs`, lowest limb first, is the magnitude of frequency i in units of ``2**-fraction_bits``, with at
-    least the requested number of significant bits, and an error below two units.
+    Row i of `limbs`, lowest limb first, is the magnitude of frequency i in units of ``2**-fraction_bits``.  It has
+    at least the requested number of significant bits, and an error below two units.
     """
 
     limbs: NDArray[np.uint32]
@@ -122,7 +128,7 @@ class Turns(NamedTuple):
         return -magnitude if self.is_negative[i] else magnitude
 
 
-# takes the number of significant bits, by default SIGNIFICANT_BITS
+# a function of the number of significant bits, by default SIGNIFICANT_BITS
 ComputeTurns: TypeAlias = Callable[..., Turns]
 
 
@@ -131,7 +137,7 @@ def spaced_turns(
 ) -> Turns:
     """Return the frequencies ``prod(scales) * prod(base**(-i / divisor))``, i = 0 ... count - 1.
 
-    Each is the previous one times a ratio.  The guard bits absorb the errors of these products.
+    Each frequency is the previous one times a ratio.  The guard bits absorb the errors of these products.
     """
     numerator, denominator = (math.prod(factors) for factors in zip(*(s.as_integer_ratio() for s in scales), strict=True))
     is_negative = np.zeros(count + 1, bool)
@@ -158,7 +164,7 @@ def spaced_turns(
 
 
 def _quotients(numbers: Sequence[Fraction], significant: int, divide: bool) -> Turns:
-    """Return the frequencies `numbers`, in radians if `divide`, else in turns, each rounded down."""
+    """Return frequencies, each rounded down.  `numbers` are in radians if `divide`, else in turns, per position."""
     sizes = [_log2(abs(x)) - (LOG2_TWO_PI if divide else 0) for x in numbers if x] or [0.0]
     _check_range(min(sizes), max(sizes), len(numbers))
     fraction_bits, highest = _fraction_bits(min(sizes), significant), max(0, math.ceil(max(sizes)) + 1)
@@ -175,7 +181,7 @@ def explicit_turns(frequencies: Sequence[float], scale: float, significant: int 
 
 
 class RationalTurns:
-    """Computes frequencies that are rational numbers of turns per position."""
+    """Frequencies that are rational numbers of turns per position."""
 
     def __init__(self, exact: Sequence[Fraction]) -> None:
         self.exact = exact
@@ -184,15 +190,17 @@ class RationalTurns:
         return _quotients(self.exact, significant, divide=False)
 
     def phase_bits(self) -> int:
-        """Return b: a product of an integer and a frequency is a multiple of a quarter turn, or 2**-b turns away from one."""
+        """Return b such that every integer multiple of a frequency is a multiple of a quarter turn, or at least
+        2**-b turns away from one.
+        """
         return 2 + max((t.denominator.bit_length() for t in self.exact), default=0)
 
 
 def radians_of(compute_turns: ComputeTurns, scale: float = 1.0) -> NDArray[np.float64]:
     """Return the frequencies divided by `scale`, in radians per position, rounded once to float64.
 
-    Those beyond the range of float64 are 0 or infinity.  If one is half-way between two numbers, 8192 bits do
-    not decide its rounding, and it is rounded to even.
+    Frequencies beyond the range of float64 are 0 or infinity.  If a frequency is half-way between two numbers, 8192
+    bits do not decide its rounding, and it is rounded to even.
     """
     for bits in (SIGNIFICANT_BITS, 1024, 8192):
         turns, relative_error = compute_turns(bits), Fraction(1, 1 << bits - 4)

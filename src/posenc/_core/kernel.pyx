@@ -2,10 +2,10 @@
 # cython: auto_pickle=False, binding=False
 """Calls of the C kernels.
 
-`encode` and `add_to` are in encode.pxi, `rotate` and `rotate_at` in rotation.pxi.  Each first reads, converts
-and checks its arguments, with the functions in arguments.pxi, before anything is written.  Then it is
-executed: c/plan.h divides its rows into blocks, and run_call in parallel.pxi runs them in an OpenMP-parallel
-region, in which each thread takes the next block until none is left.
+`encode` and `add_to` are in encode.pxi, `rotate` and `rotate_at` in rotation.pxi.  Each function first reads,
+converts and checks its arguments, with the functions in arguments.pxi, before anything is written.  Then
+c/plan.h divides the rows of the call into blocks, and run_call in parallel.pxi runs the blocks in an OpenMP
+parallel region, in which each thread takes the next block until none is left.
 """
 
 # names used in every call: C variables, which are found faster than Python globals
@@ -38,7 +38,7 @@ def rounded(str dtype, double x):
     return rounded_in_default(<dtype_t><int>DTYPES[dtype].code, x)
 
 
-# ---- the instruction set -----------------------------------------------------------------------------------------------------
+# ---- the instruction set -------------------------------------------------------------------------------
 
 cdef const kernel_t *active = NULL      # the kernels in use
 cdef str invalid_setting = None         # error of an environment variable
@@ -60,7 +60,10 @@ def instruction_set():
 
 
 def use_instruction_set(name=None, source="instruction set"):
-    """Select the kernels of an instruction set, by default the best supported one.  This function is not thread-safe."""
+    """Select the kernels of an instruction set, by default the best one that the processor supports.
+
+    This function is not thread-safe.
+    """
     global active
     for i, (built, runs) in enumerate(instruction_sets().items()):
         if runs and name in (None, built):
@@ -71,7 +74,10 @@ def use_instruction_set(name=None, source="instruction set"):
 
 
 def check_settings():
-    """Raise ValueError if an environment variable is invalid.  The import does not: few programs would catch it."""
+    """Raise ValueError if an environment variable is invalid.
+
+    The import does not raise it, because few programs would catch it.
+    """
     if invalid_setting is not None:
         raise ValueError(invalid_setting)
 

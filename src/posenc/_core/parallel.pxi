@@ -5,12 +5,12 @@
 # PIECE_SECONDS.
 
 cdef enum:
-    MAX_UNDECIDED = 1 << 12     # a thread with as many undecided values takes no further block until they are evaluated
+    MAX_UNDECIDED = 1 << 12     # a thread with this many undecided values takes no block before they are evaluated
 
 cdef double PIECE_SECONDS = 0.05        # after this time, no thread takes another block of the piece
 
-cdef object lock = object()             # guards the following numbers
-cdef tally_t counted                    # what all threads have counted since the last call of `counters`
+cdef object lock = object()             # guards the following numbers, and the kept tables
+cdef tally_t counted                    # the counts of all threads since the last call of `counters`
 cdef int threads_in_use = 0             # threads reserved by calls that may use more than one
 
 counted.uncertain = counted.exact = 0
@@ -49,13 +49,13 @@ cdef void take_blocks(run_t *run, int thread) noexcept nogil:
         if which >= run.plan.blocks:
             break
         run.block(run, which, memory, tally)
-        # no clock check after the last block; abs() guards against a clock set back
+        # no clock check after the last block; abs() guards against a clock that is set back
         if which + 1 < run.plan.blocks and (tally.count >= MAX_UNDECIDED or abs(seconds() - run.start) > PIECE_SECONDS):
             break
 
 
 cdef int run_pieces(run_t *run, int team) except -1 nogil:
-    """Run blocks in pieces.  In between, evaluate undecided values and check signals, whose handlers may
+    """Run blocks in pieces.  Between pieces, evaluate undecided values, and check signals, whose handlers may
     raise or fork."""
     cdef ptrdiff_t first = 0, undecided
     cdef int i
@@ -166,12 +166,12 @@ cdef bytes allocate(double size, str purpose):
 
 
 cdef char *on_cache_line(bytes memory) noexcept:
-    """Return the first address in `memory` at which a cache line starts; at most LINE - 1 bytes are lost."""
+    """Return the first address in `memory` at which a cache line starts, at most LINE - 1 bytes from its start."""
     return <char *>memory + -<uintptr_t><char *>memory % LINE
 
 
 def counters():
-    """Return two counts since the last call: uncertain groups of values, and values that were evaluated exactly.
+    """Return two counts since the last call: uncertain groups of values, and values evaluated exactly.
 
     A group is a row of a tile or, in a rotation, a bunch of pairs.  Most of its values need no exact
     evaluation: see `tally_t` in kernel.h.
@@ -192,15 +192,15 @@ def allowed_threads():
 
 cdef bint is_serial() noexcept nogil:
     """Whether calls use one thread: without OpenMP, in a parallel region, or in a forked child, where
-    GNU's runtime hangs."""
+    GNU's runtime would hang."""
     return not POSENC_OPENMP or openmp_in_parallel() or openmp_is_forked()
 
 
 cdef int allowed_for(int requested, double values, ptrdiff_t per_thread) except -1:
     """Return the most threads that a call may use; docs/reliability.md, "Threads", states the rule.
 
-    `values` is the work, of which each thread needs `per_thread`.  `requested` is the argument of the call, at
-    most MAX_THREADS, or 0 for the default.
+    `values` is the work of the call, and `per_thread` the least work that justifies a thread.  `requested` is the
+    argument of the call, at most MAX_THREADS, or 0 for the default.
     """
     if requested == 1 or requested == 0 and values < 2 * per_thread or is_serial():
         return 1

@@ -11,8 +11,8 @@ cdef class Rotation:
     axes : sequence of (Columns, bytes or None)
         The pairs of each axis of positions, at most `MAX_AXES` axes.  Columns 2 j and 2 j + 1 of each must be
         the cosine and the sine of one frequency, without an offset or a padding position.  All axes must have
-        the same scale.  The bytes are an intp array; element j is the index of the pair with this frequency.
-        None, allowed only for a single axis, means that this index is j.
+        the same scale.  The bytes are an intp array, whose element j is the index of the pair that columns 2 j
+        and 2 j + 1 rotate.  None, allowed only for a single axis, means that the index is j.
     head_dim : int
         Number of columns of an array.
     pairs : int
@@ -33,7 +33,7 @@ cdef class Rotation:
 
 
 cdef class Factors:
-    """Positions, and the factors of a rotation at these positions, computed at the first rotation in each dtype.
+    """Positions, and the factors of a rotation there, which are computed at the first rotation in each dtype.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ cdef class Factors:
         the axis.
     inverse : bool
     nbytes : int
-        Bytes of the positions and of the factors.
+        Number of bytes of the positions and of the factors.
     """
 
     cdef Rotation rotation
@@ -92,7 +92,7 @@ cdef struct rotation_call_t:
     rotary_axis_t axes[MAX_POSITION_AXES]
     ptrdiff_t rows, heads, factor_rows
     int threads
-    double *factors                     # those to compute, at factor_rows positions
+    double *factors                     # the factors to compute, at factor_rows positions
 
 
 def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
@@ -185,7 +185,7 @@ cdef int hold_arrays(rotation_call_t *call, Rotation rotation, object x, object 
 
 
 cdef int divide_rows_and_heads(rotation_call_t *call, object x, bint several) except -1:
-    """Divide the axes of x.  If `several`, the first dimension of positions selects the axis of positions."""
+    """Divide the axes of x into rows and heads.  If `several`, the first axis of positions selects the axis of each pair."""
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
     cdef layout_t layout

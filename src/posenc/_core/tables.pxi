@@ -1,4 +1,4 @@
-# The tables of a job: those that calls share, and the choice of how rows are computed.
+# The tables of a job: tables that calls share, and the choice of the tables from which rows are computed.
 
 cdef enum:
     ROWS_FOR_LEVEL = 64                 # rows evaluated directly in the time that a level takes
@@ -11,7 +11,8 @@ cdef enum:
 cdef dict kept = {}                     # {key: Tables}, the oldest ones first
 cdef ptrdiff_t kept_bytes = 0
 
-cdef enum:                              # kinds of tables: digits of float32, float16 and bfloat16, or of float64, and offsets
+# kinds of tables: digits for float32, float16 and bfloat16; digits for float64; offsets
+cdef enum:
     DIGITS, DIGITS_FLOAT64, OFFSETS
 
 
@@ -42,7 +43,7 @@ cdef tuple key_of(Columns columns, int kind, ptrdiff_t variant):
 
 
 cdef Tables kept_tables(Columns columns, int kind, ptrdiff_t variant):
-    """Return tables that are kept, or None.  A weak reference to the tables of the last call avoids the lookup."""
+    """Return kept tables, or None.  A weak reference to the tables of the last call avoids the lookup."""
     cdef object last = columns.last[kind]
     cdef Tables tables = None if last is None else last()
     if tables is None or tables.variant != variant:
@@ -55,7 +56,7 @@ cdef Tables kept_tables(Columns columns, int kind, ptrdiff_t variant):
 
 
 cdef int keep_tables(Columns columns, int kind, ptrdiff_t variant, list memory) except -1:
-    """Keep tables.  Drop tables that were not used recently while the total exceeds KEPT_BYTES (clock algorithm)."""
+    """Keep tables.  While the total exceeds KEPT_BYTES, drop tables not used recently (clock algorithm)."""
     global kept_bytes
     cdef Tables tables = Tables.__new__(Tables), oldest
     cdef tuple key = key_of(columns, kind, variant)
@@ -95,14 +96,15 @@ cdef void tiles_block(run_t *context, ptrdiff_t which, char *memory, tally_t *ta
 # ---- the tables of a job -------------------------------------------------------------------------------
 
 cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns columns, int threads):
-    """Choose how the rows of a job are computed; return the memory of its tables, which the caller must keep alive.
+    """Choose how the rows of a job are computed; return the memory of its tables, which the caller keeps alive.
 
     Evenly spaced rows have an offset table, unless there are too few of them or many exact zeros.  In other arrays,
-    integers have a span (its table is not computed here), and an offset table if there are runs; the remaining rows,
-    unless they are narrow, have digit tables, described by `digits`.  A rotation has only an offset table, and
-    `digits` is NULL.  Without a table, rows are evaluated directly.  No lock is held while a table is built, because
-    a child process that is forked at this time would inherit the lock in its locked state.  Two threads may therefore
-    build the same table.
+    integers have a span (its table is not computed here), and an offset table if there are runs; the remaining
+    rows, unless they are narrow, have digit tables, described by `digits`.  A rotation has only an offset table,
+    and `digits` is NULL.  Without a table, rows are evaluated directly.
+
+    No lock is held while a table is built, because a child process that is forked at this time would inherit the
+    locked lock.  Two threads may therefore build the same table.
     """
     cdef uint64_t step
     cdef ptrdiff_t with_digits[LEVELS]
@@ -122,7 +124,7 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
             step = even_step(job, rows)
     if columns.spec.phase_bits != NO_PHASE_BITS and (
             step == 0 or 8 * TILE * step * joined * columns.zeros > columns.spec.columns):
-        return None                     # one tile in eight may have exact zeros, which take less time directly
+        return None                     # an eighth of the tiles may have exact zeros: faster if evaluated directly
     # the limit keeps step times the longest offset inside the int64 range
     if 0 < step < (<uint64_t>1 << 50) // joined:
         return set_offset_table(job, rows, columns, step, joined, threads)
@@ -134,7 +136,7 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
             columns.fractions = radians_of_columns(&columns.spec, <double *><char *>columns.radians,
                                                    <double *><char *>columns.radians + columns.spec.columns)
     memset(with_digits, 0, sizeof(with_digits))
-    # at most 2**-5 radians or, for float64, 2**-11
+    # with this number of levels, a rest is an angle of at most 2**-5 or, for float64, 2**-11
     fractions = columns.fractions + (job.dtype == FLOAT64) if job.reals != NULL or not columns.spec.has_zero else 0
     if fractions > WHOLE:
         return None
@@ -142,7 +144,7 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
         if job.integers != NULL and digits != NULL and columns.spec.columns > TILE:
             choose_span(&columns.spec, job, rows)
         in_runs = count_digits(&columns.spec, job, rows, fractions, with_digits)
-    if digits == NULL:                  # evaluates rows directly unless most are in runs
+    if digits == NULL:                  # a rotation evaluates rows directly unless most are in runs
         return set_offset_table(job, rows, columns, 1, 1, threads) if 2 * in_runs >= rows - 1 else None
     return (set_offset_table(job, rows, columns, 1, 1, threads) if in_runs >= ROWS_FOR_KEPT_TABLE else None,
             set_digit_tables(job, digits, columns, fractions, with_digits, threads))
@@ -151,7 +153,7 @@ cdef object arrange(job_t *job, digits_t *digits, ptrdiff_t rows, Columns column
 cdef list set_offset_table(job_t *job, ptrdiff_t rows, Columns columns, uint64_t step, int joined, int threads):
     """Set the offset table of a job, and return its memory, or None if too few rows need it.
 
-    For a kept table, the rows of all calls count.
+    A kept table counts the rows of all calls.
     """
     cdef const spec_t *spec = &columns.spec
     cdef ptrdiff_t first = first_column(job, spec, rows), fewest
@@ -188,7 +190,7 @@ cdef list set_digit_tables(job_t *job, digits_t *digits, Columns columns, int fr
                            int threads):
     """Set the digit tables of a job, and return their memory, or None.
 
-    A level is built when `ROWS_FOR_LEVEL` rows have had a digit for it, in this call and earlier ones.
+    A level is built once `ROWS_FOR_LEVEL` rows of this call and earlier ones have had a digit for it.
     """
     cdef const spec_t *spec = &columns.spec
     cdef bint is_float64 = job.dtype == FLOAT64
@@ -199,7 +201,8 @@ cdef list set_digit_tables(job_t *job, digits_t *digits, Columns columns, int fr
         return None
     if spec.fraction_limbs > MAX_LIMBS:    # radians could underflow
         return None
-    most = <int>min(<double>min(LEVELS, lowest + LEVELS - 1), WHOLE + DIGITS_BYTES / level_bytes)    # with_digits has no more
+    # with_digits has no element for further levels
+    most = <int>min(<double>min(LEVELS, lowest + LEVELS - 1), WHOLE + DIGITS_BYTES / level_bytes)
     digits.levels = 0
     with cython.critical_section(columns):
         for level in range(lowest, most):

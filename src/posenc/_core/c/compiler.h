@@ -15,7 +15,7 @@
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(p) __builtin_prefetch((p), 0, 2)
 #define UNREACHABLE __builtin_unreachable()
-/* Hides x from the compiler, so that it cannot reuse values computed from x before. */
+/* Hides x from the compiler, which then cannot reuse values that were computed from x before. */
 #define OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
 #define INLINE static inline

@@ -1,6 +1,6 @@
-/* Double-double arithmetic on vectors.  A number is the unevaluated sum high + low; if renormalised, |low| <=
- * 2**-52 |high|. Sources: Dekker 1971; Joldes, Muller, Popescu, "Tight and rigorous error bounds for basic
- * building blocks of double-word arithmetic", 2017.  u = 2**-53.
+/* Double-double arithmetic on vectors.  A number is the unevaluated sum high + low; if it is renormalised,
+ * |low| <= 2**-52 |high|.  Sources: Dekker 1971; Joldes, Muller, Popescu, "Tight and rigorous error bounds for
+ * basic building blocks of double-word arithmetic", 2017.  u = 2**-53.
  */
 #ifndef POSENC_DOUBLEDOUBLE_H
 #define POSENC_DOUBLEDOUBLE_H

@@ -1,7 +1,7 @@
 /* The interface between kernel.pyx and the kernels, which are written in C11 without Python.
  *
  * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in
- * turns per position, and quarter is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the
+ * turns per position, and `quarter` is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the
  * columns in their final order, which depends on `layout`, `order`, `odd` and d_model.
  */
 #ifndef POSENC_KERNEL_H
@@ -22,11 +22,11 @@ _Static_assert(sizeof 0x1p0 == sizeof(double), "posenc needs constants of type d
 
 enum {
     TILE = 32,                   /* columns computed together: their offsets stay in L1 */
-    FINE = 64,                   /* most rows advanced from one anchor, which is in the middle of these rows */
+    FINE = 64,                   /* most rows advanced from one anchor, which is in their middle */
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors advanced from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows computed from one direct evaluation */
-    MIN_ADVANCED = 4,            /* fewer rows are evaluated one by one, which is faster than a block */
+    MIN_ADVANCED = 4,            /* fewest rows of a block; fewer rows are evaluated one by one, which is faster */
     STRIP = 32,                  /* most tiles of a panel: see job_t */
     LINE = 64,                   /* bytes of a cache line */
     PAGE = 1 << 12,              /* bytes after which offsets in a page repeat */
@@ -34,12 +34,12 @@ enum {
     WHOLE = 3,                   /* the level of the digit of weight 1: see digits_t */
     LEVELS = WHOLE + 11,
     GROUP_ROWS = 1 << 13,        /* most rows whose digits are sorted together */
-    UNSORTED_ROWS = 256,         /* most other rows from digits that are written together */
-    GROUP_BYTES = 1 << 19,       /* memory of these rows besides ... */
-    GROUP_ROW_BYTES = 36,        /* ... that of each row */
+    UNSORTED_ROWS = 256,         /* most rows from digits that are written together without sorting */
+    GROUP_BYTES = 1 << 19,       /* memory of a group of rows from digits, without ... */
+    GROUP_ROW_BYTES = 36,        /* ... the memory of each row */
     SORTED_COLUMNS = 256,        /* fewest columns of rows that are sorted */
-    MOST_NARROW = TILE / 2,      /* rows of at most so many columns share a tile */
-    NO_PHASE_BITS = 1 << 20,     /* of frequencies that are not rational */
+    MOST_NARROW = TILE / 2,      /* most columns of narrow rows, which share a tile */
+    NO_PHASE_BITS = 1 << 20,     /* phase_bits of frequencies that are not rational */
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
 
@@ -55,15 +55,16 @@ typedef enum { STORE, STREAM, ADD } output_t;
 /* Columns 2 i and 2 i + 1 are sin and cos (SIN_FIRST), or cos and sin (COS_FIRST), of one frequency. */
 typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 
-/* position + position_offset, exactly: its magnitude is 2**-shift times the sum of limb[i] * 2**(32 * (exponent + i)). */
+/* position + position_offset, exactly.  The magnitude is 2**-shift times the sum of limb[i] * 2**(32 * (exponent +
+ * i)). */
 typedef struct {
     int negative;
     int finite;
     int padding;                 /* 1 for the padding position, whose row is all zeros */
     int limbs;                   /* 0 if the position is 0 */
     int exponent;
-    int shift;                   /* 0, or that of a tiny position, whose phases are below 1/16 before the shift */
-    const struct lanes *lanes;   /* if not NULL, positions of the lanes of a tile: see narrow_rows */
+    int shift;                   /* not 0 for a tiny position: phases are below 1/16 before the factor 2**-shift */
+    const struct lanes *lanes;   /* if not NULL, the positions of the lanes of a tile: see narrow_rows */
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
@@ -75,15 +76,15 @@ typedef struct {
     ptrdiff_t pitch;             /* columns of the arrays: `columns` and one more tile */
     ptrdiff_t first;             /* first column of a row: see spec_from in advance.h */
     int integer_limbs;           /* limbs of `turns` before and ... */
-    int fraction_limbs;          /* ... after the point */
-    const uint32_t *turns;       /* (limbs, pitch): |frequency| / 2 pi in turns per position, highest limb first */
+    int fraction_limbs;          /* ... after the binary point */
+    const uint32_t *turns;       /* (limbs, pitch): |frequency| in turns per position, highest limb first */
     const uint64_t *sign;        /* (pitch): the sign bit of the frequency */
     const uint64_t *quarter;     /* (pitch): all ones for a cosine, 0 for a sine */
     order_t order;
-    ptrdiff_t half;              /* if not 0, a multiple of TILE: columns i and half + i are sin and cos, in either order,
-                                  * of one frequency */
+    ptrdiff_t half;              /* if not 0, a multiple of TILE: columns i and half + i are sin and cos, in
+                                  * either order, of one frequency */
     double scale;
-    int phase_bits;              /* see has_exact_phases in direct.h; NO_PHASE_BITS for frequencies that are not rational */
+    int phase_bits;              /* see has_exact_phases in direct.h */
     double position_offset;
     int has_padding;
     int64_t padding;             /* the padding position, before the offset */
@@ -91,13 +92,14 @@ typedef struct {
     double padding_real;         /* the float64 that is equal to `padding`, or NaN if there is none */
     int has_zero;
     int64_t zero;                /* the position whose angles are 0, if it is an int64 */
-    int has_fast_path;           /* 0 if |scale| is outside 2**-400 .. 2**400; every value is then evaluated exactly */
-    int has_fast_test; /* 0 if |scale| is outside 2**-400 .. 2**10; above, the threshold of the fast test could overflow */
-    void *context; /* of the caller: see undecided_t */
+    int has_fast_path;           /* 0 if |scale| is outside 2**-400 .. 2**400: every value is evaluated exactly */
+    int has_fast_test;           /* 0 if |scale| is outside 2**-400 .. 2**10: above 2**10, the threshold of the
+                                  * fast test could overflow */
+    void *context;               /* of the caller: see undecided_t */
 } spec_t;
 
 /* An offset table, in double-double: cos and sin of the angles between an anchor and its rows, 1/2, 3/2 ...
- * HALF - 1/2 steps away (fine), and between the first row of a block and its anchors (coarse). Each array has
+ * HALF - 1/2 steps away (fine), and between the first row of a block and its anchors (coarse).  Each array has
  * the shape (tiles, rows, {cos, sin}, TILE). */
 typedef struct {
     uint64_t step; /* absolute step between the positions of (joined) rows */
@@ -118,18 +120,20 @@ static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t s
     return (offsets_t){step, first, joined, fine, fine_low, coarse, coarse_low, reach, reach + columns};
 }
 
-/* Tables of the cosines and sines of d * 64**(k - WHOLE) positions, for the digits d = 0 .. 63 of level k.  A level has the shape
- * (RADIX, tiles, {cos, sin}, angles of a tile), or (RADIX, tiles, {cos, sin, cos_low, sin_low}, angles) for float64.  The columns
- * of a pair have one angle.  All levels from the lowest one in use to levels - 1 are set. */
+/* Tables of the cosines and sines of d * 64**(k - WHOLE) positions, for the digits d = 0 .. 63 of level k.  A
+ * level has the shape (RADIX, tiles, {cos, sin}, angles of a tile), or, for float64, (RADIX, tiles, {cos, sin,
+ * cos_low, sin_low}, angles of a tile).  The columns of a pair share one angle.  All levels from the lowest one in
+ * use to levels - 1 are set. */
 typedef struct {
     int fractions; /* levels below WHOLE that real positions use */
     int levels;
     const double *level[LEVELS];
-    const double *radians, *radians_low; /* (tiles, angles of a tile): frequencies in radians per position, in double-double */
+    /* (tiles, angles of a tile): frequencies in radians per position, in double-double */
+    const double *radians, *radians_low;
 } digits_t;
 
-/* Returns the order of the columns of rows that share tiles: if the width is odd, a sine precedes the first column of the
- * next row. */
+/* Returns the order of the columns of rows that share tiles: if d_model is odd, the last column of a row and the
+ * first column of the next row are not a pair. */
 static inline order_t order_of_joined(const spec_t *spec) { return spec->d_model % 2 ? UNPAIRED : spec->order; }
 
 static inline int angles_of_tile(const spec_t *spec) { return spec->order == UNPAIRED ? TILE : TILE / 2; }
@@ -157,17 +161,17 @@ typedef struct {
     const char *span;
     int64_t span_start;
     ptrdiff_t span_rows, span_pitch;
-    /* the bytes of the panel, a buffer from which rows are flushed to `out`, and its rows, a multiple of
-     * FINE; 0 without a panel */
+    /* the size of the panel, a buffer from which rows are flushed to `out`, in bytes, and its number of rows, a
+     * multiple of FINE; both are 0 without a panel */
     size_t panel;
     ptrdiff_t panel_rows;
-    /* the most rows from digits that are sorted together, and the size of the panel and of these rows */
+    /* the most rows of a group (digit_rows.h), and the size of the panel and of a group in bytes */
     ptrdiff_t group_rows;
     size_t memory;
 } job_t;
 
-/* The axes over which a rotation iterates, the last one fastest.  The strides of x and `out` are in bytes.
- * The strides of positions are in elements, and 0 for heads. */
+/* The axes over which a call iterates, the last one fastest.  The strides of x and `out` are in bytes.  The
+ * strides of positions are in elements, and 0 for heads. */
 enum {
     MAX_DIMENSIONS = 64, /* NumPy's limit */
     MAX_POSITION_AXES = 16 /* of a rotation */
@@ -178,7 +182,7 @@ typedef struct {
     ptrdiff_t position_strides[MAX_DIMENSIONS];
 } extent_t;
 
-/* The offset of a row or a head: in bytes for x and `out`, as an index for the positions. */
+/* The offsets of a row or a head: in bytes for x and `out`, as an index for the positions. */
 typedef struct {
     ptrdiff_t x, out, position;
 } place_t;
@@ -204,15 +208,15 @@ typedef struct {
     job_t table;
 } rotary_axis_t;
 
-/* A rotation of each pair (a, b) of x by the pair's angle t at the position of the row, or by -t if `inverse` is set.  With the
- * scale m (spec->scale of the pair's rotary_axis_t), the results are
+/* A rotation of each pair (a, b) of x by the pair's angle t at the position of the row, or by -t if `inverse` is
+ * set.  With the scale m (spec->scale of the pair's rotary_axis_t), the results are
  *     m (a cos t - b sin t), m (b cos t + a sin t).
- * They are written to `out`, which may be x itself.
- * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
- * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have the same position.
+ * The results are written to `out`, which may be x itself.
+ * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs,
+ * or, if `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have the same position.
  *
  * The kernel multiplies by factors, which are the cosines and sines of a position in the form that `dtype`
- * needs (factors.h). `factors` contains the factors of all positions; if it is NULL, each call of `rotate`
+ * needs (factors.h).  `factors` contains the factors of all positions; if it is NULL, each call of `rotate`
  * computes the factors of its rows. */
 typedef struct {
     dtype_t dtype; /* not FLOAT64 */
@@ -238,7 +242,7 @@ static inline ptrdiff_t factor_pitch(ptrdiff_t pairs) { return 2 * ((pairs + FAC
 
 /* A value whose rounding the kernels leave undecided: that of a column at a finite position or, if
  * `is_combined`, factors[0] * value(column) + factors[1] * value(column + 1).  The kernels write -0 in its
- * place, which an addition does not change.  The caller evaluates the value, then `write` stores it in
+ * place or, for ADD, add -0, which changes nothing.  The caller evaluates the value, then `write` stores it in
  * job.out or, for ADD, adds it to the batch of `job`. */
 typedef struct {
     void *context; /* of the specification */
@@ -249,7 +253,7 @@ typedef struct {
     job_t job;
 } undecided_t;
 
-/* What a thread counts and leaves undecided.  `uncertain` counts the rows of a tile, or bunches of rotated
+/* The counts and the undecided values of a thread.  `uncertain` counts the rows of a tile, or bunches of rotated
  * pairs, that the main loop could not round completely; `exact` counts the values that were then evaluated
  * one by one. */
 typedef struct {
@@ -273,10 +277,11 @@ typedef struct {
 } kernel_t;
 
 extern const kernel_t *const posenc_kernels[]; /* best first, the baseline last, then NULL */
-int posenc_is_supported(const kernel_t *); /* whether the processor and the operating system support the instruction set */
+/* Returns whether the processor and the operating system support the instruction set of a kernel. */
+int posenc_is_supported(const kernel_t *);
 
-/* Every arm64 processor has NEON.  Big-endian processors use the baseline, and so does MSVC, which defines
- * neither macro. */
+/* Every arm64 processor has NEON.  Big-endian processors use the baseline, and so do builds by MSVC, which defines
+ * none of these macros. */
 #if defined(__aarch64__) && defined(__ARM_NEON) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define POSENC_NEON 1
 #endif

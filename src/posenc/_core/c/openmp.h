@@ -1,4 +1,4 @@
-/* The parts of the parallel loop in parallel.pxi that need C: threads of OpenMP, the counter of blocks, and forks.
+/* The parts of the parallel loop in parallel.pxi that need C: OpenMP threads, the counter of blocks, and forks.
  *
  * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child,
  * the runtime waits forever for threads that exist only in the parent.  Both cases are detected before
@@ -54,13 +54,15 @@ static pid_t home;                  /* the process that loaded the library */
 static size_t stack_size;
 static pthread_key_t team_member;   /* its destructor counts the threads that end */
 static atomic_int ended;            /* threads that have ended, in all teams */
-static pthread_mutex_t growing = PTHREAD_MUTEX_INITIALIZER; /* held while a team grows; a forked child never grows one */
+/* held while a team grows; a forked child never grows a team */
+static pthread_mutex_t growing = PTHREAD_MUTEX_INITIALIZER;
 
 static void leave_home(void) { home = -1; }
 
 static void count_ended(void *unused) { (void)unused, ended++; }
 
-/* Called once, when the library is loaded.  `stack` is the stack size of OpenMP's threads in bytes, or 0. */
+/* Must be called once, when the library is loaded.  `stack` is the stack size of OpenMP threads in bytes, or 0 if it
+ * is not set. */
 static void openmp_loaded(size_t stack) {
     openmp_threads(); /* LLVM's runtime reads its settings when it is first called */
     home = getpid();
@@ -69,7 +71,7 @@ static void openmp_loaded(size_t stack) {
     pthread_key_create(&team_member, count_ended);
 }
 
-/* Returns whether this process is a forked copy of the one that loaded the library, also without fork handlers. */
+/* Returns whether this process is a forked copy of the one that loaded the library, even if no fork handler ran. */
 static int openmp_is_forked(void) { return home != getpid(); }
 
 typedef struct {
@@ -88,7 +90,8 @@ static void *wait_at_gate(void *argument) {
     return NULL;
 }
 
-/* Linux counts a thread towards its user's limit for a few microseconds after it has been joined. */
+/* Waits until a thread that has been joined no longer counts towards its user's limit: on Linux, it still counts for
+ * a few microseconds. */
 static void wait_until_uncounted(pid_t number) {
 #if defined(__linux__)
     for (int i = 0; i < 10000 && syscall(SYS_tgkill, getpid(), number, 0) == 0; i++) sched_yield();
@@ -97,9 +100,9 @@ static void wait_until_uncounted(pid_t number) {
 #endif
 }
 
-/* Returns how many threads with a sufficient stack the system grants at the same time, at most `requested`. */
+/* Returns the number of threads with a sufficient stack that the system grants together, at most `requested`. */
 static int probe_threads(int requested) {
-    enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates for each thread that it starts */
+    enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates for a thread */
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     probe_t probes[MAX_THREADS];
     pthread_attr_t attributes;
@@ -123,8 +126,8 @@ static int probe_threads(int requested) {
     return granted;
 }
 
-/* Adds threads to a team of `existing` threads, and returns its size, at most `requested`.  New threads inherit a
- * signal mask that leaves all signals but the synchronous ones to the threads of the host program. */
+/* Adds threads to a team of `existing` threads, and returns the new size, at most `requested`.  New threads
+ * inherit a signal mask that leaves all signals but the synchronous ones to the threads of the host program. */
 static int grow_team(int existing, int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;
@@ -142,9 +145,9 @@ static int grow_team(int existing, int requested) {
     return team;
 }
 
-/* Returns the number of threads for the caller's next region, at most `requested`.  GNU's runtime keeps the threads
- * of the caller's last region and ends those that the next region does not need.  So the team of the last call still
- * exists, unless a thread of any team has ended since. */
+/* Returns the number of threads for the caller's next region, at most `requested`.  GNU's runtime keeps the
+ * threads of the caller's last region, and ends those that the next region does not need.  So the team of the
+ * last call still exists unless a thread of any team has ended since. */
 static int openmp_team(int requested) {
     static _Thread_local int last, last_ended;
     const int now_ended = ended, existing = last && now_ended == last_ended ? last : 1;
@@ -158,7 +161,7 @@ static int openmp_team(int requested) {
 
 /* ---- blocks and time ----------------------------------------------------------------------------------- */
 
-/* The number of the next block of a loop.  Each thread takes a block from it until none is left. */
+/* The number of the next block of a loop, which each thread reads and increments until none is left. */
 #if defined(_MSC_VER)
 #include <intrin.h>
 typedef volatile __int64 counter_t;

@@ -21,26 +21,26 @@ enum {
     ADVANCED_IN_BLOCK = 1 << 24,
     DIRECT_PER_THREAD = 1 << 14,
     DIRECT_IN_BLOCK = 1 << 13,
-    /* Fewest rows for which an offset table is built.  This takes as long as the direct evaluation of tens of
-     * rows in double-double (float64), or of hundreds in double.  A kept table also speeds up later calls. */
+    /* Fewest rows for which an offset table is built.  Building it takes as long as the direct evaluation of tens
+     * of rows in double-double (float64), or of hundreds in double.  A kept table also speeds up later calls. */
     ROWS_FOR_KEPT_TABLE = 32,
     ROWS_FOR_TABLE_FLOAT64 = 128, /* if the table is for one call, and direct evaluation is in double-double */
     ROWS_FOR_TABLE = 512, /* if the table is for one call, and direct evaluation is in double */
     KEPT_COLUMNS = 1 << 13, /* most columns of a kept table; a column takes 1.3 kB */
     MAX_SHORT = 1 << 10, /* most values of a call that keeps the GIL: they take a few us */
-    ENTRIES = 64, /* batch entries in a block, if one thread runs it, because each block computes its rows again */
-    MIN_ENTRIES = 16, /* fewest batch entries in a block, if a call is divided among threads, and ... */
-    MIN_HEADS = 8, /* fewest heads */
+    ENTRIES = 64, /* batch entries in a block of a call with one thread; each block computes its rows again */
+    MIN_ENTRIES = 16, /* fewest batch entries in a block of a call with several threads, and ... */
+    MIN_HEADS = 8, /* ... fewest heads */
     STREAM_BYTES = 1 << 23, /* outputs of at least this size exceed the caches and use non-temporal stores */
     L2_BYTES = 1 << 19, /* if the size of L2 is unknown */
-    MOST_PANEL_BYTES = 1 << 20, /* of an addition; reading x in shorter parts takes longer */
+    MOST_PANEL_BYTES = 1 << 20, /* of an addition; with a smaller panel, x is read in shorter parts, more slowly */
     TILES_PER_BLOCK = 16, /* tiles of an offset table in a block; a tile takes 20 us */
     TABLE_BYTES = 1 << 17, /* size of the cosines and sines that a thread keeps in L2 during a rotation */
     MIN_TABLE_ROWS = 4, /* fewest rows of cosines and sines that a thread computes together */
-    DIRECT_HEADS = 6, /* heads that are rotated in the time that the cosines and sines of a row take directly */
-    MOST_SHORT_TILES = 4, /* of rows that a panel holds, because they end with a part of a tile */
-    MAX_LIMBS = 20, /* of frequencies above 2**-320 */
-    RISKY_LIMBS = 10, /* of frequencies below 2**-31 */
+    DIRECT_HEADS = 6, /* heads rotated in the time that a direct evaluation of the cosines and sines of a row takes */
+    MOST_SHORT_TILES = 4, /* most tiles of rows that use a panel because they end with a part of a tile */
+    MAX_LIMBS = 20, /* most fraction limbs with digit tables: no frequency is below 2**-383 turns per position */
+    RISKY_LIMBS = 10, /* fewest fraction limbs of frequencies below 2**-31 turns per position */
     RISKY_IN_BLOCK = 1 << 16,
     ROTATED_IN_BLOCK = 1 << 20 /* to limit the time of a block if all values are evaluated exactly */
 };
@@ -53,8 +53,8 @@ typedef struct {
 
 static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 
-/* Divides `rows` and `entries` into blocks of plan->rows and at most `most` entries; for several threads, into
- * four blocks for each of them, as far as `fewest` entries in a block allow. */
+/* Divides `rows` and `entries` into blocks of plan->rows rows and at most `most` entries.  With several threads,
+ * there are about four blocks for each thread, unless a block would have fewer than `fewest` entries. */
 static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries, ptrdiff_t fewest, ptrdiff_t most) {
     const ptrdiff_t parts = divided_up(4 * plan->threads * plan->rows, rows); /* of the entries */
     if (plan->threads > 1) most = min_size(most, max_size(fewest, divided_up(entries, parts)));
@@ -63,8 +63,8 @@ static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries, ptrdi
     plan->blocks = plan->row_blocks * divided_up(entries, plan->entries);
 }
 
-/* Returns the block that is run as number `which`.  Successive blocks come from different ranges, one for
- * each thread, so that threads do not wait for the same new huge page. */
+/* Returns the index of the block that is run as number `which`.  Successive blocks come from different ranges, one
+ * for each thread, so that threads do not wait for the same new huge page. */
 static inline ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which) {
     const ptrdiff_t range = which % plan->threads, blocks = plan->blocks / plan->threads, longer = plan->blocks % plan->threads;
     return range * blocks + min_size(range, longer) + which / plan->threads;
@@ -72,8 +72,8 @@ static inline ptrdiff_t block_at(const plan_t *plan, ptrdiff_t which) {
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-/* Returns whether the system has not yet provided the page at an address.  It clears a page when it provides
- * it, so the page is in the cache when it is written. */
+/* Returns whether the system has not yet provided the page at an address.  The system clears a page when it
+ * provides it, so the page is then in the cache, and plain stores are faster. */
 static inline int is_new_page(const char *address) {
 #if defined(_WIN32)
     return 0;
@@ -94,8 +94,8 @@ static inline int is_streamed(const job_t *job, const spec_t *spec, ptrdiff_t ro
 /* Returns how many rows of a job make a row of a tile: see offsets_t. */
 static inline int joined_rows(const job_t *job) { return job->offsets ? job->offsets->joined : 1; }
 
-/* Returns whether (joined) rows end with a part of a tile, and are so short that writing this part takes longer than
- * flushing a panel. */
+/* Returns whether (joined) rows end with a part of a tile, and are so short that writing this part takes longer
+ * than flushing a panel. */
 static inline int has_short_end(const spec_t *spec, int joined) {
     return spec->d_model * joined % TILE && spec->columns <= MOST_SHORT_TILES * TILE;
 }
@@ -128,7 +128,7 @@ static inline void choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows)
         if (is_run && ((streamed && !has_lines) || has_gaps || (has_short_end(spec, joined) && in_tiles >= FINE)))
             job->panel_rows = FINE;
     }
-    /* with a start inside a cache line and the spare columns of the last row */
+    /* includes a start inside a cache line, and the spare columns of the last row */
     const ptrdiff_t bytes = pitch * min_size(job->panel_rows, in_tiles) + LINE + TILE * itemsize;
     if (job->panel_rows) job->panel = (size_t)(divided_up(bytes, LINE) * LINE);
 }
@@ -148,14 +148,15 @@ static inline ptrdiff_t table_per_thread(const job_t *job, const spec_t *spec) {
 /* Plans a job whose tables are set, and chooses its output mode. */
 static inline plan_t plan_table(job_t *job, const spec_t *spec, ptrdiff_t rows, int most_threads) {
     const int fast = uses_tables(job, spec);
-    /* sines of tiny angles may be next to half-way points; undecided values take 300 bytes each until their
-     * block ends */
+    /* sines of tiny angles may be next to half-way points; an undecided value takes 384 bytes, and a thread
+     * limits their number only between blocks */
     const int risky = spec->fraction_limbs >= RISKY_LIMBS && spec->phase_bits == NO_PHASE_BITS;
-    const ptrdiff_t joined = joined_rows(job), columns = spec->columns / joined; /* with the share of spare columns */
+    const ptrdiff_t joined = joined_rows(job), columns = spec->columns / joined; /* includes spare columns */
     const ptrdiff_t in_block = !fast ? DIRECT_IN_BLOCK : risky ? RISKY_IN_BLOCK : ADVANCED_IN_BLOCK;
     /* without a fast path, Python evaluates the values, in one thread at a time */
     const ptrdiff_t parts = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
-    /* The more rows are sorted, the more of them share upper digits.  The longer the parts of x, the faster they are read. */
+    /* In a larger block, more of the sorted rows share upper digits, and the parts of x are longer, which are then
+     * read faster. */
     const int is_sorted = fast && job->digits && columns >= SORTED_COLUMNS;
     const ptrdiff_t most = is_sorted ? GROUP_ROWS : BLOCK * joined, share = is_sorted || job->output == ADD ? 1 : 4;
     plan_t plan = {.rows = fast ? most : max_size(1, min_size(BLOCK, DIRECT_IN_BLOCK / columns))};
@@ -191,8 +192,8 @@ static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_
     const ptrdiff_t columns = 2 * r->pairs + r->rest, in_block = r->has_fast_path ? ROTATED_IN_BLOCK : DIRECT_IN_BLOCK / 2;
     const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
     plan_t plan = {.rows = min_size(rows, max_size(MIN_TABLE_ROWS, min_size(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))))};
-    /* Waking a thread takes longer than a small rotation, and the call must wait for it.  So the values limit
-     * the number of threads even if the caller gives a number. */
+    /* Waking a thread takes longer than a small rotation, and the call must wait for the thread.  So the number of
+     * values limits the number of threads, even if the caller requests a number. */
     const ptrdiff_t values = r->has_fast_path ? rows * (heads + evaluated) * columns : PTRDIFF_MAX;
     const ptrdiff_t parts = min_size(divided_up(rows * heads, FINE), values / rotation_per_thread(r));
     plan.threads = min_int(most_threads, max_size(1, parts));

@@ -1,5 +1,5 @@
-/* Exact positions: an int64 or a float64, plus a float64 offset, as a sum of 32-bit limbs.  Arrays of
- * positions: whether they are in the domain, and the step between them. */
+/* Exact positions, an int64 or a float64 plus a float64 offset, as sums of 32-bit limbs; and arrays of positions:
+ * whether they are in the domain, evenly spaced or close together. */
 #ifndef POSENC_POSITIONS_H
 #define POSENC_POSITIONS_H
 
@@ -9,7 +9,7 @@
 #include "compiler.h"
 #include "rounding.h"
 
-enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb, in limbs of 32 bits; 2**(-36 * 32) is below 2**-1074 */
+enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb, in limbs: 2**(-36 * 32) is below 2**-1074 */
 enum { POSITION_SPAN = 39 };        /* limbs up to 2**96, enough for position + offset */
 
 /* w = -w, in two's complement */
@@ -39,7 +39,7 @@ static inline void position_accumulate(uint32_t w[POSITION_SPAN], double x) {
     }
 }
 
-/* Returns the sum of some finite numbers, exactly. */
+/* Returns the exact sum of some finite numbers. */
 static inline position_t position_of_sum(const double *x, int count) {
     uint32_t w[POSITION_SPAN] = {0};
     position_t p = {.finite = 1};
@@ -86,7 +86,8 @@ static inline int is_padding(const spec_t *spec, const job_t *job, ptrdiff_t row
     return job->reals ? job->reals[row] == spec->padding_real : integer_at(job, row) == (uint64_t)spec->padding;
 }
 
-/* Returns 0 for a padding position, or if the position has other bits. */
+/* Computes position + position_offset.  Returns 0 for the padding position, and for numbers that a fixed_t cannot
+ * represent. */
 static inline int fixed_position(const spec_t *spec, const job_t *job, ptrdiff_t row, fixed_t *to) {
     if (is_padding(spec, job, row)) return 0;
     if (job->reals) {
@@ -120,8 +121,8 @@ static inline position_t position_of_fixed(fixed_t x) {
 
 enum { LEAST_SHIFT = 8, MOST_SHIFT = 300 }; /* numbers times 2**-300 are far above underflow */
 
-/* Computes a tiny real position with a shift, which keeps the relative precision of its sines (docs/numerics.md, section 4).
- * Returns 0 if the position is not tiny. */
+/* Computes a tiny real position with a shift, which keeps the relative precision of its sines (docs/numerics.md,
+ * section 4).  Returns 0 if the position is not tiny. */
 static inline int shifted_position(const spec_t *spec, double x, position_t *to) {
     int exponent;
     const double part = ldexp(frexp(x, &exponent), -4 - 32 * spec->integer_limbs);
@@ -151,8 +152,8 @@ NOINLINE position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t 
 #define TWO_PI_LOW 0x1.1a62633145c07p-52
 
 /* Computes the frequencies of all angles in radians per position, in double-double, with a relative error below
- * 2**-98.  Returns the number of levels below the point with which r units, |r| <= 1/2, are an angle of at most
- * 2**-5; at least LEVELS if there is none. */
+ * 2**-98.  Returns the number of levels below the point, at least 1, with which half a unit of the lowest level is
+ * an angle of at most 2**-5; LEVELS if there is none. */
 static inline int radians_of_columns(const spec_t *spec, double *radians, double *radians_low) {
     const int angles = angles_of_tile(spec), limbs = spec->integer_limbs + spec->fraction_limbs;
     int fractions = 1;
@@ -199,8 +200,8 @@ static inline int are_reals_inside(const double *p, ptrdiff_t rows, double offse
     return is_inside(0, 0, offset);
 }
 
-/* Returns positions as integers, in memory that the caller frees, or NULL if one is not an integer or memory
- * is exhausted. */
+/* Returns real positions as integers, in memory that the caller frees, or NULL if one of them is not an integer or
+ * memory is exhausted. */
 static inline int64_t *integers_of(const double *p, ptrdiff_t rows) {
     for (ptrdiff_t i = 0; i < rows; i++)
         if (floor(p[i]) != p[i] || !isfinite(p[i])) return NULL;
@@ -218,8 +219,7 @@ static inline uint64_t even_step(job_t *job, ptrdiff_t rows) {
     if (job->reals || rows < 2) return 0;
     if (!p) return (int64_t)job->step < 0 ? 0 - job->step : job->step;
     const uint64_t step = distance(p[0], p[1]);
-    /* the positions do not wrap around; the division is exact, but step times the number of rows could exceed
-     * 64 bits */
+    /* so the positions cannot wrap around; step times the number of rows could exceed 64 bits, a quotient cannot */
     if (step == 0 || distance(p[0], p[rows - 1]) / step != (uint64_t)(rows - 1)) return 0;
     for (ptrdiff_t i = 1; i < rows; i++)
         if (distance(p[i - 1], p[i]) != step) return 0;
@@ -236,8 +236,8 @@ typedef struct {
     int negative;
 } units_t;
 
-/* Splits the position of a row; a unit is 64**-fractions.  Returns 0 if this is not possible, the position
- * is known, or n could be 2**62 or more. */
+/* Splits the position of a row into units of 64**-fractions.  Returns 0 if fixed_position does, the position is 0, or
+ * n could be 2**62 or more. */
 static inline int split_position(const spec_t *spec, const job_t *job, ptrdiff_t row, int fractions, units_t *to) {
     const int bits = 6 * fractions;
     fixed_t x;
@@ -249,17 +249,17 @@ static inline int split_position(const spec_t *spec, const job_t *job, ptrdiff_t
     return 1;
 }
 
-/* Number of bits of x, or one more. */
+/* The number of bits of x, or one more. */
 static inline int bits_of_integer(uint64_t x) { return x ? (int)(bits_of_double((double)x) >> 52) - 1022 : 0; }
 
 enum {
     SPAN_BYTES = 1 << 23, /* most bytes of a span table, which stays in the caches */
-    SURVEYED_ROWS = 1 << 10 /* about as many rows decide how those of an array are computed */
+    SURVEYED_ROWS = 1 << 10 /* about this number of rows of an array is surveyed to choose its tables */
 };
 
-/* Sets the span of a job at integer positions: the positions near the middle row for which a table has the
- * fewest rows in proportion to those that are copied from it.  There is none if at most as many rows are
- * copied as the table has. */
+/* Sets the span of a job at integer positions: the range of positions around that of the middle row for which the
+ * number of rows that are copied exceeds the number of rows of the table by most.  There is no span if no table
+ * has fewer rows than are copied. */
 static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
     const int64_t *const p = job->integers, middle = p[rows / 2];
     ptrdiff_t near[66] = {0}, copied = 0, saved = 0;
@@ -283,9 +283,8 @@ static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
     }
 }
 
-/* Counts the rows of a job that are neither in its span nor next to each other: with_digits[k] is the number
- * of those with at least k digits.  Returns the number of rows outside the span whose position differs by 1
- * from that of the next row. */
+/* Counts the rows of a job outside its span, from a survey.  Returns the number of rows whose position differs by 1
+ * from that of the next row; with_digits[k] is the number of other rows with at least k digits. */
 static inline ptrdiff_t count_digits(const spec_t *spec, const job_t *job, ptrdiff_t rows, int fractions,
                                      ptrdiff_t with_digits[LEVELS]) {
     const ptrdiff_t each = 1 + rows / SURVEYED_ROWS;

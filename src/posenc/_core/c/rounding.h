@@ -1,4 +1,4 @@
-/* The floating-point environment of the kernels, the bits of floating-point numbers, and rounding of a double
+/* The floating-point environment of the kernels, the bits of floating-point numbers, and the rounding of a double
  * to a dtype: to nearest, ties to even. */
 #ifndef POSENC_ROUNDING_H
 #define POSENC_ROUNDING_H
@@ -8,8 +8,8 @@
 
 /* ---- environment --------------------------------------------------------------------------------------- */
 
-/* The environment of the kernels: round to nearest, no flush-to-zero.  That of the host program is restored
- * afterwards. */
+/* The environment of the kernels: round to nearest, no flush-to-zero.  The environment of the host program is
+ * restored afterwards. */
 #if defined(__SSE2__) || defined(_M_X64) || (defined(_M_IX86_FP) && _M_IX86_FP == 2)
 #include <xmmintrin.h>
 typedef unsigned int environment_t;
@@ -54,7 +54,7 @@ static inline uint64_t significand_of(double x, int *exponent) {
     return e ? fraction | (uint64_t)1 << 52 : fraction;
 }
 
-/* precision in bits, smallest normal exponent, largest finite value */
+/* precision in bits, smallest exponent of a normal number, largest finite number */
 typedef struct {
     int precision, min_exponent;
     double max;
@@ -98,7 +98,7 @@ static inline double round_to(dtype_t dtype, double x) {
 /* x rounded to dtype, for callers outside the kernels, in any floating-point environment. */
 static inline double rounded_in_default(dtype_t dtype, double x) {
     const environment_t host = environment_enter();
-    /* volatile: the compiler may move arithmetic past a change of the environment, but not these accesses */
+    /* volatile, because the compiler may move arithmetic past a change of the environment, but not these accesses */
     volatile double in = x;
     volatile double out = round_to(dtype, in);
     environment_leave(host);

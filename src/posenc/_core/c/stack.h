@@ -1,4 +1,4 @@
-/* The stacks that the kernels need.  Their largest frames have 50 kB. */
+/* The stack that the kernels need, whose largest frames take 50 kB. */
 #ifndef POSENC_STACK_H
 #define POSENC_STACK_H
 
@@ -11,11 +11,11 @@
 
 enum { STACK_BYTES = 5 << 14 };
 
-/* Returns whether the calling thread has at least STACK_BYTES left.  Only glibc knows how far the stack of the
- * main thread may grow. */
+/* Returns whether the calling thread has at least STACK_BYTES left.  Only glibc reports how far the stack of the
+ * main thread may grow; with other libraries, that stack is not checked. */
 static int has_stack(void) {
 #if defined(__linux__)
-    static _Thread_local uintptr_t lowest; /* address; 1 if it is not known */
+    static _Thread_local uintptr_t lowest; /* address of the stack; 1 if it is unknown */
     const char here = 0;
     pthread_attr_t attributes;
     if (!lowest) {

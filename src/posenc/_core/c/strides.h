@@ -11,8 +11,8 @@ typedef struct {
     const ptrdiff_t *shape, *strides;
 } layout_t;
 
-/* Returns whether no rows of an array overlap, that is, each stride spans all rows of the axes with smaller
- * strides. */
+/* Returns whether the rows of an array do not overlap, that is, whether each stride spans all rows of the axes with
+ * smaller strides. */
 static inline int rows_are_apart(layout_t rows, ptrdiff_t row_bytes) {
     uint64_t used = 0;
     for (;;) {
@@ -33,7 +33,7 @@ typedef struct {
     uintptr_t first, beyond;
 } memory_range_t;
 
-/* Returns the addresses of the first byte of an array and of the byte after its last one. */
+/* Returns the addresses of the first byte of an array and of the byte after the last one. */
 static inline memory_range_t memory_range_of(const void *memory, layout_t array, ptrdiff_t itemsize) {
     ptrdiff_t below = 0, above = itemsize;
     for (int i = 0; i < array.axes; i++) {
@@ -69,13 +69,14 @@ static inline int has_shape(layout_t array, int axes, const ptrdiff_t *shape) {
 }
 
 /* Divides the axes of x into axes along which the position changes (rows) and axes along which it does not
- * (heads).  Without strides, positions are evenly spaced, and their single axis is the last one of x.  If
- * `several`, their first axis selects the axis of positions.  Returns whether the positions fit; checks.py,
- * check_broadcast, states the rule. */
+ * (heads).  Positions without strides are evenly spaced along a single axis, the last one of x.  If `several`, the
+ * first axis of `positions` selects the axis of each pair.  Returns whether the positions fit; check_broadcast in
+ * checks.py states the rule. */
 static inline int divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_strides, layout_t positions, int several) {
     const int axes = positions.axes - several;
     int fit = axes == x.axes || (axes < 2 && axes < x.axes);
-    if (positions.strides && axes < 2 && x.axes && x.shape[x.axes - 1] > 1) /* one position is not broadcast to all rows */
+    /* a single position is not broadcast to several rows */
+    if (positions.strides && axes < 2 && x.axes && x.shape[x.axes - 1] > 1)
         fit = axes == 1 && positions.shape[several] == x.shape[x.axes - 1];
     r->rows.axes = r->heads.axes = 0;
     for (int i = 0; i < x.axes; i++) {
