@@ -21,7 +21,7 @@ def allowed(openmp: int) -> int:
 
 
 def _torch() -> int | None:
-    """Return torch's number of threads, or None if torch is not loaded.  Torch may have a separate OpenMP runtime."""
+    """Return torch's number of threads, or None if torch is not loaded.  It may use another OpenMP runtime."""
     number: Callable[[], int] | None = getattr(sys.modules.get("torch"), "get_num_threads", None)
     return number() if number else None
 
@@ -51,7 +51,7 @@ def quota(root: str = "/") -> int | None:
 
 
 def _quotas(mount: Path, group: str, files: list[str]) -> Iterator[float]:
-    """Yield the quotas of a group and its parents.  In a container, the group's files may be in the mount itself."""
+    """Yield the quotas of a group and its parents.  In a container, the files may be in the mount itself."""
     folder = Path(mount, group.lstrip("/"))
     for parent in (folder, *folder.parents):
         with suppress(OSError, ValueError):         # no such file, or "max": no limit

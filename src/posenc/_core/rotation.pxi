@@ -185,7 +185,7 @@ cdef int hold_arrays(rotation_call_t *call, Rotation rotation, object x, object 
 
 
 cdef int divide_rows_and_heads(rotation_call_t *call, object x, bint several) except -1:
-    """Divide the axes of x into rows and heads.  If `several`, the first axis of positions selects the axis of each pair."""
+    """Divide the axes of x into rows and heads: see divide_axes in c/strides.h."""
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
     cdef layout_t layout

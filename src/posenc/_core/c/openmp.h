@@ -61,8 +61,8 @@ static void leave_home(void) { home = -1; }
 
 static void count_ended(void *unused) { (void)unused, ended++; }
 
-/* Must be called once, when the library is loaded.  `stack` is the stack size of OpenMP threads in bytes, or 0 if it
- * is not set. */
+/* Must be called once, when the library is loaded.  `stack` is the stack size of OpenMP threads in bytes, or 0 if
+ * it is not set. */
 static void openmp_loaded(size_t stack) {
     openmp_threads(); /* LLVM's runtime reads its settings when it is first called */
     home = getpid();
@@ -90,8 +90,8 @@ static void *wait_at_gate(void *argument) {
     return NULL;
 }
 
-/* Waits until a thread that has been joined no longer counts towards its user's limit: on Linux, it still counts for
- * a few microseconds. */
+/* Waits until a joined thread no longer counts towards its user's limit: on Linux, it does for a few
+ * microseconds. */
 static void wait_until_uncounted(pid_t number) {
 #if defined(__linux__)
     for (int i = 0; i < 10000 && syscall(SYS_tgkill, getpid(), number, 0) == 0; i++) sched_yield();

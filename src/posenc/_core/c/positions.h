@@ -219,7 +219,7 @@ static inline uint64_t even_step(job_t *job, ptrdiff_t rows) {
     if (job->reals || rows < 2) return 0;
     if (!p) return (int64_t)job->step < 0 ? 0 - job->step : job->step;
     const uint64_t step = distance(p[0], p[1]);
-    /* so the positions cannot wrap around; step times the number of rows could exceed 64 bits, a quotient cannot */
+    /* this excludes positions that wrap around; step times the number of rows could exceed 64 bits */
     if (step == 0 || distance(p[0], p[rows - 1]) / step != (uint64_t)(rows - 1)) return 0;
     for (ptrdiff_t i = 1; i < rows; i++)
         if (distance(p[i - 1], p[i]) != step) return 0;

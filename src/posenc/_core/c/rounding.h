@@ -98,7 +98,7 @@ static inline double round_to(dtype_t dtype, double x) {
 /* x rounded to dtype, for callers outside the kernels, in any floating-point environment. */
 static inline double rounded_in_default(dtype_t dtype, double x) {
     const environment_t host = environment_enter();
-    /* volatile, because the compiler may move arithmetic past a change of the environment, but not these accesses */
+    /* volatile: the compiler may move arithmetic past a change of the environment, but not these accesses */
     volatile double in = x;
     volatile double out = round_to(dtype, in);
     environment_leave(host);

@@ -1,4 +1,4 @@
-/* The SIMD primitives that SSE2 and single numbers share; simd.h explains them. */
+/* The SIMD primitives that simd_sse2.h and simd_scalar.h share; simd.h explains the primitives. */
 #ifndef POSENC_BASELINE_H
 #define POSENC_BASELINE_H
 

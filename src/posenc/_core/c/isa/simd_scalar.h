@@ -1,5 +1,5 @@
-/* SIMD primitives that compute with single numbers, for other compilers and processors; simd.h explains
- * them. */
+/* SIMD primitives for compilers and processors without vectors, which compute one number at a time; simd.h
+ * explains them. */
 #ifndef POSENC_SIMD_SCALAR_H
 #define POSENC_SIMD_SCALAR_H
 

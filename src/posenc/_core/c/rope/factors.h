@@ -1,7 +1,7 @@
 /* Computes the factors of a rotation: the cosines and sines of positions.
  *
  * A row of factors has a block for every FACTOR_PAIRS pairs: their cosines c, then their sines s (-s for the
- * inverse rotation). For the 16-bit types, each factor is split into two floats, and a block has the order c,
+ * inverse rotation).  For the 16-bit dtypes, each factor is split into two floats, and a block has the order c,
  * c_low, s, s_low, where c and s have 13 significant bits.  factor_index gives the order of the pairs.  This
  * layout does not depend on the instruction set. */
 #ifndef POSENC_FACTORS_H
@@ -11,7 +11,7 @@
 
 /* Evaluates the cosines and sines of a row with short phases. */
 NOINLINE void direct_row(const spec_t *shared, const position_t *shared_position, double *row) {
-    /* copies, whose members the compiler need not load again after each store */
+    /* copies, so that the compiler need not load the members again after each store */
     spec_t spec = *shared;
     const position_t position = *shared_position;
     turns_t turns;
@@ -79,8 +79,8 @@ INLINE vf64 upper_bits(vf64 x) {
     return f64_of_bits(u64_and(rounded, u64_set(~(((uint64_t)1 << 40) - 1))));
 }
 
-/* Stores vectors of floats; if `split`, those with an even index, and FACTOR_PAIRS / 2 floats later the other
- * ones. */
+/* Stores two vectors of floats.  If `split`, the floats with an odd index are stored FACTOR_PAIRS / 2 floats after
+ * those with an even index. */
 INLINE void store_two(float *to, vf32 first, vf32 second, int split) {
     if (split) f32_deinterleave(first, second, &first, &second);
     u64_store(to, bits_of_f32(first), 0);
@@ -105,7 +105,7 @@ INLINE void split_block(float *to, const double numbers[FACTOR_PAIRS], int split
 
 /* Replaces the cosines and sines of a row by its factors. */
 static void finish_row(const rotation_t *r, double *row) {
-    /* without a fast path, the factors are NaN, which makes every value uncertain */
+    /* without a fast path, the factors are NaN, so every value is uncertain */
     const double unit = r->has_fast_path ? 1 : double_of_bits(0x7ff8000000000000u), sign = r->inverse ? -unit : unit;
     const double *const end = row + factor_pitch(r->pairs);
     if (r->dtype == FLOAT32 && sign == 1) return;
@@ -117,7 +117,7 @@ static void finish_row(const rotation_t *r, double *row) {
     }
 }
 
-/* Returns the number of doubles of memory that factors_of needs for `count` rows. */
+/* Returns the size of the memory that factors_of needs for `count` rows, in doubles. */
 static ptrdiff_t factors_memory(const rotation_t *r, ptrdiff_t count) {
     return r->position_axes && r->axis->pair ? factor_pitch(r->pairs) * count : 0;
 }

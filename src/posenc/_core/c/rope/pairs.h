@@ -1,6 +1,6 @@
 /* Rotates pairs of columns in double or float, and tests whether the rounding of a value is uncertain.
- * Rounds pairs that have an uncertain value, using an error bound for each pair, and evaluates undecided
- * values exactly.
+ * Rounds pairs that have an uncertain value with an error bound for each pair, and evaluates undecided values
+ * exactly.
  *
  * Bounds: docs/numerics.md, section 7.
  */
@@ -43,7 +43,7 @@ typedef struct {
 
 /* ---- loads and stores ---------------------------------------------------------------------------------- */
 
-/* Loads and stores for the 16-bit types. */
+/* Loads and stores for the 16-bit dtypes. */
 INLINE vf32 load_float16s(const char *p) { return f16_load((const uint16_t *)(const void *)p); }
 
 INLINE void store_16bit(char *p, vf32 first, vf32 second, dtype_t dtype) {
@@ -52,8 +52,8 @@ INLINE void store_16bit(char *p, vf32 first, vf32 second, dtype_t dtype) {
 
 INLINE vu64 load_bits(const char *p) { return u64_load((const uint64_t *)(const void *)p); }
 
-/* If `interleaved`, both columns are read from `a`, and `b` is not used.  In the other layout, vectors 2 i
- * and 2 i + 1 of a column of bfloat16 numbers are in the order of bf16_split. */
+/* If `interleaved`, both columns are read from `a`, and `b` is not used.  Otherwise, vectors 2 i and 2 i + 1 of a
+ * column of bfloat16 numbers are in the order of bf16_split. */
 INLINE pairs_t load_pairs(const char *a, const char *b, dtype_t dtype, int interleaved) {
     const ptrdiff_t bytes = 2 * LANES * size_of(dtype);
     pairs_t v;
@@ -119,18 +119,19 @@ INLINE void store_double_pairs(char *to_a, char *to_b, const double_pairs_t *v, 
 
 /* ---- the fast path ------------------------------------------------------------------------------------- */
 
-/* The tests examine two 16-bit words of each value: an upper word with the first bits of the value, and a lower word with the
- * first bits that rounding drops, or all of them.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16
- * they are the two words of the float.  tests_t has the extremes over all pairs:
- *     least   the minimum of each word after `addend` (limits_t) was added.  The sum is small for small values.  It wraps to
- *             a small number for infinity and NaN, and if the dropped bits are next to a half-way point;
- *     ratio   the largest difference of the upper words of a pair, large if one value is much larger than the other. */
+/* The tests examine two 16-bit words of each value: an upper word with the first bits of the value, and a lower
+ * word with the first bits that rounding drops, or all of them.  For float32, these are words 3 and 1 of the double;
+ * for float16 and bfloat16, they are the two words of the float.  tests_t has the extremes over all pairs:
+ *     least   the minimum of each word after `addend` (limits_t) was added.  The sum is small for small values.  It
+ *             wraps to a small number for infinity and NaN, and if the dropped bits are next to a half-way point;
+ *     ratio   the largest difference of the upper words of a pair, which is large if one value is much larger than
+ *             the other. */
 typedef struct {
     vu64 least, ratio;
 } tests_t;
 
-/* The operands of the tests.  They are in memory, because the compiler would build constants again for each
- * bunch.  The error of a rotated value in double is below share * (|a c| + |b s|) + floor * (|a| + |b|). */
+/* The operands of the tests, in memory, because the compiler would build constants again for each bunch.  The
+ * error of a rotated value in double is below share * (|a c| + |b s|) + floor * (|a| + |b|). */
 typedef struct {
     ALIGNED uint64_t addend[LANES], mask[LANES], least[LANES], ratio[LANES];
     double share, floor;
@@ -147,11 +148,11 @@ static limits_t limits_of(const rotation_t *r) {
     const dtype_t dtype = r->dtype;
     const int is_direct = r->direct_scale != 0;
     /* for lower words: the half-way point, and the number of words next to it that fail.  For float32, these
-     * words cover 2**16 ulp of a double on both sides.  For the other types, a value passes if it is at least
-     * 5 ulp of a float from the point. */
+     * words cover 2**16 ulp of a double on both sides.  For the other dtypes, a value passes if it is at least
+     * 5 ulp of a float from the half-way point. */
     const uint32_t half = dtype == BFLOAT16 ? 1u << 15 : 1u << 12, words = dtype == FLOAT32 ? 2 : 9;
-    /* for upper words: exponent of 1, bits below the exponent, and largest number of binades between the
-     * values of a pair */
+    /* for upper words: the exponent of 1, the number of bits below the exponent, and the largest number of binades
+     * between the values of a pair */
     const uint32_t bias = dtype == FLOAT32 ? 1023 : 127, below = dtype == FLOAT32 ? 4 : 7;
     const uint32_t binades = dtype == FLOAT32 && !is_direct ? 14 : 12;
     /* 2**-lowest is the least |value| that passes: for float16, twice its smallest normal number; else far
@@ -186,8 +187,8 @@ INLINE vu64 failed_words(const tests_t *tests, const limits_t *limits) {
     return u64_or(missing, u16_excess(tests->ratio, u64_load(limits->ratio)));
 }
 
-/* Returns the bits of 2, which pass the tests, in lanes where a and b are 0, and 0 in the others.  a and b are
- * the bits of floats, or of doubles with the values of floats; `unit` is the last bit of the 32 upper bits. */
+/* Returns the bits of 2, which passes the tests, in lanes where a and b are 0, and 0 in the others.  a and b are
+ * the bits of floats, or of doubles with the values of floats; `unit` is the lowest of the 32 upper bits. */
 INLINE vu64 twos_of_zeros(vu64 a, vu64 b, uint64_t unit) {
     const vu64 magnitude = u64_and(u64_or(a, b), u64_set((unit << 31) - unit));
     return u64_shr(u64_and(u32_sub(magnitude, u64_set(unit)), u64_set(unit << 31)), 1);
@@ -221,8 +222,8 @@ INLINE const float *float_factors(const double *factors, ptrdiff_t pair, int g, 
     return (const float *)(const void *)factors + factor_index(pair, 4, split) + offset;
 }
 
-/* Does the same as rotate_in_double, but in float.  Each factor is a sum of two floats; products with the
- * larger are exact. */
+/* Does the same as rotate_in_double, but in float.  Each factor is a sum of two floats; products with the larger
+ * float are exact. */
 INLINE vu64 rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits, dtype_t dtype,
                             int interleaved, int zeros) {
     tests_t tests;
@@ -396,17 +397,16 @@ INLINE void store_settled(const settled_t *v, char *a, char *b, dtype_t dtype, i
     else store_pairs(a, b, &narrow, dtype, interleaved);
 }
 
-/* Rounds each value for which value - error and value + error round to the same number.  Returns a vector
- * that is nonzero for all other values, and for values that are subnormal, infinite, NaN or at least
- * 2**200. */
+/* Rounds each value for which value - error and value + error round to the same number.  Returns a vector that is
+ * nonzero in the lanes of other values, and of values that are subnormal, infinite, NaN or at least 2**200. */
 INLINE vu64 round_values(vf64 *value, vf64 error, dtype_t dtype) {
     const vu64 magnitude = u64_and(bits_of_f64(*value), u64_set(INT64_MAX));
     const vu64 too_large = u64_shr(u64_sub(u64_set(((uint64_t)(1023 + 200) << 52) - 1), magnitude), 63);
     return u64_or(too_large, undecided_double(value, error, dtype));
 }
 
-/* Rotates the pairs, and rounds the values that the bounds of their errors decide.  Returns zero if these are
- * all values. */
+/* Rotates the pairs, and rounds the values whose rounding the error bounds decide.  Returns zero if all values are
+ * decided. */
 INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
     const vf64 share = f64_set(limits->share), floor = f64_set(limits->floor), underflow = f64_set(UNDERFLOW_ERROR);
     vu64 any = u64_set(0);
@@ -426,15 +426,15 @@ INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
     return any;
 }
 
-/* Repeats the fast test; pairs (0, 0) pass.  Returns whether all pairs passed and were stored. */
+/* Repeats the fast test, in which pairs (0, 0) now pass.  Returns whether all pairs passed and were stored. */
 NOINLINE int rotate_with_zeros(const head_row_t *h, ptrdiff_t pair, const char *in_a, const char *in_b, char *a, char *b) {
     vu64 failed;
     FOR_ORDER(h->rotation, failed = rotate_pairs(h->factors, pair, h->limits, in_a, in_b, a, b, DTYPE, INTERLEAVED, 1))
     return u64_is_zero(failed);
 }
 
-/* Rotates `width` pairs that failed the fast test, which is repeated if a value is 0.  Then an error bound for
- * each pair is used; values that remain undecided are evaluated exactly. */
+/* Rotates `width` pairs that failed the fast test.  The test is repeated if a value is 0.  Then an error bound for
+ * each pair is used, and values that remain undecided are evaluated exactly. */
 NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
                            char *out_b, vu64 failed) {
     const rotation_t *const r = h->rotation;

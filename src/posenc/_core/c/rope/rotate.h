@@ -1,8 +1,7 @@
 /* Rotates the pairs of columns of all rows and heads; each value is rounded once.
  *
- * The factors are computed during the call or before it (rotation_t).  Those of a few rows stay in the cache
- * while all heads are rotated.  float32 values are rotated in double, float16 and bfloat16 values in
- * float. */
+ * The factors are computed during the call or before it (rotation_t).  The factors of a few rows stay in the cache
+ * while all heads are rotated.  float32 values are rotated in double, float16 and bfloat16 values in float. */
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
 
@@ -16,8 +15,8 @@ enum {
 
 /* ---- a row --------------------------------------------------------------------------------------------- */
 
-/* Copies the last pairs of a row, fewer than BUNCH.  The second columns are `second` bytes after the first
- * ones in `from`, and `to_second` bytes after the first ones in `to`. */
+/* Copies the last pairs of a row, fewer than BUNCH.  The second columns are `second` bytes after the first columns
+ * in `from`, and `to_second` bytes after them in `to`. */
 static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdiff_t to_second, const char *from,
                             ptrdiff_t second) {
     const size_t bytes = (size_t)((r->pairs - pair) * size_of(r->dtype));
@@ -35,7 +34,7 @@ NOINLINE void load_last_pairs(const rotation_t *r, ptrdiff_t pair, const char *x
     copy_last_pairs(r, pair, buffer, BUNCH * size_of(r->dtype), x, second);
 }
 
-/* Rotates a row.  Its last pairs, if fewer than BUNCH, are rotated in a buffer. */
+/* Rotates a row.  If its last pairs are fewer than BUNCH, they are rotated in a buffer. */
 INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved) {
     const rotation_t *r = h->rotation;
     const ptrdiff_t size = size_of(dtype), half = interleaved ? 0 : r->pairs * size, step = (interleaved ? 2 : 1) * size;
@@ -65,8 +64,8 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
 
 /* ---- rows of all heads --------------------------------------------------------------------------------- */
 
-/* A group of rows and heads.  `factors` has `pitch` numbers for each position, from the index
- * `first_position` on. */
+/* Some rows of some heads.  `factors` has `pitch` numbers for each position, from the index `first_position`
+ * on. */
 typedef struct {
     head_row_t shared; /* without the members that depend on the row */
     ptrdiff_t rows, heads, pitch, first_position;
@@ -80,8 +79,7 @@ INLINE ptrdiff_t last_stride(const extent_t *e) {
     return stride < 0 ? -stride : stride;
 }
 
-/* Rotates a group.  The inner loop runs over the heads or over the rows, whichever have the smaller
- * stride. */
+/* Rotates a patch.  The inner loop is over the heads or over the rows, whichever have the smaller stride. */
 INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
     const rotation_t *const r = p->shared.rotation;
     const int heads_inside = last_stride(&r->heads) < last_stride(&r->rows);

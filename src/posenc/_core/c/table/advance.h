@@ -1,15 +1,15 @@
 /* Computes offset tables (offsets_t in kernel.h), and rows from an anchor by angle addition: in double-double
  * for float64, and in double for the other dtypes.
  *
- * P is the value at the anchor, and Q the value a quarter turn ahead.  The cos and sin of one offset give two rows, one above
- * the anchor and one below it:
+ * P is the value at the anchor, and Q the value a quarter turn ahead.  The cos and sin of one offset give two rows,
+ * one above the anchor and one below it:
  *     P cos + Q sin,   P cos - Q sin.
  *
  * Bounds (docs/numerics.md, section 5): the error of a value is below 13.5 * 2**-53 M in double, and below
  * 2**-94 M + 2**-110 |scale| in double-double, where M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach.  P0 and Q0
  * are P and Q of the block's first row, sin_k is the sine of the angle from that row to the anchor, and reach
- * >= |sin| of all fine offsets. If position and frequency are both small, the M of a sine is small, too, so
- * the sine loses no relative precision.
+ * >= |sin| of all fine offsets.  If position and frequency are both small, the M of a sine is also small, so the
+ * sine loses no relative precision.
  */
 #ifndef POSENC_ADVANCE_H
 #define POSENC_ADVANCE_H
@@ -21,7 +21,7 @@
 /* Returns the spec of joined narrow rows, or of rows shifted by offsets->first columns: a shifted row has columns
  * first .. d_model - 1 of a row and the first columns of the next row.  Rows that bypass the caches (STREAM) are
  * shifted if they are contiguous, begin inside a cache line, and are a whole number of cache lines long.  Column
- * `first` is then at the start of a line, so every tile stores whole lines. */
+ * `first` is then at the start of a cache line, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, const offsets_t *offsets) {
     const ptrdiff_t first = offsets->first;
     spec_t shifted = *spec;
@@ -38,7 +38,7 @@ INLINE spec_t spec_from(const spec_t *spec, const offsets_t *offsets) {
 
 INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
 
-/* Computes cos and sin of offsets of `first` + r * `spacing` half positions; the scale of `spec` is 1. */
+/* Computes cos and sin of offsets of `first` + 2 r * `spacing` half positions; the scale of `spec` must be 1. */
 COLD void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
                         int rows) {
     const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
@@ -60,7 +60,7 @@ COLD void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, do
     }
 }
 
-/* Returns the largest |sin| in a column of some rows of a tile. */
+/* Returns the largest |sin| of a column in some rows of a tile. */
 COLD double largest_sine(const double *from, int rows) {
     double largest = 0;
     for (int r = 0; r < rows; r++) {
@@ -82,9 +82,8 @@ COLD void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first
             const double reach = largest_sine(offsets_at(offsets->fine, tile, HALF, 0) + column % TILE, HALF);
             const double farthest = largest_sine(offsets_at(offsets->coarse, tile, COARSE, 0) + column % TILE, COARSE);
             const int has_turns = f64_lane(f64_of_bits(turns_of(&shifted, column)), 0) != 0;
-            /* origin_of multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this
-             * product also covers the absolute errors of direct evaluation: see docs/numerics.md, section
-             * 5 */
+            /* origin_of multiplies a sum that includes `reach` by DOUBLE_ERROR; with 2**-36, the product also
+             * covers the absolute errors of direct evaluation: see docs/numerics.md, section 5 */
             offsets->reach[column] = has_turns ? reach + 0x1p-36 : 0;
             offsets->farthest[column] = farthest > reach ? farthest : reach;
         }
@@ -110,7 +109,7 @@ typedef struct {
 NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, origin_t *o) {
     const vf64 absolute_term = job->dtype == FLOAT64 ? f64_mul(f64_abs(f64_set(spec->scale)), f64_set(DIRECT_DD_FLOOR))
                                                      : f64_set(2 * smallest_normal(job->dtype));
-    /* for descending positions the angles of the offsets are negative, which is equivalent to a negated Q */
+    /* for descending positions, the angles of the offsets are negative, which is equivalent to a negated Q */
     const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
     const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE, is_dd = job->dtype == FLOAT64;
     const uint64_t *const quarter = spec->quarter + tile * TILE;
@@ -130,7 +129,7 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
         const vf64 abs_p = f64_abs(f64_load(a->p + i)), abs_q = f64_abs(f64_load(a->q + i));
         const vf64 reach = f64_load(job->offsets->reach + column), farthest = f64_load(job->offsets->farthest + column);
         const vf64 magnitude = f64_muladd(f64_add(abs_p, abs_q), reach, f64_muladd(abs_q, farthest, abs_p));
-        /* not for columns of zeros: sines with frequency 0 */
+        /* no absolute term for columns of zeros, which are sines with frequency 0 */
         const vu64 has_values = u64_or(u64_load(quarter + i), u64_xor(zeros_of(reach), u64_set(UINT64_MAX)));
         const vf64 absolute = f64_of_bits(u64_and(has_values, bits_of_f64(absolute_term)));
         f64_store(o->smallest + i, f64_muladd(magnitude, f64_set(smallest_share(job->dtype)), absolute));
@@ -139,8 +138,7 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Computes the anchor whose angles to the first row of the block have the cosines and sines `high` +
- * `low`. */
+/* Computes the anchor whose angles from the first row of the block have the cosines and sines `high` + `low`. */
 NOINLINE void anchor_of(const job_t *job, const anchor_t *o, const double *high, const double *low, anchor_t *a) {
     for (int i = 0; i < TILE; i += LANES) {
         const vdd c = dd_load(high + i, low + i), s = dd_load(high + TILE + i, low + TILE + i);
@@ -157,7 +155,7 @@ NOINLINE void anchor_of(const job_t *job, const anchor_t *o, const double *high,
 
 /* ---- the rows of an anchor ----------------------------------------------------------------------------- */
 
-/* `count` rows from `row` of the job on, or the same number of joined rows.  `next` is the position of row + 1.  It is used for
+/* `count` rows from `row` of the job on, or the same number of joined rows.  `next` is the position of row + 1, for
  * shifted rows (spec->first > 0), which end with the first columns of the next row (spec_from). */
 typedef struct {
     const spec_t *spec;
@@ -168,9 +166,10 @@ typedef struct {
     tally_t *tally;
 } run_block_t;
 
-/* At most FINE rows of a block, from `row` of the job on, in the tile that begins at `column`; row i is
- * written to out + i * row_stride, and is row + i * row_step of the job.  `middle` of them, or all if there are
- * fewer, are below the anchor.  If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
+/* At most FINE rows of a block, from `row` of the job on, in the tile that begins at `column`.  Row i of the group
+ * is row + i * row_step of the job, and is written to out + i * row_stride.  `middle` rows, or all if there are
+ * fewer, are below the anchor.  If `whole` is set, all TILE columns may be stored, including those beyond
+ * `width`. */
 typedef struct {
     const run_block_t *block;
     const origin_t *origin;
@@ -187,8 +186,8 @@ INLINE int row_below(const group_t *g, int r) { return g->middle - 1 - r; }
 
 /* Returns the number of columns of a pass over the rows of a group.  With this number, P, Q and the addends
  * for float32 fit in 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of
- * a row are not written together. For the other dtypes, fewer columns would not fill a cache line or would
- * not be faster. */
+ * a row are not written together.  For the other dtypes, fewer columns would not fill a cache line, or would not
+ * be faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
 typedef struct {
@@ -223,7 +222,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     const ptrdiff_t joined = g->block->joined, columns = g->block->spec->d_model / joined;
     values_t v;
-    if (width <= 0) return; /* this pass has only spare columns of a whole group */
+    if (width <= 0) return; /* the pass has only spare columns */
     for (int i = 0; i < pass_columns(dtype); i += LANES) {
         const int column = pass + i;
         vdd above = {f64_set(0), f64_set(0)}, below = above;
@@ -248,9 +247,9 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
 
 typedef enum { FAST, ERROR_BOUNDS } test_t;
 
-/* Computes a row of a pass below the anchor and, if `with_above`, also a row above it.  Each line is written
- * before all values are tested, because the values of a row would fill the registers.  Returns whether a
- * value fails the test. */
+/* Computes the columns of a pass in a row below the anchor and, if `with_above`, in the row above it.  Each cache
+ * line is written before all values are tested, because the values of a row would fill the registers.  Returns
+ * whether a value fails the test. */
 INLINE int advance_pass(const registers_t *loaded, const double *error, const double *fine, char *above, char *below,
                         int with_above, test_t test, dtype_t dtype, output_t output) {
     const int vectors = pass_columns(dtype) / LANES, per_store = vectors_per_store(dtype);
@@ -279,14 +278,14 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
             bits_above[store / per_store] = bits_of(f_above, dtype);
             bits_below[store / per_store] = bits_of(f_below, dtype);
         }
-        if (test == ERROR_BOUNDS && dtype == FLOAT32) continue; /* the fast test has already written the rounded values */
+        if (test == ERROR_BOUNDS && dtype == FLOAT32) continue; /* the pass with FAST has written the values */
         if (with_above) write_line(above + line * LANES * size_of(dtype), bits_above, output);
         write_line(below + line * LANES * size_of(dtype), bits_below, output);
     }
     return test == ERROR_BOUNDS ? !u64_is_zero(undecided) : !mask16_is_all(passed);
 }
 
-/* Does the same for float64, in a single pass.  Returns whether a value is undecided. */
+/* Does the same for float64, whose tiles have a single pass.  Returns whether a value is undecided. */
 INLINE int advance_pass_dd(const anchor_t *a, const double *error, const double *fine, const double *fine_low, char *above,
                            char *below, int with_above, output_t output) {
     const int per_line = LINE / (int)sizeof(vf64);
@@ -331,7 +330,7 @@ INLINE int advance_offsets(const group_t *g, const anchor_t *a, int pass, int r,
         if (dtype == FLOAT64) {
             if (UNLIKELY(advance_pass_dd(a, error, fine, fine_low, above, below, with_above, output))) return r;
         } else if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, FAST, dtype, output))) {
-            /* compute the values again, because keeping them would take registers from the loop */
+            /* computes the values again, because keeping them would take registers from the loop */
             const double *same_fine = fine;
             OPAQUE(same_fine);
             if (advance_pass(&loaded, error, same_fine, above, below, with_above, ERROR_BOUNDS, dtype, output)) return r;
@@ -354,8 +353,7 @@ INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int las
     }
 }
 
-/* Advances the few rows that are narrower than a tile, or that are below the anchor and have no counterpart
- * above it. */
+/* Advances rows of a tile narrower than TILE, and the few rows below the anchor that have no counterpart above it. */
 COLD void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     FOR_DTYPE(g->block->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }
@@ -380,7 +378,7 @@ COLD void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, in
 DEFINE_GROUPS(STORE)
 DEFINE_GROUPS(STREAM)
 
-/* Rows are added from a panel. */
+/* ADD has no functions here: rows are added from a panel. */
 static void (*const WRITE_GROUP[][4])(const group_t *, const anchor_t *) = {
     [STORE] = {group_FLOAT64_STORE, group_FLOAT32_STORE, group_FLOAT16_STORE, group_BFLOAT16_STORE},
     [STREAM] = {group_FLOAT64_STREAM, group_FLOAT32_STREAM, group_FLOAT16_STREAM, group_BFLOAT16_STREAM},

@@ -3,10 +3,10 @@
  * If value - error and value + error round to the same number, so does the true value, which lies between
  * them.  float64 values, computed in double-double, are tested in this way.  The other dtypes have a fast
  * test first: a value is uncertain if the bits that rounding drops are next to a half-way point, or if the
- * value is too small compared with its error. Bounds: docs/numerics.md, section 6.
+ * value is too small compared with its error.  Bounds: docs/numerics.md, section 6.
  *
- * A single value that the tests leave undecided is evaluated in double-double.  If this leaves the rounding
- * undecided, too, the caller evaluates the value with Python's integers (exact.py) after its parallel region.
+ * A value that the tests leave undecided is evaluated alone, in double-double.  If its rounding is still
+ * undecided, the caller evaluates the value with Python integers (exact.py) after the parallel region.
  * Bounds (docs/numerics.md, section 3): the error of a value is below DD_ERROR |value| + DIRECT_DD_FLOOR
  * |scale|.
  */
@@ -23,8 +23,8 @@
 /* The error of rows that are computed in double, as a fraction of M (advance.h). */
 #define DOUBLE_ERROR 0x1.bp-50
 
-/* The smallest |value| that may pass this test, as a fraction of M (advance.h).  It keeps the error below
- * 2**16 ulp of a double for float32, and far below half an ulp of a float for float16 and bfloat16. */
+/* The smallest |value| that may pass the fast test, as a fraction of M (advance.h).  This limit keeps the error
+ * below 2**16 ulp of a double for float32, and far below half an ulp of a float for float16 and bfloat16. */
 INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }
 
 /* The smallest normal number of dtype, which must not be float64.  Rounding to a subnormal number drops more
@@ -32,12 +32,12 @@ INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 
 INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14 : 0x1p-126; }
 
 /* One addition and one mask test two 16-bit words of each value: an upper word with the first bits of the
- * value, and a lower word with the first bits that rounding drops.  For float32 these are words 3 and 1 of
- * the double; for float16 and bfloat16 they are the two words of the float.  A value passes if both masked
+ * value, and a lower word with the first bits that rounding drops.  For float32, these are words 3 and 1 of
+ * the double; for float16 and bfloat16, they are the two words of the float.  A value passes if both masked
  * words are nonzero.  For float32, the lower word is zero within 2**16 ulp of a double from a half-way point.
  * For float16 and bfloat16, it is zero only at the half-way point, because rounding to float does not cross
  * this point.  In the upper word, bit 62 (30 of a float) is set if |value| >= smallest; the bits of
- * `smallest` below this word are left out. */
+ * `smallest` below the upper word are ignored. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
@@ -63,7 +63,7 @@ static void store_addends(uint64_t *to, const double *smallest, int count, dtype
     }
 }
 
-/* Tests two vectors of values; `f` contains these values, rounded to floats. */
+/* Tests two vectors of values; `f` has these values, rounded to floats. */
 INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend, dtype_t dtype) {
     const vu64 bits = u64_set(UPPER_64 | 0x1ffe0000u);
     const vu64 mask = dtype == FLOAT32 ? u16_odd(bits, bits) : u32_set(UPPER_32 | (dtype == FLOAT16 ? 0x1fffu : 0xffffu));
@@ -78,9 +78,9 @@ INLINE vu64 zeros_of(vf64 x) {
     return u64_sub(u64_set(0), u64_shr(u64_sub(u64_and(bits_of_f64(x), u64_set(INT64_MAX)), u64_set(1)), 63));
 }
 
-/* Rounds *value to dtype.  Returns zero in the lanes in which this is decided: value - error and value + error round
- * to the same number, and *value is not subnormal in dtype; or the error is 0.  Half-way points may be rounded in
- * either direction, so a value that may be one is undecided. */
+/* Rounds *value to dtype.  Returns zero in lanes in which the rounding is decided: value - error and value + error
+ * round to the same number, and *value is not subnormal in dtype; or the error is 0.  Half-way points may be rounded
+ * in either direction, so a value that may be one must be undecided. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
@@ -128,7 +128,7 @@ static double rounded_sum(double high, double low, dtype_t dtype) {
     return round_to(dtype, double_of_bits(bits));
 }
 
-/* Appends a value to those that the caller evaluates, and returns -0. */
+/* Appends a value to those that the caller will evaluate, and returns -0. */
 static double left_undecided(const spec_t *spec, const undecided_t *u, tally_t *tally) {
     if (tally->count == tally->capacity) {
         const ptrdiff_t capacity = 2 * tally->capacity + 16;
@@ -141,11 +141,11 @@ static double left_undecided(const spec_t *spec, const undecided_t *u, tally_t *
     undecided_t *const last = tally->undecided + tally->count++;
     *last = *u;
     last->context = spec->context;
-    last->column = (last->column + spec->first) % spec->d_model; /* a shifted row ends in the next one */
+    last->column = (last->column + spec->first) % spec->d_model; /* a shifted row ends in the next row */
     return -0.0;
 }
 
-/* Returns the bound of the error of a value that is evaluated in double-double, which is 0 for exact values. */
+/* Returns the error bound of a value that is evaluated in double-double; it is 0 for exact values. */
 static double error_of(const spec_t *spec, const position_t *position, double value, int is_constant) {
     if (is_constant || (value == 0 && has_exact_phases(spec, position, EXACT_PHASE_BITS))) return 0;
     return magnitude_of(value) * DD_ERROR + magnitude_of(spec->scale) * (DIRECT_DD_FLOOR * power_of_two(-position->shift));
@@ -155,8 +155,8 @@ static double error_of(const spec_t *spec, const position_t *position, double va
  * columns must be the cosine and the sine of one frequency; the factors must be finite.  A sum of exactly 0
  * gives +0.
  *
- * If the tally asks for approximations, an undecided value has the error of the double-double, or is 0 if it
- * cannot be computed. */
+ * If tally->is_approximate is set, an undecided value has the error of the double-double, or is 0 if it cannot be
+ * computed. */
 COLD double decided_value(const spec_t *spec, const undecided_t *u, tally_t *tally) {
     const dtype_t dtype = u->job.dtype;
     const int lane = (int)(u->column % LANES), is_cosine = u->is_combined || spec->quarter[u->column];
@@ -209,7 +209,7 @@ COLD double settled_value(const spec_t *spec, const job_t *job, const tile_t *t,
     undecided_t u = {.column = column, .job = *job};
     u.position = position_of(spec, job, row + (column >= spec->d_model - spec->first));
     u.job.out += row * job->row_stride + (spec->first + column) * size_of(job->dtype);
-    u.job.x_scale = 1; /* -0 is added to x * x_scale now */
+    u.job.x_scale = 1; /* x is multiplied now, when -0 is added in place of the value */
     return decided_value(spec, &u, tally);
 }
 
@@ -225,7 +225,7 @@ INLINE void settle(const spec_t *spec, const job_t *job, const tile_t *t, const 
             error[j] = f64_load(v->error + (i + j) * LANES);
             if (dtype == FLOAT64) {
                 value[i + j] = rounded_dd(x, error[j], &undecided);
-            } else { /* 4 u cover the roundings of the sum and of the bounds */
+            } else { /* 4 u of the value cover the roundings of the sum and of the bounds */
                 value[i + j] = f64_add(x.high, x.low);
                 error[j] = f64_muladd(f64_abs(value[i + j]), f64_set(0x1p-51), error[j]);
             }

@@ -1,7 +1,7 @@
 /* Writes groups of rows that are products of digits (digits.h).
  *
- * The rows of a group are sorted by the upper bits of their positions.  The product of all digits but the last
- * is computed only if it differs from that of the row before, from the highest digit that differs on. */
+ * The rows of a group are sorted by the upper bits of their positions.  The product of all digits but the lowest is
+ * computed only if it differs from that of the previous row. */
 #ifndef POSENC_DIGIT_ROWS_H
 #define POSENC_DIGIT_ROWS_H
 
@@ -9,7 +9,7 @@
 #include "table/direct_rows.h"
 
 enum {
-    GROUP_TILES = 16, /* most tiles of a row that are written together: level `lowest` stays in L2 */
+    GROUP_TILES = 16, /* most tiles of a row that are written together; their lowest level stays in L2 */
     BUCKET_BITS = 12
 };
 
@@ -19,15 +19,15 @@ typedef struct {
     ALIGNED double upper[GROUP_TILES * FACTOR]; /* the product of all digits but the lowest ones */
     uint32_t first[1 + (1 << BUCKET_BITS)];
     ptrdiff_t count;
-    uint64_t known; /* the upper digits of this product */
+    uint64_t known; /* the digits whose product is `upper` */
     int levels, is_sorted;
-    digit_row_t row[]; /* and as many uint32_t: the rows in their order */
+    digit_row_t row[]; /* followed by a uint32_t for each row: the rows in sorted order */
 } digit_group_t;
 
 _Static_assert(sizeof(digit_group_t) <= GROUP_BYTES && sizeof(digit_row_t) + sizeof(uint32_t) <= GROUP_ROW_BYTES,
                "digit_group_t");
 
-/* Sorts the rows of a group by their upper bits, if rows are likely to share upper digits then. */
+/* Sorts the rows of a group by their upper bits, if sorted rows are likely to share upper digits. */
 static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
     uint32_t *const order = (uint32_t *)(void *)(group->row + group->count), *const first = group->first;
     uint64_t all = 0;
@@ -43,8 +43,8 @@ static const uint32_t *sort_rows(digit_group_t *group, ptrdiff_t tiles) {
     return order;
 }
 
-/* Sets the factors of a row in the tiles from `first` on: the entries of the lowest digits, of one if rows are sorted and of two
- * if not, and the product of the entries of all other digits. */
+/* Sets the factors of a row: the entries of the lowest digit, or of the two lowest digits if rows are not sorted, and
+ * the product of the entries of all other digits. */
 static void choose_factors(const job_t *job, digit_group_t *group, uint64_t n, const double *const *level, ptrdiff_t pitch,
                            product_t *p) {
     const double *entry[LEVELS]; /* from the highest level on */
@@ -75,9 +75,9 @@ NOINLINE void write_tiles(const spec_t *spec, const job_t *job, digit_group_t *g
     const int writes_out = job->output != ADD && columns == tiles * TILE;
     const int has_lines = ((uintptr_t)job->out | (uintptr_t)job->row_stride) % LINE == 0;
     const double unit = power_of_two(6 * (lowest - WHOLE));
-    uint64_t above = 0; /* the limits are those of positions below it */
+    uint64_t above = 0; /* the limits are those of positions below `above` units */
     ALIGNED char staged[GROUP_TILES * TILE * sizeof(double)];
-    const char *written = NULL; /* the row before this one */
+    const char *written = NULL; /* the values of the previous row, if none was uncertain */
     const digit_row_t *before = NULL;
     product_t p = {.stride = count * (job->dtype == FLOAT64 ? 4 : 2),
                    .tiles = tiles,
@@ -136,7 +136,7 @@ static void write_digit_rows(const spec_t *spec, const job_t *job, digit_group_t
     group->count = 0;
 }
 
-/* Adds a row to a group, which is written when it is full.  Returns 0 if the row cannot be computed from digits. */
+/* Adds a row to a group, which is written when full.  Returns 0 if the row cannot be computed from digits. */
 static int add_digit_row(const spec_t *spec, const job_t *job, ptrdiff_t row, digit_group_t *group, tally_t *tally) {
     if (!read_digits(spec, job, row, group->row + group->count)) return 0;
     if (++group->count == job->group_rows) write_digit_rows(spec, job, group, tally);

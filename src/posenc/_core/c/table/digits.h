@@ -1,13 +1,13 @@
 /* Computes rows at any positions from the digits of the position in base 64.
  *
  * Level k of an encoding has cos and sin of d * 64**(k - WHOLE) positions for each digit d.  A position is
- * +-(n + r) units, with an integer n and |r| <= 1/2; a unit is the weight of a level.  cos and sin of the
+ * +-(n + r) units, with an integer n and |r| <= 1/2; a unit is the weight of the lowest level.  cos and sin of the
  * position are the complex product of one entry of each level and, for a real position, of cos and sin of r
- * units, which are polynomials.  The entries of level WHOLE are multiplied by the scale.
+ * units, which are evaluated as polynomials.  The entries of level WHOLE are multiplied by the scale.
  *
  * Bounds (docs/numerics.md, section 5): the error is below DIGIT_ERROR (DIGIT_DD_ERROR for float64) for each
- * level of the product, twice as much for the polynomials, times M; M is the amplitude or, for a sine, the
- * largest angle if this is smaller.
+ * level of the product, and twice as much for the polynomials, times M.  M is the amplitude or, for a sine, the
+ * largest angle if that is smaller.
  */
 #ifndef POSENC_DIGITS_H
 #define POSENC_DIGITS_H
@@ -20,8 +20,8 @@
 
 /* ---- levels -------------------------------------------------------------------------------------------- */
 
-/* Computes the entries of a level for LANES angles: those of the powers of two directly, the others as
- * products of two. */
+/* Computes the entries of a level for LANES angles: those of powers of two directly, the others as products of
+ * two entries. */
 COLD void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, lanes_t lanes, vdd c[RADIX], vdd s[RADIX]) {
     c[0] = dd_of(1);
     s[0] = dd_of(0);
@@ -38,7 +38,7 @@ COLD void tabulate_digits(const spec_t *spec, int level, ptrdiff_t column, lanes
     }
 }
 
-/* Computes the entries of a level, and low parts if `parts` is 2. */
+/* Computes the entries of a level, with their low parts if `parts` is 2. */
 COLD void tabulate_level(const spec_t *spec, int level, int parts, double *table, ptrdiff_t first_tile, ptrdiff_t last_tile) {
     const environment_t host = environment_enter();
     const int angles = angles_of_tile(spec), columns = TILE / angles;
@@ -86,7 +86,7 @@ static int read_digits(const spec_t *spec, const job_t *job, ptrdiff_t row, digi
     to->n = units.n;
     to->sign = (uint64_t)units.negative << 63;
     to->rest = units.rest;
-    /* a small rest is evaluated directly, because its sines are small compared with M */
+    /* a small rest alone is evaluated directly, because its sines are small compared with M */
     return (to->n || magnitude_of(to->rest) >= 0x1p-9) && lowest + digit_count(to->n) <= job->digits->levels;
 }
 

@@ -2,10 +2,10 @@
  * method below is that of direct_dd; direct_double uses 3 limbs and doubles.
  *
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits)
- * below the point; the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction
- * of integers. Series: Taylor's series for |x| <= pi/4, with the leading coefficients and all of their
- * products in double-double. Bound (docs/numerics.md, section 4): the error of sin and of cos is below 2**-97
- * of the value plus 2**-113 of the amplitude.
+ * below the binary point; the error is below 2**-156 turns.  The reduction to the nearest quarter turn subtracts
+ * integers.  Series: Taylor's series for |x| <= pi/4, with the leading coefficients and all of their products in
+ * double-double.  Bound (docs/numerics.md, section 4): the error of sin and of cos is below 2**-97 of the value
+ * plus 2**-113 of the amplitude.
  */
 #ifndef POSENC_DIRECT_H
 #define POSENC_DIRECT_H
@@ -15,7 +15,7 @@
 
 enum { PHASE_LIMBS = 5 };
 
-/* the bound in use: relative to the value, and to the full amplitude for tiny phases */
+/* the bound in use: relative to the value, plus relative to the amplitude, for tiny phases */
 #define DD_ERROR 0x1p-94
 #define DIRECT_DD_FLOOR 0x1p-110
 
@@ -41,7 +41,8 @@ static const double SIN_TAIL[TAIL] = {
     0x1.952c77030ad4ap-49,  -0x1.2f49b46814157p-57, 0x1.71b8ef6dcf572p-66,
     -0x1.761b41316381ap-75, 0x1.3f3ccdd165fa9p-84,  -0x1.d1ab1c2dccea3p-94,
 };
-/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, 9 .. 14 in double; the truncation error is below z**15 / 30! < 2**-117 */
+/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, then 9 .. 14 in double; the truncation error is below
+ * z**15 / 30! < 2**-117 */
 static const double COS_COEFFICIENTS[COS_LEADING][2] = {
     {0x1.0000000000000p+0, 0x0.0p+0},
     {-0x1.0000000000000p-1, 0x0.0p+0},
@@ -67,12 +68,13 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
     return fast_two_sum(r.high, r.low);
 }
 
-/* The angles of a vector: those of LANES columns (ANGLES), or of LANES pairs of columns (PAIRS), which are sin
- * and cos of one frequency, in either order. */
+/* The angles of a vector: one for each of LANES columns (ANGLES), or for each of LANES pairs of columns (PAIRS),
+ * which are sin and cos of one frequency, in either order. */
 typedef enum { ANGLES, PAIRS } lanes_t;
 
-/* The angles of a vector: whole quarter turns, in the upper two bits of `turn`, and a rest of -1/8 .. 1/8 turn.  `first` has
- * the first 32 bits of the rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits, to be multiplied by `unit`. */
+/* The phases of a vector: whole quarter turns, in the upper two bits of `turn`, and a rest of -1/8 .. 1/8 turn.
+ * `first` has the first 32 bits of the rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits, to be
+ * multiplied by `unit`. */
 typedef struct {
     double unit; /* 2**-shift of the position; if it is below 1, there are no quarter turns */
     vu64 turn;
@@ -114,8 +116,8 @@ INLINE ptrdiff_t lane_of(ptrdiff_t column, lanes_t lanes) {
     return (ptrdiff_t)((size_t)column / (size_t)columns_of(lanes) * LANES);
 }
 
-/* Loads limb a of the position of some vectors of lanes, into the lower halves.  If the lanes have positions of their own, the
- * exponent is at least -2. */
+/* Loads limb a of the position of some vectors of lanes into the lower halves of the lanes.  If each lane has its own
+ * position, the exponent is at least -2. */
 INLINE void load_positions(const position_t *position, int a, ptrdiff_t column, lanes_t lanes, int vectors, vu64 p[]) {
     const int limb = position->exponent + a;
     if (position->lanes) {
@@ -188,7 +190,7 @@ INLINE vdd phase_dd(const phase_t *phase) {
     return turn;
 }
 
-/* sin and cos of an angle in turns, in double-double; its two parts are passed in registers. */
+/* sin and cos of an angle in turns, in double-double; the two parts of the angle are passed in registers. */
 NOINLINE void series_dd(vf64 high, vf64 low, vdd *sine, vdd *cosine) {
     const vdd turn = {high, low};
     vdd x = dd_product(turn, (vdd){f64_set(TWO_PI_HIGH), f64_set(TWO_PI_LOW)});
@@ -215,7 +217,7 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3);
-    /* added in this order, because the first two terms cancel near a zero of the sine, and their sum is then
+    /* added in this order, because the first two terms cancel near a zero of the sine; their sum is then
      * exact */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
     const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
@@ -286,8 +288,8 @@ INLINE vf64 columns_from(const double *cosines, const double *sines, const uint6
 /* Vectors that are evaluated together, so that the chains of their operations overlap. */
 enum { TOGETHER = LANES < 8 ? 4 : 2 };
 
-/* The limbs of the frequencies by which the limbs of a position are multiplied: limb a by those from limb[a]
- * to limb[a + 2]. */
+/* The limbs of the frequencies by which the limbs of a position are multiplied: limb a of the position by limb[a],
+ * limb[a + 1] and limb[a + 2]. */
 typedef struct {
     const uint32_t *limb[POSITION_LIMBS + 2];
 } turns_t;
@@ -332,8 +334,8 @@ INLINE void short_series(const vf64 x[], int vectors, vf64 s[], vf64 c[]) {
 }
 
 /* Computes `angles` cosines, then as many sines, times the scale, with an error below DOUBLE_ERROR |scale|.
- * The phase has 64 bits, of which 54 are converted (docs/numerics.md, section 4); it is stored unless `phases` is
- * NULL. */
+ * A phase has 64 bits, of which 54 are converted (docs/numerics.md, section 4).  The phases are stored unless
+ * `phases` is NULL. */
 INLINE void store_short(const spec_t *spec, const position_t *position, const turns_t *turns, ptrdiff_t column, lanes_t lanes,
                         int angles, double *factor, uint64_t *phases) {
     const int step = columns_of(lanes);

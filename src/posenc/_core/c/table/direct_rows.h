@@ -5,17 +5,17 @@
 #include "table/round_tiles.h"
 
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
-#define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the full amplitude, for tiny phases */
+#define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the amplitude, for tiny phases */
 
-/* Rows that are evaluated together, tile by tile: one row, or several narrow rows, whose columns the arrays of
- * `spec` repeat. */
+/* Rows that are evaluated together, tile by tile: one row, or several narrow rows, for which the arrays of `spec`
+ * repeat the columns. */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
     position_t position;         /* of the columns of a tile */
     turns_t turns;               /* for this position */
     limit_t limit;               /* of values that are evaluated with short phases */
-    int has_short_phases;                /* whether they are */
+    int has_short_phases;        /* whether values are first evaluated with short phases */
     product_t product;           /* with one factor */
     ALIGNED double factor[2 * TILE];
     ALIGNED uint64_t phases[TILE];
@@ -33,8 +33,8 @@ static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
     d->product = (product_t){.factor = {d->factor}, .tiles = 1, .order = spec->order, .limits = &d->limit};
 }
 
-/* Evaluates the values of a tile, with their error bounds, which are 0 for a value of 0 that is exact, because
- * its phase is exact or its frequency is 0. */
+/* Evaluates the values of a tile, and their error bounds.  The bound of an exact 0 is 0: its phase is exact, or its
+ * frequency is 0. */
 INLINE void evaluate_tile(const direct_t *d, ptrdiff_t column, int count, int is_dd, values_t *v) {
     const spec_t *const spec = d->spec;
     const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
@@ -67,8 +67,8 @@ NOINLINE void write_evaluated(const direct_t *d, const tile_t *t, tally_t *tally
 }
 
 /* Replaces exact zeros in the factor by 1, which passes the fast test; returns whether there may be any.  The phase
- * of a zero is too small by less than 16 units, and a phase with EXACT_SHORT_BITS is otherwise 64 units away from
- * a quarter turn. */
+ * of a zero is too small by less than 16 units; with EXACT_SHORT_BITS, any other phase is at least 64 units away
+ * from a quarter turn. */
 NOINLINE int replace_zeros(direct_t *d) {
     const int angles = angles_of_tile(d->spec);
     if (!has_exact_phases(d->spec, &d->position, EXACT_SHORT_BITS)) return 0;
@@ -81,7 +81,7 @@ NOINLINE int replace_zeros(direct_t *d) {
     return 1;
 }
 
-/* Writes a tile: with short phases or, if they are not used or a value is uncertain then, with error bounds. */
+/* Writes a tile, with short phases if they are used and no value is uncertain, otherwise with error bounds. */
 INLINE void write_direct_tile(direct_t *d, const tile_t *t, tally_t *tally) {
     const spec_t *const spec = d->spec;
     const int writes_out = t->rows * t->width == TILE && is_contiguous(d->job, t);
@@ -117,7 +117,7 @@ COLD void direct_columns(const spec_t *spec, const job_t *job, const position_t 
 NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row) {
     const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
     const vu64 bits = position->finite ? bits_of_f64(f64_set(cosine)) : u64_set(0x7ff8000000000000u);
-    const vu64 all = u64_set(position->finite ? 0 : UINT64_MAX); /* all columns are NaN, else cosines have these bits */
+    const vu64 all = u64_set(position->finite ? 0 : UINT64_MAX); /* `bits` are those of all columns, or of cosines */
     tile_t t = {.row = &row, .rows = 1, .output = job->output, .out = job->out + row * job->row_stride};
     for (; t.column < spec->d_model; t.column += TILE, t.out += TILE * size_of(job->dtype)) {
         double values[TILE];
@@ -128,7 +128,7 @@ NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Whether the rows of x at the padding position stay as they are: zeros would be added. */
+/* Whether rows of x at the padding position remain unchanged, because only zeros would be added. */
 INLINE int leaves_padding(const spec_t *spec, const job_t *job) {
     return spec->has_padding && !spec->padding_is_nan && job->output == ADD && job->x_scale == 1;
 }
@@ -153,8 +153,8 @@ INLINE void add_lanes(position_lanes_t *lanes, int at, int count, fixed_t x) {
     }
 }
 
-/* Sets the limbs of a position with lanes, of which the first `at` are set; `bits` has the bits of all of them.  The other
- * lanes repeat the first one. */
+/* Sets the limbs of a position with lanes, of which the first `at` are set; the other lanes repeat the first one.
+ * `bits` has the bits of all lanes. */
 INLINE void set_limbs(position_t *position, position_lanes_t *lanes, int at, int end, fixed_t bits) {
     for (; at < end; at++) {
         lanes->whole[at] = lanes->whole[0];
@@ -166,7 +166,7 @@ INLINE void set_limbs(position_t *position, position_lanes_t *lanes, int at, int
     position->exponent = first;
 }
 
-/* Returns the position of the columns of joined rows; it is not finite if a row has no fixed_t. */
+/* Returns the position of the columns of joined rows, which is not finite if fixed_position fails for a row. */
 static position_t joined_position(const spec_t *spec, const job_t *job, ptrdiff_t row, int joined, position_lanes_t *lanes) {
     const int end = order_of_joined(spec) == UNPAIRED ? TILE : TILE / 2, each = (int)spec->d_model * end / TILE;
     position_t position = {.finite = 1, .lanes = lanes};
@@ -182,7 +182,7 @@ static position_t joined_position(const spec_t *spec, const job_t *job, ptrdiff_
     return position;
 }
 
-/* Writes rows of at most MOST_NARROW columns, several in a tile: the arrays of a specification repeat its columns. */
+/* Writes rows of at most MOST_NARROW columns, several in a tile: the arrays of a specification repeat the columns. */
 static void narrow_rows(const spec_t *wide, const job_t *job, ptrdiff_t row, ptrdiff_t count, tally_t *tally) {
     spec_t spec = *wide;
     spec.order = order_of_joined(wide);

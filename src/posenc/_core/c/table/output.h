@@ -35,7 +35,8 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
 
 enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
 
-/* In long rows, cache lines of x are read and written whole, and those 2 KiB ahead, usually of a later row, are prefetched. */
+/* In long rows, cache lines of x are read and written whole, and the lines 2 KiB ahead, usually of a later row, are
+ * prefetched. */
 #define DEFINE_ADD(name, type) \
     INLINE void name(type *x, const type *value, ptrdiff_t width, type x_scale) { \
         enum { COUNT = ADD_BYTES / (int)sizeof *x }; \
@@ -49,14 +50,14 @@ enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
 DEFINE_ADD(add_doubles, double)
 DEFINE_ADD(add_floats, float)
 
-/* Loads 4 LANES numbers of 16 bits, those of bfloat16 in the order of bf16_split. */
+/* Loads 4 LANES 16-bit numbers, those of bfloat16 in the order of bf16_split. */
 INLINE void load_halves(vf32 f[2], const uint16_t *p, dtype_t dtype) {
     if (dtype == FLOAT16) f[0] = f16_load(p), f[1] = f16_load(p + 2 * LANES);
     else bf16_split(u64_load((const uint64_t *)(const void *)p), &f[0], &f[1]);
 }
 
-/* Stores results of operations on numbers of 16 bits, rounded to even.  A NaN remains NaN: its lower 16 bits are 0, so the
- * rounding cannot carry into its exponent. */
+/* Stores results of operations on 16-bit numbers, rounded to nearest, ties to even.  A NaN remains NaN: its lower
+ * 16 bits are 0, so the rounding cannot carry into its exponent. */
 INLINE void store_halves(uint16_t *p, vf32 f[2], dtype_t dtype) {
     const vu64 one = u64_set(0x0000000100000001);
     for (int k = 0; k < 2 && dtype == BFLOAT16; k++) { /* bf16_join rounds half-way points up */
@@ -67,8 +68,8 @@ INLINE void store_halves(uint16_t *p, vf32 f[2], dtype_t dtype) {
 }
 
 /* Computes in float, where products of two float16 (11-bit) or bfloat16 (8-bit) numbers are exact.  A sum
- * that is first rounded to 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa).
- * A cache line has TILE numbers. */
+ * that is first rounded to 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa).  A cache
+ * line has TILE numbers. */
 INLINE void add_halves(uint16_t *x, const uint16_t *value, ptrdiff_t width, dtype_t dtype, float x_scale) {
     for (ptrdiff_t count; width > 0; x += count, value += count, width -= count) {
         const ptrdiff_t in_line = TILE - (ptrdiff_t)((uintptr_t)x % LINE / sizeof *x);
@@ -136,7 +137,7 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
     }
 }
 
-/* Columns column .. column + width - 1 of some rows, at most TILE values.  Row i is written to
+/* Columns column .. column + width - 1 of some rows, at most TILE values.  Row row[i] of the job is written to
  * out + (row[i] - row[0]) * job->row_stride. */
 typedef struct {
     const ptrdiff_t *row;

@@ -4,8 +4,8 @@
 
 #include "table/decide_rounding.h"
 
-/* The error bounds of sines and of cosines, and the addends of their fast test (not for float64).  If columns
- * are not paired, the first ones are those of the columns. */
+/* The error bounds of sines ([0]) and of cosines ([1]), and the addends of their fast test (not for float64).  If
+ * columns are not paired, [0] is for all columns. */
 typedef struct {
     ALIGNED double error[2][TILE];
     ALIGNED uint64_t addend[2][TILE / 2];
@@ -16,7 +16,7 @@ INLINE double smallest_of(double error, dtype_t dtype) {
     return error * (smallest_share(dtype) / DOUBLE_ERROR) + 2 * smallest_normal(dtype);
 }
 
-/* Computes the addends for the error bounds of `count` angles; an error of 0 is that of zeros. */
+/* Computes the addends for the error bounds of `count` angles; only columns of zeros have an error of 0. */
 static void set_addends(limit_t *limit, int count, dtype_t dtype) {
     ALIGNED double least[TILE];
     for (int k = 0; k < 2; k++) {
@@ -28,9 +28,10 @@ static void set_addends(limit_t *limit, int count, dtype_t dtype) {
     }
 }
 
-/* Adjacent tiles of a row: the product of some factors (those after the first may be NULL), whose next tiles are `stride` numbers
- * later, and, if `radians` is not NULL, of the cosines and sines of rest * (radians + radians_low).
- * Pairs are interleaved or, if `half_bytes` is not 0, their second columns are stored `half_bytes` bytes after the first ones. */
+/* Adjacent tiles of a row: the product of some factors (all but the first may be NULL) and, if `radians` is not NULL,
+ * of the cosines and sines of rest * (radians + radians_low).  The next tile of a factor is `stride` numbers later.
+ * Pairs are interleaved or, if `half_bytes` is not 0, their second columns are stored `half_bytes` bytes after the
+ * first columns. */
 typedef struct {
     const double *factor[3], *radians, *radians_low;
     ptrdiff_t stride, half_bytes;
@@ -53,7 +54,7 @@ INLINE void multiply_by(const double *factor, int angles, int vectors, vf64 *c, 
         complex_product(c[v], s[v], f64_load(factor), f64_load(factor + angles), &c[v], &s[v]);
 }
 
-/* Multiplies (c, s) by the cosine and sine of an angle of at most 2**-5; the truncation errors are below
+/* Multiplies (c, s) by the cosine and sine of an angle t of at most 2**-5; the truncation errors are below
  * 2**-55 and, for the sine, 2**-58 t. */
 INLINE void multiply_by_rest(vf64 t, vf64 *c, vf64 *s) {
     const vf64 z = f64_mul(t, t);
@@ -79,7 +80,7 @@ INLINE void multiply(const product_t *p, int tile, int at, int angles, int vecto
     }
 }
 
-/* Adding 0 replaces -0, the sine of a frequency of 0, by 0. */
+/* Adds 0, which replaces -0, the sine of a frequency of 0, by 0. */
 INLINE vf64 with_sign(vf64 x, uint64_t sign) {
     return f64_add(f64_of_bits(u64_xor(bits_of_f64(x), u64_set(sign))), f64_set(0));
 }
@@ -136,7 +137,7 @@ INLINE void complex_product_dd(vdd cosine, vdd sine, vdd *c, vdd *s) {
     *s = dd_product_sum(*s, cosine, before, sine);
 }
 
-/* Multiplies (c, s) by the cosine and sine of an angle of at most 2**-11; the truncation errors are below 2**-103
+/* Multiplies (c, s) by the cosine and sine of an angle t of at most 2**-11; the truncation errors are below 2**-103
  * and, for the sine, 2**-106 t. */
 INLINE void multiply_by_rest_dd(vdd t, vdd *c, vdd *s) {
     const vdd product = dd_product(t, t), z = fast_two_sum(product.high, product.low);
@@ -171,7 +172,7 @@ INLINE void product_dd(const product_t *p, int tile, int at, int angles, vdd *c,
     }
 }
 
-/* Does the same for float64. */
+/* Does the same as round_tile, for float64. */
 INLINE int round_tile_dd(const product_t *p, int tile, char *out, pairing_t pairing) {
     const int paired = pairing != SELECTED, interleaved = pairing == INTERLEAVED_PAIRS, angles = interleaved ? TILE / 2 : TILE;
     const uint64_t *const quarter = p->quarter + tile * TILE;
@@ -197,7 +198,7 @@ INLINE int round_tile_dd(const product_t *p, int tile, char *out, pairing_t pair
 
 /* Computes all tiles of a product, rounded to dtype.  Returns a bit for each tile with an uncertain value. */
 INLINE unsigned round_product(const product_t *product, char *out, pairing_t pairing, int streamed, dtype_t dtype) {
-    const product_t p = *product; /* a copy, which the stores to `out` do not change */
+    const product_t p = *product; /* a copy, which stores to `out` cannot change */
     unsigned uncertain = 0;
     for (int tile = 0; tile < p.tiles; tile++, out += TILE * size_of(dtype)) {
         const int fails =

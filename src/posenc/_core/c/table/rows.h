@@ -2,8 +2,8 @@
  *
  * Runs of evenly spaced positions are computed in blocks: the first row is evaluated directly, the anchors
  * are advanced from this row, and all rows from the anchors (advance.h).  The outer loop is over strips of a
- * few tiles, whose offsets stay in the caches.  Other rows are copied from the span table, multiplied from
- * digits, or evaluated directly; several narrow rows share a tile.
+ * few tiles, whose offsets stay in the caches.  Other rows are copied from the span table, computed from digits, or
+ * evaluated directly; several narrow rows share a tile.
  */
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
@@ -31,9 +31,10 @@ NOINLINE void block_origin(const run_block_t *b, ptrdiff_t tile, origin_t *o) {
     if (b->job->dtype != FLOAT64) store_addends(o->addend, o->smallest, TILE, b->job->dtype);
 }
 
-/* Writes first the rows below an anchor, then those above it, which are the rows below the anchor of the mirrored
- * group.  On Zen 3, non-temporal stores take three times as long if they alternate between rows with the same offset
- * in a page.  Zen 4, which has AVX-512, is faster if they do.  Numbers of 16 bits take longer to compute anyway. */
+/* Writes the rows below an anchor, then the rows above it, which are those below the anchor of the mirrored group.
+ * On Zen 3, non-temporal stores take three times as long if they alternate between rows with the same offset in a
+ * page.  On Zen 4, which has AVX-512, they take less time if they alternate.  Computing 16-bit values takes longer
+ * than either order of the stores. */
 static void write_sides(const group_t *g, anchor_t *a) {
     group_t below = *g, above = *g;
     below.rows = min_int(g->rows, g->middle);
@@ -48,7 +49,7 @@ static void write_sides(const group_t *g, anchor_t *a) {
 }
 
 /* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has
- * one row fewer; write_edges writes that part. */
+ * one row fewer; write_edges writes the missing part. */
 NOINLINE void advance_group(const run_block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole,
                             char *out, ptrdiff_t row_stride) {
     anchor_t a;
@@ -98,11 +99,11 @@ COLD void write_edges(const spec_t *spec, const run_block_t *b) {
 /* ---- strip by strip, and anchor by anchor within a strip ----------------------------------------------- */
 
 /* Returns the number of tiles in a strip.  With non-temporal stores, smaller strips are slower, because fewer
- * adjacent lines are written together.  With plain stores, the offsets of a single tile stay in L1. */
+ * adjacent cache lines are written together.  With plain stores, the offsets of a single tile stay in L1. */
 INLINE int strip_tiles(const job_t *job) { return job->panel ? STRIP : job->output == STREAM ? 4 : 1; }
 
-/* Writes the rows of a panel, or adds them to each batch entry.  Each row of the panel has `bytes` bytes, and holds
- * `joined` rows. */
+/* Writes the rows of a panel, or adds them to each batch entry.  A row of the panel has `bytes` bytes, which are
+ * `joined` rows of the table. */
 static void flush_panel(const job_t *job, char *out, char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows,
                         ptrdiff_t joined) {
     ptrdiff_t stride = job->row_stride;
@@ -128,9 +129,9 @@ static void flush_panel(const job_t *job, char *out, char *panel, ptrdiff_t pitc
  * With a panel, the rows of some anchors are stored in the panel, which stays in the cache, then flushed to
  * `out`, or added to it.  A panel is used for additions, for streamed rows that do not begin on cache lines
  * (unless spec->first is set), for short rows that end with a part of a tile, and for joined rows with gaps.  If
- * the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous, too, and most cache
- * lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row, so
- * the last tile is computed first; a single tile stores only its own columns. */
+ * the rows of `out` are contiguous and fit in one strip, the rows of the panel are also contiguous, and most cache
+ * lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row,
+ * so the last tile is computed first; a single tile stores only its own columns. */
 COLD void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
@@ -160,8 +161,8 @@ COLD void write_strip(const run_block_t *b, ptrdiff_t first_tile, ptrdiff_t last
 
 /* ---- a block ------------------------------------------------------------------------------------------- */
 
-/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on, or the same number of joined rows.  No row may be a padding row
- * or have only angles of 0. */
+/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on, or the same number of joined rows.  No row may be
+ * at the padding position, or at the position whose angles are 0. */
 NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const int joined = job->offsets->joined;
     const spec_t shifted = spec_from(spec, job->offsets);
@@ -188,10 +189,10 @@ NOINLINE void write_block(const spec_t *spec, const job_t *job, ptrdiff_t row, p
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
 enum {
-    MIN_APART = FINE / 8 /* a remainder of at least so many rows is faster as a separate block: see `is_single` */
+    MIN_APART = FINE / 8 /* fewest remaining rows that are faster as a separate block: see `is_single` */
 };
 
-/* Returns how many of `count` evenly spaced rows, from `row` on, come before the position `special`. The
+/* Returns the number of rows, of `count` evenly spaced rows from `row` on, before the position `special`.  The
  * distance from `row` to `special` is computed modulo 2**64.  If `special` is before `row`, this distance is
  * larger than the distance to the last row, because the positions of all rows are in the range of int64.  If
  * `special` is between two rows, the result does not count the first of these rows, which is then evaluated
@@ -203,8 +204,7 @@ static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, i
     return ahead < (uint64_t)count ? (ptrdiff_t)ahead : count;
 }
 
-/* Writes evenly spaced rows.  The blocks leave out the padding position and the position whose angles are
- * 0. */
+/* Writes evenly spaced rows.  No block includes the padding position or the position whose angles are 0. */
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
     const int joined = job->offsets->joined;
@@ -221,7 +221,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
 
 enum { MIN_IN_RUN = 16 }; /* shorter runs are computed from digits, which is about as fast */
 
-/* Returns the number of rows from `row` on, at integer positions, that rise or fall by job->offsets->step. */
+/* Returns the number of rows from `row` on whose integer positions all rise or all fall by job->offsets->step. */
 static ptrdiff_t run_at(const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     const int64_t *const p = job->integers;
     const uint64_t step = row + 1 < end ? (uint64_t)p[row + 1] - (uint64_t)p[row] : 0;
@@ -234,8 +234,8 @@ static ptrdiff_t run_at(const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     return rows;
 }
 
-/* Writes rows of the span table from `row` on, as many as are contiguous in the table and in `out`; returns
- * their number, which is 0 if the first position is outside.  Padding rows are skipped if zeros would not change x. */
+/* Writes the rows from `row` on that are contiguous in the span table and in `out`, and returns their number, which
+ * is 0 if the first position is outside the span.  Padding rows are skipped if only zeros would be added. */
 static ptrdiff_t copy_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t end) {
     const uint64_t at = (uint64_t)job->integers[row] - (uint64_t)job->span_start;
     if (at >= (uint64_t)job->span_rows) return 0;
