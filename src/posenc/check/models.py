@@ -37,6 +37,7 @@ UNROTATED = "the queries and keys do not depend on the position"
 VARIES = "vectors depend on the position before they are projected to queries and keys"
 STATED = "the configuration has no rotation for this layer"
 SEVERAL = f"the configuration has several rotations, but not the type of this layer; {CHECK}"
+OWN = "the positions of this part are not those that were given, but other parts have these; check this part alone"
 UNIT = 0.5                  # length of rescaled vectors: powers of two keep bits, and 1 would hide a rounding
 BOTH = ("queries", "keys")
 LISTS = ("layer_types", "no_rope_layers")       # in a configuration
@@ -341,11 +342,26 @@ def _row(group: Sequence[Attention], attentions: Sequence[Attention]) -> RotaryR
     of_cache, label = _compare_cache([each for each in group if each.has_cache])
     try:
         result, remarks = _compared(attention)
+        is_apart = bool(result.faults) and attention.is_free and _has_own_positions(attention, attentions)
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         reason = f"a call raises {type(error).__name__}: {error}; {CHECK}"
         return unchecked_row(name, attention.rotary, reason)
+    if is_apart:
+        return unchecked_row(name, attention.rotary, OWN)
     result = result._replace(faults=(*result.faults, *of_cache))
     return row_of(name, result, attention.rotary, "; ".join([f"queries and keys{label}", *remarks]))
+
+
+def _has_own_positions(own: Attention, attentions: Sequence[Attention]) -> bool:
+    """Return whether an attention, and each with its configuration, has other positions than those given.
+
+    If all given positions are equal, its vectors still differ.  If no other attention has the given positions,
+    the model ignores them, which is a fault.
+    """
+    taken, _ = own.model.run(own.model.count, np.zeros(own.model.count, np.int64))
+    given = {id(taken[each.number].config) for each in attentions if each.rotates
+             and not any(len(running.moved(vectors)) for vectors in taken[each.number].vectors)}
+    return bool(given) and id(taken[own.number].config) not in given
 
 
 def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attention]) -> RotaryRow:
