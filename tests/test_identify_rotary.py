@@ -11,7 +11,7 @@ import pytest
 from posenc import Rotary
 from posenc.check import assert_rotary, identify_rotary
 from posenc.check.match import rounded
-from posenc.check.mistakes import of_frequencies
+from posenc.check.rotations import of_frequencies
 
 RNG = np.random.default_rng
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -193,15 +193,11 @@ def short(x: float, error: float, favourites: Sequence[float] = (), lenience: fl
     with more digits.  The relative difference from x is at most min(lenience * error, 0.002) for a favourite,
     and `error` for other numbers.
     """
-    for y in favourites:
-        if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
-            return y
-    for digits in range(17):
-        if digits == 4 and 0.01 <= abs(x) < 1 and abs(1 / round(1 / x) - x) <= error * abs(x):
-            return 1 / round(1 / x)
-        if abs(float(f"{x:.{digits}e}") - x) <= error * abs(x):
-            return float(f"{x:.{digits}e}")
-    return float(x)
+    decimals = [float(f"{x:.{digits}e}") for digits in range(17)]
+    others = *decimals[:4], 1 / round(1 / min(max(x, 0.01), 1.0)), *decimals[4:]
+    bounds = [(favourites, min(lenience * error, 0.002)), (others, error)]
+    near = (y for numbers, bound in bounds for y in numbers if abs(y - x) <= bound * abs(x))
+    return next(near, float(x))
 
 
 class Phases(NamedTuple):
@@ -237,11 +233,6 @@ class Phases(NamedTuple):
         return short(math.exp(first), sigmas * errors[0], TURNS, 4), bases
 
 
-def wrapped(angle: Reals) -> Reals:
-    """Return an angle in [-pi, pi)."""
-    return (angle + math.pi) % math.tau - math.pi
-
-
 def phases_of(
     positions: Array, values: Waves, precision: int, smallest: float, guess: Reals | None = None
 ) -> Phases:
@@ -256,22 +247,21 @@ def phases_of(
     at, z = (positions[order] - positions[order[0]]).astype(np.float64), values[order]
     errors = 2.0**-precision * np.abs(np.sin(2 * np.angle(z))) + smallest / np.maximum(np.abs(z), smallest)
     w = np.zeros(z.shape[1]) if guess is None else guess.copy()
-    error, reach = np.full(len(w), np.inf), np.zeros(len(w))
-    going, distance = np.median(np.abs(z), axis=0) > 0, 0.0
+    error, reach, distance = np.full(len(w), np.inf), np.zeros(len(w)), 0.0
+    going = np.median(np.abs(z), axis=0) > 0
     while going.any() and at[-1] > distance:
         row = np.searchsorted(at, max(2 * distance, at[at > distance][0]), side="right") - 1
         distance = float(at[row])
-        residual = wrapped(np.angle(z[row] * np.conj(z[0])) - w * distance)
+        residual = np.angle(z[row] * np.conj(z[0]) * np.exp(-1j * w * distance))
         bound = errors[row] + errors[0]
         # the bound allows for float32 arithmetic, but not for 16-bit arithmetic or for a table that ends
         going &= np.abs(residual) <= SIGMAS * ((error + 8 * FLOAT32 * np.abs(w)) * distance + bound)
         w = np.where(going, w + residual / distance, w)
         error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
-    # all rows within the reach, by least squares
-    residual = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
-    weights = 1 / np.maximum(errors, 2.0**-60)
-    for k, rows in enumerate((at[:, None] <= reach).T):
-        if rows.sum() > 8:
-            fit, covariance = np.polyfit(at[rows], residual[rows, k], 1, w=weights[rows, k], cov="unscaled")
-            w[k], error[k] = w[k] + fit[0], min(error[k], math.sqrt(covariance[0, 0]))
+    # a line through all rows within the reach, by least squares
+    residual = np.angle(z * np.conj(z[0]) * np.exp(-1j * at[:, None] * w))
+    weights = (at[:, None] <= reach) / np.maximum(errors, 2.0**-60) ** 2
+    x = at[:, None] - np.average(np.broadcast_to(at[:, None], z.shape), 0, weights)
+    squares = np.maximum((weights * x**2).sum(0), 2.0**-60)
+    w, error = w + (weights * x * residual).sum(0) / squares, np.minimum(error, squares**-0.5)
     return Phases(w, error)

@@ -24,10 +24,9 @@ from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import running
 from posenc.check.match import Array, axes_of, size_of
-from posenc.check.mistakes import not_rotated
 from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
-from posenc.check.rotations import EXPECTED, configuration, longest, matched
+from posenc.check.rotations import EXPECTED, configuration, longest, matched, not_rotated
 from posenc.check.running import Model, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"

@@ -14,11 +14,11 @@ from posenc._arguments import arrays, checks
 from posenc._arguments.specification import Layout
 from posenc.check import match
 from posenc.check.match import FLOAT32, PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
-from posenc.check.mistakes import NO_VALUE
 
 REACH = 2**17               # positions of a function are below this number
 REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))  # positions, as far as the table goes
 UNCHANGED = 3               # half ulps of columns that are not rotated: a model's factor, and the quotient
+NO_VALUE = "no value is finite"
 BIAS = 1e-6                 # mean error of rotated vectors: roundings of float32 may all have one direction
 
 

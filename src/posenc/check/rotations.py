@@ -3,7 +3,7 @@
 The path of a verdict: `matched` reads the rotation as cosines and sines at some positions (reading.py).  If
 the expected rotation explains all of these (match.py) and the reading has no fault, the verdict is "right".
 Otherwise, orientation, positions, scale and frequencies are estimated, and mistakes near these are tried
-(mistakes.py): the first one that explains a sample of the rows has the sentences of the faults.  Then all
+(`candidates`): the first one that explains a sample of the rows has the sentences of the faults.  Then all
 rows are compared with it.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -21,10 +21,10 @@ from posenc._arguments import checks
 from posenc._arguments.arrays import DTYPES
 from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
-from posenc.check import match, mistakes
-from posenc.check.match import Arithmetic, Mask, Phases, difference, exact, size_of
-from posenc.check.mistakes import ORIENTATIONS, candidates, pairs
-from posenc.check.reading import REACH, Reading, array_of, chunks, is_pair, read_arrays, read_function, spread
+from posenc.check import match
+from posenc.check.match import NARROW, Arithmetic, Mask, Phases, Waves, difference, exact, size_of
+from posenc.check.reading import (
+    NO_VALUE, REACH, Reading, array_of, chunks, is_pair, read_arrays, read_function, spread)
 from posenc.check.report import RotaryMatch, Verdict
 
 EXPECTED = "a posenc.Rotary, or a configuration from transformers or its dict"
@@ -33,6 +33,13 @@ UNKNOWN = "no known rotation gives these values"
 FEW = 0.1                   # share of the rows that may differ from the others
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
 OFFSETS = np.array(sorted(range(32, -33, -1), key=abs))  # of positions, the usual ones first
+SHORT = 64              # standard errors within which a number is rounded if this gives the values
+BASES = (1e4, 5e5, 1e6, 5e6, 1e7, 100.0, 1.5e5, 1.6e5, 2.5e5, 256.0, 2000.0)
+
+# a fault, and a transformation of cos + i sin that is its own inverse
+ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
+    ("", lambda z: z), ("the signs of the sines are reversed", np.conj),
+    ("cos and sin are exchanged", lambda z: 1j * np.conj(z)))
 
 
 def identify_rotary(
@@ -247,7 +254,7 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
     sample = reading.at(rows)
     finite = np.isfinite(sample.values).all(axis=1)
     if not finite.any() or not sample.values.size:
-        return RotaryMatch(None, math.inf, "", faults or (mistakes.NO_VALUE,))
+        return RotaryMatch(None, math.inf, "", faults or (NO_VALUE,))
     sample = sample.at(finite)
     if not np.ptp(sample.positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")
@@ -387,17 +394,17 @@ class Comparison(NamedTuple):
             values = match.computed(rotary, at, how)
             errors[position] = float(difference(values, exact(target or rotary, at)).max())
         if target is not None:
-            faults = [*mistakes.of_frequencies(rotary, target), *faults]
+            faults = [*of_frequencies(rotary, target), *faults]
             size, expected = size_of(rotary), size_of(target)
             if not math.isclose(size, expected, rel_tol=match.SAME_SCALE):
                 faults.append(f"cosines and sines are multiplied by {size:.9g}, expected {expected:.9g}")
             if layout != target.layout:
                 faults.insert(0, f"layout is {layout}, expected {target.layout}")
         reference = exact(rotary, self.sample.positions)
-        of_arithmetic = [*mistakes.of_arithmetic(how, reference, self.sample.dtype)]
-        faults += of_arithmetic + of_rows
+        roundings = [*of_arithmetic(how, reference, self.sample.dtype)]
+        faults += roundings + of_rows
         verdict: Verdict = "float32 angles" if how.angles == "float32" and not faults else "right"
-        remark = "" if of_arithmetic else f"{how.angles} angles" if how.angles else "rounding"
+        remark = "" if roundings else f"{how.angles} angles" if how.angles else "rounding"
         if verdict == "float32 angles":
             position, error = max(errors.items())
             remark += f": the estimated error is {error:.1g} at position {position:,}"
@@ -413,3 +420,66 @@ def _differing(reading: Reading, rotary: Rotary, how: Arithmetic) -> Mask:
         differs = match.rotation_curve(rotary, part.positions, how).differs(part.values)
         masks.append((differs | ~np.isfinite(part.values)).any(axis=1))
     return np.concatenate(masks)
+
+
+# ---- mistakes ----------------------------------------------------------------------------------------------
+
+# a sentence has a line in the guide in docs/check.md, and a model in tests/rotary_models_small.py
+
+def pairs(values: Any) -> str:
+    """Return sorted pairs of columns as text: "pair 3", "pairs 0 to 7", "pairs 1, 5, 9, 11 ..."."""
+    if len(values) > 1 and values[-1] - values[0] == len(values) - 1:
+        return f"pairs {values[0]} to {values[-1]}"
+    return f"pair{'s'[: len(values) - 1]} {', '.join(map(str, values[:4]))}{' ...' * (len(values) > 4)}"
+
+
+def not_rotated(columns: Any) -> str:
+    """Return the sentence for pairs of columns that are not rotated."""
+    return f"{pairs(columns)} {'are' if len(columns) > 1 else 'is'} not rotated"
+
+
+def candidates(estimate: Phases, r: Rotary | None, blank: Rotary) -> Iterator[Rotary]:
+    """Yield the expected rotation, others with its scaling or none, and geometric ones, near the estimates.
+
+    `blank` has the number of columns and other keywords by default.
+    """
+    others = list[Rotary]()
+    if r is not None:
+        yield r
+        if r.scaling is not None:
+            others = [r.replace(scaling=None), *(r.replace(base=base) for base in BASES)]
+    for sigmas in (SHORT, match.PRECISE):       # short numbers, then precise ones
+        multiple, bases = estimate.geometric([len(blank.frequencies)], BASES, sigmas)
+        others += [blank.replace(base=base, frequency_scale=multiple) for base in bases]
+    yield from (each for each in others if estimate.are_near(each.frequencies))
+
+
+def of_frequencies(rotary: Rotary, expected: Rotary) -> Iterator[str]:
+    """Yield the differences between frequencies."""
+    w, f = rotary.frequencies, expected.frequencies
+    if all(each.to_dict()["rotary"]["frequencies"] is None for each in (rotary, expected)):     # formulas
+        for key in ("base", "frequency_scale"):
+            if (x := getattr(rotary, key)) != (y := getattr(expected, key)):
+                yield f"{key} is {x:.12g}, expected {y:.12g}"
+        if rotary.scaling is None and expected.scaling is not None:
+            yield f"the scaling {expected.scaling['rope_type']} is not applied"
+        return
+    differ = np.flatnonzero(np.abs(w - f) > match.SLIGHT * np.abs(f))
+    still, others = differ[w[differ] == 0], differ[w[differ] != 0]
+    if len(still):
+        yield not_rotated(still)
+    for k in others[:1]:
+        yield f"the frequencies of {pairs(others)} differ; the first is {w[k]:.6g}, expected {f[k]:.6g}"
+    if not len(differ) and np.any(w != f):
+        yield "the frequencies differ slightly from the expected ones"
+
+
+def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str) -> Iterator[str]:
+    """Yield the faults of an arithmetic; the right values may need no more bits than the table has."""
+    bits = match.PRECISION
+    needed = match.narrowest(match.rounded(reference, dtype), dtype)
+    is_rounded = bits[how.table] < min(bits[dtype], bits[needed])
+    for name, dtype in (("inv_freq was", how.frequencies), ("positions were", how.positions),
+                        ("angles were", how.angles), ("tables were", how.table if is_rounded else "")):
+        if dtype in NARROW:
+            yield f"{name} rounded to {dtype}"
