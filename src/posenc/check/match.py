@@ -258,10 +258,11 @@ def phases_of(
         going &= np.abs(residual) <= SIGMAS * ((error + 8 * FLOAT32 * np.abs(w)) * distance + bound)
         w = np.where(going, w + residual / distance, w)
         error, reach = np.where(going, bound / distance, error), np.where(going, distance, reach)
-    # a line through all rows within the reach, by least squares
+    # a line through all rows within the reach, if these are several, by least squares
     residual = np.angle(z * np.conj(z[0]) * np.exp(-1j * at[:, None] * w))
-    weights = (at[:, None] <= reach) / np.maximum(errors, 2.0**-60) ** 2
-    x = at[:, None] - np.average(np.broadcast_to(at[:, None], z.shape), 0, weights)
+    within = at[:, None] <= reach
+    weights = (within & (within.sum(0) > 8)) / np.maximum(errors, 2.0**-60) ** 2
+    x = at[:, None] - (weights * at[:, None]).sum(0) / np.maximum(weights.sum(0), 1)
     squares = np.maximum((weights * x**2).sum(0), 2.0**-60)
     w, error = w + (weights * x * residual).sum(0) / squares, np.minimum(error, squares**-0.5)
     return Phases(w, error)

@@ -361,7 +361,7 @@ class Comparison(NamedTuple):
         for name, turn in ORIENTATIONS:
             values = turn(self.sample.values)
             phases = match.phases_of(positions, values, precision, smallest, guess)
-            is_reversed = np.sum(np.sign(phases.frequency)) * sign < 0
+            is_reversed = np.sum(np.sign(phases.frequency.round(15))) * sign < 0     # 0 may be rounded
             angles = (at + OFFSETS[:, None]) * phases.frequency
             errors = np.abs(np.abs(values[row]) * np.exp(1j * angles) - values[row])
             total = errors[:, np.abs(at) * phases.error < match.KNOWN].sum(axis=1)
