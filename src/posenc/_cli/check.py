@@ -21,6 +21,7 @@ from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._files.functions import opened_table
 from posenc._files.table import explaining, read_safetensors
+from posenc.check.reading import array_of
 from posenc.check.report import row_of, unchecked_row
 from posenc.check.rotations import matched
 
@@ -191,8 +192,6 @@ def tensors_of_torch(path: str) -> dict[str, Callable[[], Any]]:
     """Return the same for a file that torch.save wrote."""
     with checks.importing_for(path):
         import torch
-
-        from posenc.check.running import array_of_tensor
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
@@ -203,7 +202,7 @@ def tensors_of_torch(path: str) -> dict[str, Callable[[], Any]]:
         if isinstance(part, dict):
             parts += [(f"{prefix}.{name}".lstrip("."), value) for name, value in part.items()]
         elif isinstance(part, torch.Tensor):
-            tensors[prefix] = functools.partial(array_of_tensor, prefix, part)
+            tensors[prefix] = functools.partial(lambda *tensor: array_of(*tensor)[0], prefix, part)
     return tensors
 
 

@@ -23,16 +23,15 @@ from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
 from posenc.check import match
 from posenc.check.match import Arithmetic, Array, Curve, Reals, short
-from posenc.check.reading import array_of, chunks, positions_of, rows_of, spread
+from posenc.check.reading import array_of, chunks, columns_of, positions_of, rows_of, spread
 
-LARGEST_START = 2**12       # of a table, as an absolute value
+LARGEST_START = 2**12       # of a table
 SAMPLE = 2**20              # values in the first rows of a sample, 8 MiB as float64; 16 to 256 rows
 PLACED = 0.15               # distance from a row of the table, as a share of the scale
 ENOUGH = 12                 # bits: a table must be explained better than by chance, one in 4,000
 TIE = 12                    # bits: results this close are all reported; the one with more digits may be true
 PRESET_BITS = 5             # cost of one of about 40 presets
 FIT_BITS, DIGIT_BITS = 8, 3.4       # cost of a fit, and of a decimal digit
-SPREAD = 0.1                # of the radii of pairs: pairs of other columns have no constant radius
 
 # ---- identify ----------------------------------------------------------------------------------------------
 
@@ -89,7 +88,7 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
         zeros is interpreted as the row of `padding_idx`.
     positions : int, range or array_like, optional
         Positions of the rows, as in `posenc.encode`.  The default is to search for consecutive integers with
-        a start in [-4096, 4096].
+        a start in [0, 4096].
 
     Returns
     -------
@@ -178,10 +177,8 @@ def _explained(rows: Rows, proposals: Iterable[Match | None]) -> list[Match]:
             if cost < found[0][0] + TIE:        # the same table may have several encodings
                 known = first.setdefault(key := (key_of(each.encoding), is_placed and each.positions), each)
                 first[key] = known._replace(presets=(*dict.fromkeys(known.presets + each.presets),))
-        # a negative start is equivalent to a position offset
-        chosen = [each for each in first.values() if not is_placed or each.positions[0] >= 0]
         if found:
-            return chosen or [*first.values()]
+            return [*first.values()]
     return []
 
 
@@ -193,7 +190,7 @@ def _explanation(rows: Rows, proposal: Match, how: Arithmetic) -> tuple[float, M
         return None
     cost = PRESET_BITS if names else cost_of(encoding)
     if isinstance(positions, range) and rows.positions is None:
-        cost += math.log2(1 + abs(positions.start)) + (positions.start < 0)
+        cost += math.log2(1 + positions.start)
     bits = -np.log2(np.minimum(curve.error, 1)).sum()
     # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
     reason = _compared(rows, encoding, positions, how)
@@ -256,22 +253,20 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def _fits(rows: Rows) -> Iterator[Encoding]:
-    """Yield encodings with short parameters, for each layout in which pairs have a constant radius."""
+    """Yield encodings with short parameters, for each layout."""
     at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
-    d_model, precision = rows.values.shape[1], match.PRECISION[rows.stored]
+    # angles of float64 have roundings of their own
+    d_model, precision = rows.values.shape[1], min(50, match.PRECISION[rows.stored])
     half = d_model // 2
     if d_model % 2 or not np.ptp(at):
         return
-    for layout, z in (("interleaved", rows.values[:, ::2] + 1j * rows.values[:, 1::2]),
-                      ("halves", rows.values[:, :half] + 1j * rows.values[:, half:])):
-        size = float(np.median(np.abs(z)))
-        noise = np.abs(z).std() / size if size else math.inf
-        if noise >= SPREAD:
-            continue
-        phases = match.phases_of(at, z, precision, max(noise * size, 2.0 ** DTYPES[rows.stored].smallest))
+    for layout, columns in columns_of(d_model).items():
+        z = rows.values[:, columns] @ np.array([1, 1j])
+        size = float(np.median(np.abs(z))) or 1.0
+        phases = match.phases_of(at, z, precision, 2.0 ** DTYPES[rows.stored].smallest)
         sign = np.sign(np.sum(np.sign(phases.frequency)) + 0.5)
         multiple, bases = phases._replace(frequency=sign * phases.frequency).geometric([half, half - 1])
-        error = match.PRECISE * max(noise, 2.0**-precision) / math.sqrt(z.size)
+        error = match.PRECISE * 2.0**-precision / math.sqrt(z.size)
         keywords: dict[str, Any] = {
             "layout": layout, "order": "cos" if sign > 0 else "sin", "frequency_scale": multiple,
             "scale": short(size, error, _scales(d_model), 4000)}
@@ -303,7 +298,7 @@ def placed(encoding: Encoding, rows: Rows) -> range | None:
     # the fastest columns locate a position best, but only modulo their periods; 48 others resolve these
     fastest = np.argsort(-np.abs(frequencies), kind="stable")
     columns = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
-    starts = np.arange(-LARGEST_START, LARGEST_START + 1)
+    starts = np.arange(rows.numbers[0], LARGEST_START + rows.numbers[0] + 1)
     squares, at = np.zeros(len(starts)), rows.numbers[:4] - rows.numbers[0] + encoding.position_offset
     for column in columns:
         angles = (starts[:, None] + at) * frequencies[column] + phases[column]
@@ -314,5 +309,5 @@ def placed(encoding: Encoding, rows: Rows) -> range | None:
         return None
     errors = np.maximum(np.sqrt(squares / len(columns)), scale * 2.0 ** -match.PRECISION[rows.stored])
     bits = 4 * len(columns) * np.log2(errors)
-    start = int(starts[np.argmin(bits + np.log2(1.0 + np.abs(starts)))]) - int(rows.numbers[0])
+    start = int(starts[np.argmin(bits + np.log2(1.0 + starts))]) - int(rows.numbers[0])
     return range(start, start + len(rows.table))

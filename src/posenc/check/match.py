@@ -78,11 +78,10 @@ def float64_of(array: Array, dtype: str) -> Reals:
 def rounded(x: Array, dtype: str) -> Array:
     """Round values of float64 or complex128 to a dtype; "" means no rounding."""
     parts = np.ascontiguousarray(x).view(np.float64)
-    if dtype != "bfloat16":
-        return parts.astype(dtype or "float64").astype(np.float64).view(x.dtype)
-    bits = parts.astype(np.float32).view(np.uint32)
-    bits += np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64).view(x.dtype)
+    if dtype == "bfloat16":
+        mantissa, exponent = np.frexp(parts.astype(np.float32))
+        parts, dtype = np.ldexp(np.rint(256 * mantissa), exponent - 8), "float32"
+    return parts.astype(dtype or "float64").astype(np.float64).view(x.dtype)
 
 
 def narrowest(values: Array, dtype: str) -> str:
@@ -149,6 +148,11 @@ def size_of(rotary: Rotary) -> float:
 def axes_of(rotary: Rotary | None) -> int:
     """Return the number of axes of positions."""
     return 1 if rotary is None or rotary.axes is None else 1 + max(rotary.axes)
+
+
+def on_axes(positions: Array, axes: int) -> Array:
+    """Return a copy of positions; all of several axes have the same ones if only those of one are given."""
+    return np.tile(positions, (axes, 1) if axes > positions.ndim == 1 else 1)
 
 
 def exact(rotary: Rotary, positions: Array) -> Waves:

@@ -23,10 +23,10 @@ from posenc import Rotary
 from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import running
-from posenc.check.match import Array, axes_of, size_of
+from posenc.check.match import Array, Reals, axes_of, float64_of, size_of
 from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
-from posenc.check.rotations import EXPECTED, configuration, longest, matched, not_rotated
+from posenc.check.rotations import configuration, longest, matched, not_rotated
 from posenc.check.running import Model, Source, Taken
 
 CHECK = "pass a function of x and positions that rotates them to posenc.check.assert_rotary(f, config)"
@@ -107,9 +107,7 @@ def check_rotary(model: torch.nn.Module, config: Any = None, *, inputs: Any = No
     """
     if not isinstance(model, torch.nn.Module):
         raise checks.wrong_type("model", model, "a torch.nn.Module")
-    given = configuration(config)
-    if config is not None and given is None:
-        raise checks.wrong_type("config", config, EXPECTED)
+    given = configuration(config, "config")
     with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rows, reason = [], f"no attention was found; {CHECK}"
@@ -125,13 +123,7 @@ def check_rotary(model: torch.nn.Module, config: Any = None, *, inputs: Any = No
 # ---- configurations ----------------------------------------------------------------------------------------
 
 
-def _of_layer(config: Any, index: int, count: int) -> list[Any]:
-    """Return the type of an attention, and whether it rotates, from lists with `count` values."""
-    lists = [() if isinstance(config, Rotary) else look_up(config, name) or () for name in LISTS]
-    return [values[index] if len(values) == count else None for values in lists]
-
-
-def _expected(config: Any, layer_type: Any = None, flag: Any = None) -> tuple[Rotary | None, str]:
+def _expected(config: Any, layer_type: Any = None, flag: Any = None) -> tuple[Any, str]:
     """Return the rotation of a layer in a configuration, if any, and the reason why it is not certain.
 
     `flag` is 0 if the configuration states that the layer has no rotation.
@@ -172,16 +164,15 @@ class Attention(Rotation):
         self.is_free = model.takes_positions
         most = self.keys if self.keys != self.rows else self.reach if self.is_free else model.reach
         self.reach = min(most, self.length or most)
-        # if not empty, queries and keys are divided by these factors (0: each row by its own length), and
-        # multiplied by the units of their columns
+        # if not empty, queries and keys are divided by these factors (0: each row by its own length), and the
+        # rotated columns multiplied by UNIT, others by the expected size
         self.divisors: dict[int, float] = {}
-        self.units: Tensor
         self.sources: dict[int, Source] = {}                            # of queries (0) and of keys (1)
         self.labels = []                                                # of the heads
-        self.layer_type, flag = _of_layer(config, index, count)
-        self.is_stated = flag is not None
-        self.rotary: Any
-        self.rotary, self.reason = _expected(config, self.layer_type, flag)
+        # lists of the configuration with a value for each attention
+        lists = [() if isinstance(config, Rotary) else look_up(config, name) or () for name in LISTS]
+        self.layer_type, self.flag = [values[index] if len(values) == count else None for values in lists]
+        self.rotary, self.reason = _expected(config, self.layer_type, self.flag)
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates = len(columns) > 0 or self.rows == 1
         if self.rotary is not None:
@@ -219,7 +210,7 @@ class Attention(Rotation):
 
     def key(self) -> tuple[Any, ...]:
         """Return a key that is equal for attentions that rotate to the same bits, or have the same reason."""
-        bits = [running.array_of_tensor("", self.vectors[index]).tobytes() for index in self.sources]
+        bits = [array_of("x", self.vectors[index])[0].tobytes() for index in self.sources]
         return id(self.config), self.layer_type, self.reason, self.rotates, self.start, *bits
 
     def random(self, rows: int) -> Array:
@@ -233,7 +224,7 @@ class Attention(Rotation):
                          for rows in (rotated, torch.from_numpy(x)))
         return cast(Tensor, after / before.clamp(min=1e-9))
 
-    def __call__(self, x: Array, positions: Array) -> list[tuple[Array, str]]:
+    def __call__(self, x: Array, positions: Array) -> list[tuple[Reals, str]]:
         """Call the model with the positions, or with all positions if they cannot be chosen."""
         at, rows, chosen = positions, x, np.arange(len(x))
         if not self.is_free:
@@ -250,8 +241,10 @@ class Attention(Rotation):
             y = vectors[index][:, of_rows, self.start : self.start + x.shape[1]].cpu()
             if self.divisors:
                 factors: Any = self.divisors[index] or self.factors(y, x).clamp(min=1e-9)
-                y = (y.double() / factors * self.units).to(y.dtype)
-            results += [array_of("x", head) for head in y]
+                is_rotated = torch.arange(x.shape[1]) < self.rotary.rotary_dim
+                y = (y.double() / factors * torch.where(is_rotated, UNIT, abs(size_of(self.rotary)))).to(y.dtype)
+            heads = [array_of("x", head) for head in y]
+            results += [(float64_of(*head), head[1]) for head in heads]
         return results
 
 
@@ -297,11 +290,9 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
         taken, _ = model.run(running.ANY, last=0)
         model.count = next((part.vectors[0].shape[1] for part in taken if part.vectors[0].numel()), 0)
         model.reach = model.count
-    if not model.count:
-        return []
     given = config if config is not None else configuration(getattr(model.module, "config", None))
     model.axes = axes_of(_expected(given)[0])
-    taken, _ = model.run(model.count, np.arange(model.count))
+    taken = model.run(model.count, np.arange(model.count))[0] if model.count else []
     configs = [configuration(part.config) if config is None else config for part in taken]
     # the second part of an attention has the same queries and keys
     numbers = [k for k, part in enumerate(taken) if not any(
@@ -371,7 +362,7 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
         return unchecked_row(name, rotary, reason)._replace(verdict="no rotation")
     if attention.rotates and reason == STATED:
         words = "queries and keys are rotated, the configuration has no rotation for this layer"
-    elif reason == UNROTATED and (attention.is_stated or not types and attention.layer_type is None):
+    elif reason == UNROTATED and (attention.flag is not None or not types and attention.layer_type is None):
         words = not_rotated(range(rotary.rotary_dim // 2))
     else:
         more = ", and the configuration does not state that these have no rotation"
@@ -399,6 +390,5 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     if not remarks:
         return result, []
     f.divisors = divisors
-    f.units = torch.tensor([UNIT if k < rotary.rotary_dim else size for k in range(rotary.head_dim)])
     other = matched(f, rotary.replace(scale=rotary.scale * UNIT / size))
     return (result, []) if other.faults else (other._replace(rotary=rotary), remarks)

@@ -13,7 +13,8 @@ from posenc import Rotary
 from posenc._arguments import arrays, checks
 from posenc._arguments.specification import Layout
 from posenc.check import match
-from posenc.check.match import FLOAT32, PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, size_of
+from posenc.check.match import (
+    FLOAT32, PRECISION, SIGMAS, Array, Reals, Waves, axes_of, float64_of, on_axes, size_of)
 
 REACH = 2**17               # positions of a function are below this number
 REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))  # positions, as far as the table goes
@@ -39,9 +40,12 @@ def chunks(total: int, columns: int) -> Iterator[slice]:
 def array_of(name: str, value: Any) -> tuple[Array, str]:
     """Return an array or tensor as an array, with its dtype; uint16 is read as the bits of bfloat16."""
     if hasattr(value, "detach"):
-        from posenc.check.running import array_of_tensor
+        import torch
 
-        value = array_of_tensor(name, value)
+        if value.is_meta:
+            raise ValueError(f"{name} is on the meta device, expected a tensor with values")
+        value = value.detach().cpu().resolve_conj().resolve_neg()
+        value = (value.contiguous().view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
     array = arrays.as_array(name, value)
     if array.dtype.kind == "c":
         return array, "float32" if array.dtype.itemsize == 8 else "float64"
@@ -158,10 +162,9 @@ class Rotation:
     def __init__(self, function: Callable[..., Any], axes: int):
         self.function, self.axes = function, axes
 
-    def __call__(self, x: Array, positions: Array) -> list[tuple[Array, str]]:
-        """Return the rotated vectors, with their dtype: queries or, in a second element, keys."""
-        is_same = self.axes > positions.ndim == 1               # on all axes
-        arguments: list[Any] = [x.copy(), np.tile(positions, (self.axes, 1) if is_same else 1)]
+    def __call__(self, x: Array, positions: Array) -> list[tuple[Reals, str]]:
+        """Return the rotated vectors as float64, with their dtype: queries or, in a second element, keys."""
+        arguments: list[Any] = [x.copy(), on_axes(positions, self.axes)]
         if self.takes_tensors:
             import torch
 
@@ -173,7 +176,7 @@ class Rotation:
             if array.shape != x.shape or array.dtype.kind == "c":
                 expected = f"expected rotated x of shape {x.shape}"
                 raise ValueError(f"the function returned an array of shape {array.shape}, {expected}")
-        return results
+        return [(float64_of(*result), result[1]) for result in results]
 
 
 def read_function(
@@ -230,13 +233,12 @@ def _read_rotated(
         """Return the rotated vectors of 1 in some columns, and of 0 in the others."""
         x = np.zeros((positions.shape[-1], head_dim), np.float32)
         x[:, columns] = 1
-        return float64_of(*call(x, positions)[index])
+        return call(x, positions)[index][0]
 
     rng = np.random.default_rng(0)
     positions = rng.permutation(at if call.is_free else at[:64])[:48]   # else a call has all positions before
     x = rng.integers(-32, 32, (len(positions), head_dim)) / 8           # exact in every dtype
-    array, dtype = call(x.astype(np.float32), positions)[index]
-    y = float64_of(array, dtype)
+    y, dtype = call(x.astype(np.float32), positions)[index]
     finite = np.isfinite(y).all(axis=1)                         # large angles overflow in float16
     if not finite.any():
         return Reading(dtype, faults=(NO_VALUE,))
@@ -256,8 +258,7 @@ def _read_rotated(
     order = () if _equal(given, returned) else ("the result has its columns in another order",)
 
     def waves(positions: Array) -> Waves:
-        cos, sin = values(positions, given[:, 0])[:, returned].transpose(2, 0, 1)
-        return np.asarray(cos + 1j * sin)
+        return np.asarray(values(positions, given[:, 0])[:, returned] @ np.array([1, 1j]))
 
     remarks, faults = (order, faults) if any_order else ((), faults + order)
     return Reading(dtype, at, waves(at), waves, layout, faults, remarks)

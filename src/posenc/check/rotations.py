@@ -195,21 +195,21 @@ def valid_positions(expected: Rotary | None) -> int | None:
 
 def expectation(expect: Any) -> Rotary | None:
     """Return the expected rotation."""
-    if expect is None or isinstance(expect, Rotary):
-        return expect
-    config = configuration(expect)
-    if config is None:
-        raise checks.wrong_type("expect", expect, EXPECTED)
-    return Rotary.from_config(config)
+    config = configuration(expect, "expect")
+    return config if config is None or isinstance(config, Rotary) else Rotary.from_config(config)
 
 
-def configuration(value: Any) -> Any:
-    """Return a rotation, the configuration of text, or the attributes of another object; else None."""
-    if isinstance(value, Rotary):
-        return value
-    if not isinstance(value, Mapping) and not hasattr(value, "to_dict"):
-        value = None if isinstance(value, type) else getattr(value, "__dict__", None)
-    return look_up(value, "text_config") or value if value else None
+def configuration(value: Any, name: str = "") -> Any:
+    """Return a rotation, the configuration of text, or the attributes of another object; else None.
+
+    If the value has a name, others than None are refused.
+    """
+    config = value
+    if not isinstance(value, (Mapping, Rotary)) and not hasattr(value, "to_dict"):
+        config = None if isinstance(value, type) else getattr(value, "__dict__", None)
+    if name and value is not None and not config:
+        raise checks.wrong_type(name, value, EXPECTED)
+    return config if isinstance(config, Rotary) else look_up(config, "text_config") or config or None
 
 
 def matched(

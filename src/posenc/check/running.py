@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from posenc import Rotary
-from posenc.check.match import ROUNDED, Array
+from posenc.check.match import ROUNDED, Array, on_axes
 
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default}
 SOFTMAX = {torch.softmax, functional.softmax, Tensor.softmax}
@@ -40,16 +40,6 @@ class Done(BaseException):
 
 
 # ---- tensors -----------------------------------------------------------------------------------------------
-
-
-def array_of_tensor(name: str, tensor: Tensor) -> Array:
-    """Return a tensor as an array: the bits of bfloat16 as uint16, and numbers of 8 bits as float32."""
-    if tensor.is_meta:
-        raise ValueError(f"{name} is on the meta device, expected a tensor with values")
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.contiguous().view(torch.uint16).numpy()
-    return (tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor).numpy()
 
 
 def moved(vectors: Tensor) -> Array:
@@ -203,9 +193,7 @@ class Model(TorchFunctionMode):
         return next(i for i in range(1, 99) if not any(i in np.ravel(value) for value in special))
 
     def arguments(self, rows: int, positions: Array | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        if positions is not None and self.axes > positions.ndim == 1:     # all axes have the same positions
-            positions = np.tile(positions, (self.axes, 1))
-        at = None if positions is None else torch.from_numpy(positions.copy()).to(self.device)
+        at = None if positions is None else torch.from_numpy(on_axes(positions, self.axes)).to(self.device)
         if self.inputs is None:
             tokens = [torch.full((1, rows), self.token(), device=self.device)]
             return tokens, {} if at is None else dict.fromkeys(self.positions, at[..., None, :])
