@@ -1,7 +1,7 @@
 """Conventions: which conventions give a table, with their parameters.
 
 The candidates are the presets, then conventions with geometric frequencies that are fitted to pairs of
-columns.  Each is placed at the positions where it fits best (`_proposal`), compared with a sample of the rows
+columns.  Each is placed at the positions where it fits best (`placed`), compared with a sample of the rows
 in several kinds of arithmetic (`_explanation`), then with all rows (`_compared`).
 """
 
@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +32,8 @@ ENOUGH = 12                 # bits: a table must be explained better than by cha
 TIE = 12                    # bits: results this close are all reported; the one with more digits may be true
 PRESET_BITS = 5             # cost of one of about 40 presets
 FIT_BITS, DIGIT_BITS = 8, 3.4       # cost of a fit, and of a decimal digit
+
+Names: TypeAlias = tuple[str, ...]      # of presets
 
 # ---- identify ----------------------------------------------------------------------------------------------
 
@@ -138,9 +140,7 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
             return []
         stored = match.narrowest(values[usable], dtype)
         rows = Rows(array, dtype, sampled[usable], values[usable], sampled[is_zero], stored, positions)
-        presets = (_proposal(rows, *each) for each in preset_encodings(d_model))
-        fits = (_proposal(rows, encoding) for encoding in _fits(rows))
-        return _explained(rows, presets) or _explained(rows, fits)
+        return _explained(rows, preset_encodings(d_model)) or _explained(rows, _fits(rows))
 
 
 class Rows(NamedTuple):
@@ -155,22 +155,12 @@ class Rows(NamedTuple):
     positions: range | Array | None     # positions of all rows in the table, if known
 
 
-def _proposal(rows: Rows, encoding: Encoding, names: tuple[str, ...] = ()) -> Match | None:
-    """Return a match, not yet compared, at the nearest positions, if any; a row of zeros is padding."""
-    positions: Any = placed(encoding, rows) if rows.positions is None else rows.positions
-    if positions is None:
-        return None
-    at = np.asarray(positions)[rows.zero_rows]
-    if len(at) == 1 and at[0] % 1 == 0:
-        encoding = encoding.replace(padding_idx=int(at[0]))
-    return Match(encoding, positions, names, math.inf, "")
-
-
-def _explained(rows: Rows, proposals: Iterable[Match | None]) -> list[Match]:
+def _explained(rows: Rows, encodings: Iterable[tuple[Encoding, Names]]) -> list[Match]:
     """Return the matches with the lowest costs, in the first arithmetic that explains the table."""
-    is_placed, possible = rows.positions is None, [each for each in proposals if each]
+    is_placed = rows.positions is None
+    possible = [(*each, placed(each[0], rows) if is_placed else rows.positions) for each in encodings]
     for how in match.plain(rows.stored):
-        explanations = filter(None, (_explanation(rows, each, how) for each in possible))
+        explanations = filter(None, (_explanation(rows, how, *each) for each in possible))
         found = sorted(explanations, key=lambda pair: (pair[0], len(changes_of(pair[1].encoding))))
         first: dict[Any, Match] = {}
         for cost, each in found:
@@ -182,14 +172,23 @@ def _explained(rows: Rows, proposals: Iterable[Match | None]) -> list[Match]:
     return []
 
 
-def _explanation(rows: Rows, proposal: Match, how: Arithmetic) -> tuple[float, Match] | None:
-    """Return the match, with its cost, if the encoding explains the table better than by chance."""
-    encoding, positions, names, *_ = proposal
+def _explanation(
+    rows: Rows, how: Arithmetic, encoding: Encoding, names: Names, positions: Any
+) -> tuple[float, Match] | None:
+    """Return the match, with its cost, if the encoding explains the table better than by chance.
+
+    A row of zeros is padding.
+    """
+    if positions is None:
+        return None
     curve = table_curve(encoding, np.asarray(positions)[rows.numbers], how)
     if not curve.explains(rows.values):
         return None
+    zeros = np.asarray(positions)[rows.zero_rows]
+    if len(zeros) == 1 and zeros[0] % 1 == 0:
+        encoding = encoding.replace(padding_idx=int(zeros[0]))
     cost = PRESET_BITS if names else cost_of(encoding)
-    if isinstance(positions, range) and rows.positions is None:
+    if rows.positions is None:
         cost += math.log2(1 + positions.start)
     bits = -np.log2(np.minimum(curve.error, 1)).sum()
     # a table of arbitrary angles has such values, too, so the sine and cosine of an angle count once
@@ -227,7 +226,7 @@ def key_of(encoding: Encoding) -> bytes:
     return encoding.encode(np.array([2.5, 777.0]), dtype="float64").tobytes()
 
 
-def preset_encodings(d_model: int) -> Iterator[tuple[Encoding, tuple[str, ...]]]:
+def preset_encodings(d_model: int) -> Iterator[tuple[Encoding, Names]]:
     """Yield the encoding of each convention that presets have, with their names."""
     for _, presets in itertools.groupby(posenc.presets().values(), key=lambda preset: preset.convention):
         names = tuple(preset.name for preset in presets)
@@ -252,7 +251,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
     return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
 
 
-def _fits(rows: Rows) -> Iterator[Encoding]:
+def _fits(rows: Rows) -> Iterator[tuple[Encoding, Names]]:
     """Yield encodings with short parameters, for each layout."""
     at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
     # angles of float64 have roundings of their own
@@ -271,7 +270,7 @@ def _fits(rows: Rows) -> Iterator[Encoding]:
             "layout": layout, "order": "cos" if sign > 0 else "sin", "frequency_scale": multiple,
             "scale": short(size, error, _scales(d_model), 4000)}
         for base, spacing in zip(bases, ("paper", "endpoint"), strict=False):
-            yield Encoding(d_model, **keywords | {"base": base, "spacing": spacing})
+            yield Encoding(d_model, **keywords | {"base": base, "spacing": spacing}), ()
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

@@ -168,6 +168,12 @@ def computed(rotary: Rotary, positions: Array, arithmetic: Arithmetic) -> Waves:
     return rounded(size_of(rotary) * waves, arithmetic.table)
 
 
+def error_near(position: int, rotary: Rotary, how: Arithmetic, expected: Rotary) -> float:
+    """Return the largest error of an arithmetic at the positions near this one."""
+    at = positions_near(position)
+    return float(difference(computed(rotary, at, how), exact(expected, at)).max())
+
+
 def rotation_curve(rotary: Rotary, positions: Array, how: Arithmetic) -> Curve:
     """Return the curve of a rotation; roundings to 16 bits are simulated, and others bounded."""
     values = computed(rotary, positions, how) if how.is_narrow else exact(rotary, positions)

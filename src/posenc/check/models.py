@@ -146,15 +146,14 @@ def _expected(config: Any, layer_type: Any = None, flag: Any = None) -> tuple[An
 class Attention(Rotation):
     """The queries and keys of an attention, as a function of vectors before their rotation and of positions.
 
-    It is the attention `number` of a run, and the `index`-th of `count` that have the configuration.  Unless
-    `reason` states why it cannot be compared, it has `sources`.
+    It is the attention `number` of a run, and one of those with the configuration, `kin`.  Unless `reason`
+    states why it cannot be compared, it has `sources`.
     """
 
+    has_any_order = True                # products of queries and keys are the same
     start = 0                           # the first column that may be rotated
 
-    def __init__(
-        self, model: Model, number: int, taken: Sequence[Taken], config: Any, index: int, count: int
-    ):
+    def __init__(self, model: Model, number: int, taken: Sequence[Taken], config: Any, kin: Sequence[int]):
         own = taken[number]
         self.model, self.number, self.name, self.vectors = model, number, own.name, own.vectors
         self.config, self.length = config, longest(config)
@@ -171,7 +170,8 @@ class Attention(Rotation):
         self.labels = []                                                # of the heads
         # lists of the configuration with a value for each attention
         lists = [() if isinstance(config, Rotary) else look_up(config, name) or () for name in LISTS]
-        self.layer_type, self.flag = [values[index] if len(values) == count else None for values in lists]
+        self.layer_type, self.flag = [
+            values[kin.index(number)] if len(values) == len(kin) else None for values in lists]
         self.rotary, self.reason = _expected(config, self.layer_type, self.flag)
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates = len(columns) > 0 or self.rows == 1
@@ -297,8 +297,8 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
     # the second part of an attention has the same queries and keys
     numbers = [k for k, part in enumerate(taken) if not any(
         all(map(running.close, part.vectors, other.vectors)) for other in taken[:k])]
-    kin = {k: [other for other in numbers if configs[other] is configs[k]] for k in numbers}
-    return [Attention(model, k, taken, configs[k], kin[k].index(k), len(kin[k])) for k in numbers]
+    return [Attention(model, k, taken, configs[k], [other for other in numbers if configs[other] is configs[k]])
+            for k in numbers]
 
 
 # ---- rows --------------------------------------------------------------------------------------------------
@@ -333,11 +333,11 @@ def _row(group: Sequence[Attention], attentions: Sequence[Attention]) -> RotaryR
     try:
         result, remarks = _compared(attention)
         is_apart = bool(result.faults) and attention.is_free and _has_own_positions(attention, attentions)
+        reason = OWN * is_apart
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         reason = f"a call raises {type(error).__name__}: {error}; {CHECK}"
+    if reason:
         return unchecked_row(name, attention.rotary, reason)
-    if is_apart:
-        return unchecked_row(name, attention.rotary, OWN)
     result = result._replace(faults=(*result.faults, *of_cache))
     return row_of(name, result, attention.rotary, "; ".join([f"queries and keys{label}", *remarks]))
 

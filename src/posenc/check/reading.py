@@ -152,6 +152,7 @@ class Rotation:
     It takes arrays or tensors, and returns one or two of the shape of x.
     """
 
+    has_any_order = False               # whether columns in another order are right
     is_free = True                      # whether the positions of a call may be repeated and in any order
     labels: Sequence[str] = "", "keys: "        # of the elements of a result, for sentences
     reach = REACH                       # the positions with which it is called are below this number
@@ -181,7 +182,7 @@ class Rotation:
 
 def read_function(
     function: Callable[..., Any] | Rotation, positions: Any, expected: Rotary | None, head_dim: int | None,
-    any_order: bool, most: int | None = None,
+    most: int | None = None,
 ) -> Iterator[tuple[str, Reading]]:
     """Read a function; yield a reading, with its label, for each element of the results that differs.
 
@@ -211,7 +212,7 @@ def read_function(
     remarks = tuple(errors[-1:] if own else errors[-2:-1])      # of the positions before
     for k, (array, _) in enumerate(rotated):
         if not any(_equal(array, other) for other, _ in rotated[:k]):
-            reading = _read_rotated(call, k, at, head_dim, expected, any_order)
+            reading = _read_rotated(call, k, at, head_dim, expected)
             yield call.labels[k], reading._replace(remarks=reading.remarks + remarks)
 
 
@@ -223,7 +224,7 @@ Form: TypeAlias = tuple[Layout, Array, Array, tuple[str, ...]]
 
 
 def _read_rotated(
-    call: Rotation, index: int, at: Array, head_dim: int, expected: Rotary | None, any_order: bool
+    call: Rotation, index: int, at: Array, head_dim: int, expected: Rotary | None
 ) -> Reading:
     """Read the rotation of an element of the results.
 
@@ -260,7 +261,7 @@ def _read_rotated(
     def waves(positions: Array) -> Waves:
         return np.asarray(values(positions, given[:, 0])[:, returned] @ np.array([1, 1j]))
 
-    remarks, faults = (order, faults) if any_order else ((), faults + order)
+    remarks, faults = (order, faults) if call.has_any_order else ((), faults + order)
     return Reading(dtype, at, waves(at), waves, layout, faults, remarks)
 
 

@@ -43,8 +43,7 @@ ORIENTATIONS: tuple[tuple[str, Callable[[Waves], Waves]], ...] = (
 
 
 def identify_rotary(
-    rotation: Any, *, expect: Any = None, positions: Any = None, head_dim: SupportsIndex | None = None,
-    any_order: bool = False,
+    rotation: Any, *, expect: Any = None, positions: Any = None, head_dim: SupportsIndex | None = None
 ) -> list[RotaryMatch]:
     """Find the rotary embedding of a table or a function, and name its differences from the expected one.
 
@@ -68,9 +67,6 @@ def identify_rotary(
     head_dim : int, optional
         Number of columns of a query or key.  Without `expect`, it is needed for a function, and for tables
         and frequencies of a rotation that leaves some columns unchanged.
-    any_order : bool, optional
-        Whether a function may return its columns in another order.  Products of queries and keys do not
-        change if both are rotated by this function.  By default, another order is a fault.
 
     Returns
     -------
@@ -102,13 +98,12 @@ def identify_rotary(
     size = None if head_dim is None else Rotary(checks.integer("head_dim", head_dim, 2)).head_dim
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; omit head_dim")
-    result = matched(rotation, expected, positions, size, any_order)
+    result = matched(rotation, expected, positions, size)
     return [] if expected is None and result.rotary is None else [result]
 
 
 def assert_rotary(
-    f: Any, expect: Any, up_to: SupportsIndex | None = None, *, largest_error: float = NO_DIGIT,
-    any_order: bool = False,
+    f: Any, expect: Any, up_to: SupportsIndex | None = None, *, largest_error: float = NO_DIGIT
 ) -> None:
     """Raise an AssertionError with a sentence for each difference if a function does not rotate as expected.
 
@@ -127,8 +122,6 @@ def assert_rotary(
     largest_error : float, optional
         The largest accepted error near `up_to`, of cosines and sines.  Errors of float32 angles grow with the
         position; the default accepts them as long as one digit is right.
-    any_order : bool, optional
-        As in `identify_rotary`.
 
     Returns
     -------
@@ -171,7 +164,7 @@ def assert_rotary(
         checks.check_domain((last_position,), name="up_to")
     sampled = np.union1d(spread(min(last_position, 2**62), 64, 64), match.positions_near(last_position))
     is_table = not callable(f) and (is_pair(f) or np.ndim(f) > 1)
-    result = matched(f, expected, None if is_table else sampled, any_order=any_order)
+    result = matched(f, expected, None if is_table else sampled)
     if result.faults:
         raise AssertionError("; ".join(result.faults))
     if result.difference > largest_error:
@@ -213,34 +206,27 @@ def configuration(value: Any, name: str = "") -> Any:
 
 
 def matched(
-    rotation: Any, expected: Rotary | None, positions: Any = None, head_dim: int | None = None,
-    any_order: bool = True,
+    rotation: Any, expected: Rotary | None, positions: Any = None, head_dim: int | None = None
 ) -> RotaryMatch:
     """Return the match of a rotation."""
-    checks.boolean("any_order", any_order)
     head_dim = head_dim if expected is None else expected.head_dim
     # the host program may have set NumPy to raise floating-point errors
     with np.errstate(all="ignore"):
         if callable(rotation):
-            most = valid_positions(expected)
-            readings = read_function(rotation, positions, expected, head_dim, any_order, most)
+            readings = read_function(rotation, positions, expected, head_dim, valid_positions(expected))
         else:
             readings = iter([("", read_arrays(rotation, positions, expected))])
-        _, first = next(readings)
-        result = judged(first, expected, head_dim)
+        results, remarks = list[RotaryMatch](), list[tuple[str, ...]]()
         for label, reading in readings:
-            other = judged(reading, expected, head_dim)
-            if reading.remarks != first.remarks and not (result.faults or other.faults):
-                other = other._replace(faults=("the columns have another order than those of queries",))
-            faults = tuple(label + each for each in other.faults if each not in result.faults)
-            result = result._replace(
-                difference=max(result.difference, other.difference), faults=result.faults + faults,
-                errors={at: max(error, other.errors.get(at, 0.0)) for at, error in result.errors.items()})
-            if other.verdict == "float32 angles" and result.verdict == "right":
-                result = result._replace(verdict=other.verdict, reason=other.reason)
+            result = judged(reading, expected, head_dim)
+            remarks.append(reading.remarks)
+            other = "the columns have another order than those of queries"
+            faults = result.faults or (other,) * (reading.remarks != remarks[0])
+            results.append(result._replace(faults=tuple(label + each for each in faults)))
             if faults:
                 break
-    reason = "; ".join(filter(None, (*result.faults, result.reason, *first.remarks)))
+    result = max(results, key=lambda each: (bool(each.faults), each.verdict != "right", each.difference))
+    reason = "; ".join(filter(None, (*result.faults, result.reason, *remarks[0])))
     verdict: Verdict = "wrong" if result.faults else result.verdict
     return result._replace(reason=reason, faults=() if expected is None else result.faults, verdict=verdict)
 
@@ -386,13 +372,9 @@ class Comparison(NamedTuple):
         if len(differing):
             count, first = f"{len(differing)} of {len(positions)}", int(abs(positions[differing[0]]))
             of_rows = [f"the values at {count} positions differ, the first at {first:,}"]
-        errors = {}
-        near = sorted({min(position, last) for position in match.ERRORS_AT})
         # the errors of other columns or positions would not be those of the arithmetic
-        for position in () if self.faults or of_rows else near:
-            at = match.positions_near(position)
-            values = match.computed(rotary, at, how)
-            errors[position] = float(difference(values, exact(target or rotary, at)).max())
+        near = () if self.faults or of_rows else sorted({min(position, last) for position in match.ERRORS_AT})
+        errors = {position: match.error_near(position, rotary, how, target or rotary) for position in near}
         if target is not None:
             faults = [*of_frequencies(rotary, target), *faults]
             size, expected = size_of(rotary), size_of(target)
