@@ -22,8 +22,7 @@ from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
 from posenc.check import match
-from posenc.check.match import Arithmetic, Array, Curve, Reals, short
-from posenc.check.reading import array_of, chunks, columns_of, positions_of, rows_of, spread
+from posenc.check.match import Arithmetic, Array, Curve, Reals, short, spread
 
 LARGEST_START = 2**12       # of a table
 SAMPLE = 2**20              # values in the first rows of a sample, 8 MiB as float64; 16 to 256 rows
@@ -120,13 +119,13 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
     ...     print(match.encoding, match.positions, match.reason, sep="; ")
     Encoding(64, base=500.0); range(1, 101); every value correctly rounded
     """
-    array, dtype = array_of("table", table)
+    array, dtype = match.array_of("table", table)
     if np.iscomplexobj(array):
         raise TypeError(f"table has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
-    array = rows_of("table", array)
+    array = match.rows_of("table", array)
     total, d_model = array.shape
     if positions is not None:
-        positions = positions_of(positions, total)
+        positions = match.positions_of(positions, total)
     if not array.size:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
@@ -201,7 +200,7 @@ def _explanation(
 def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -> tuple[float, str] | None:
     """Compare an encoding with all rows; return the difference and its reason, or None if a row differs."""
     largest, zeros = 0.0, 0
-    for part in chunks(len(rows.table), encoding.d_model):
+    for part in match.chunks(len(rows.table), encoding.d_model):
         values = match.float64_of(rows.table[part], rows.dtype)
         out = np.empty(values.shape, np.uint16 if rows.dtype == "bfloat16" else rows.dtype)
         exact = match.float64_of(encoding.encode(positions[part], dtype=rows.dtype, out=out), rows.dtype)
@@ -259,7 +258,7 @@ def _fits(rows: Rows) -> Iterator[tuple[Encoding, Names]]:
     half = d_model // 2
     if d_model % 2 or not np.ptp(at):
         return
-    for layout, columns in columns_of(d_model).items():
+    for layout, columns in match.columns_of(d_model).items():
         z = rows.values[:, columns] @ np.array([1, 1j])
         size = float(np.median(np.abs(z))) or 1.0
         phases = match.phases_of(at, z, precision, 2.0 ** DTYPES[rows.stored].smallest)

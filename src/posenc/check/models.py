@@ -23,8 +23,7 @@ from posenc import Rotary
 from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import running
-from posenc.check.match import Array, Reals, axes_of, float64_of, size_of
-from posenc.check.reading import REACH, REACHES, Rotation, array_of
+from posenc.check.match import REACH, REACHES, Array, Reals, Rotation, array_of, axes_of, float64_of, size_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
 from posenc.check.rotations import configuration, longest, matched, not_rotated
 from posenc.check.running import Model, Source, Taken
@@ -170,8 +169,7 @@ class Attention(Rotation):
         self.labels = []                                                # of the heads
         # lists of the configuration with a value for each attention
         lists = [() if isinstance(config, Rotary) else look_up(config, name) or () for name in LISTS]
-        self.layer_type, self.flag = [
-            values[kin.index(number)] if len(values) == len(kin) else None for values in lists]
+        self.layer_type, self.flag = [v[kin.index(number)] if len(v) == len(kin) else None for v in lists]
         self.rotary, self.reason = _expected(config, self.layer_type, self.flag)
         columns = np.concatenate([running.moved(vectors) for vectors in self.vectors])
         self.rotates = len(columns) > 0 or self.rows == 1
@@ -373,7 +371,7 @@ def _uncompared_row(name: str, attention: Attention, attentions: Sequence[Attent
 def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
     """Compare queries and keys, and return remarks about factors that are not part of the rotation."""
     rotary, result = f.rotary, matched(f, f.rotary)
-    size, remarks, divisors = abs(size_of(rotary)), list[str](), dict[int, float]()
+    size, remarks = abs(size_of(rotary)), list[str]()
     for index in f.sources if result.faults else ():
         y, what = f.vectors[index][0, :, f.start :].cpu(), BOTH[index]
         factors = f.factors(y, f.random(len(y))).nan_to_num().numpy() / size
@@ -381,14 +379,13 @@ def _compared(f: Attention) -> tuple[RotaryMatch, list[str]]:
         # the softmax scale may be part of the queries, or half of it of queries and keys
         scales = [1.0, f.width**-0.5, f.width**-0.25, *([factor] if index == 0 and size == 1 else [])]
         scale = next((each for each in scales if math.isclose(factor, each, rel_tol=0.01)), 1.0)
-        divisors[index] = scale * size
+        f.divisors[index] = scale * size
         if np.ptp(factors) > 0.02 * factor:
-            divisors[index] = 0.0
+            f.divisors[index] = 0.0
             remarks.append(f"the lengths of {what} are not those before the rotation, and were not compared")
         elif scale != 1:
             remarks.append(f"{what} are multiplied by {scale:.6g}")
     if not remarks:
         return result, []
-    f.divisors = divisors
     other = matched(f, rotary.replace(scale=rotary.scale * UNIT / size))
     return (result, []) if other.faults else (other._replace(rotary=rotary), remarks)
