@@ -204,6 +204,15 @@ class Cached(Small):
         return types.SimpleNamespace(past_key_values=self.keys)
 
 
+def parts(ignore=(False, True), own=True):
+    """Return a model of which some layers ignore position_ids; each layer may have a configuration of its own."""
+    model = Small(layers=[{"positions": lambda p, x: torch.arange(len(p))} if each else {} for each in ignore])
+    model.config = None if own else types.SimpleNamespace(**config(4096))
+    for layer in model.layers:
+        layer.config = types.SimpleNamespace(**config(4096)) if own else None
+    return model
+
+
 class Pooled(Small):
     """The last attention has a single query."""
 
@@ -352,20 +361,16 @@ RIGHT = [
     case("unit length after", after=lambda x: nn.functional.normalize(x, dim=-1)),
     case("rms norm after", PAIRS, after=lambda x: nn.functional.rms_norm(x, (D,)), rotate=interleaved),
     case("a state", HALVES, with_state), case("a module called twice", HALVES, shared),
-    case("a state, interleaved", PAIRS, with_state, rotate=interleaved, norm=RMS),
     case("learned positions, too", table=2**17),
     case("local and global layers", LOCAL, layers=({}, {"frequencies": frequencies(1e6)})),
     case("layers without a rotation", NOPE, layers=({}, {"rotate": unchanged})),
     case("consecutive", HALVES, Consecutive),
-    case("consecutive, interleaved", PAIRS, Consecutive, rotate=interleaved),
     case("consecutive, eager", HALVES, Consecutive, attention=eager, heads=4),
     case("consecutive, fused", PAIRS, Consecutive, fused=True, norm=RMS, rotate=complex_pairs),
     case("a table", config(4096), **from_table()), case("a short table", config(300), **from_table(300)),
     case("a table, consecutive", config(256), Consecutive, **from_table(256)), case("bfloat16", dtype=bf16),
     case("float16", dtype=f16), case("float64", dtype=torch.float64),
-    case("bfloat16, interleaved", PAIRS, dtype=bf16, rotate=interleaved, norm=RMS),
     case("bfloat16, grouped", dtype=bf16, heads=4, attention=eager),
-    case("float16, scaled", dtype=f16, scale=D**-0.5),
     case("bfloat16, unit length after", dtype=bf16, after=lambda x: nn.functional.normalize(x, dim=-1)),
     case("a table in bfloat16", config(4096), dtype=bf16, **from_table(4096, dtype=bf16)),
     case("two axes", AXES, Axes, axis=AXES.axes), case("three axes", THREE, Axes, axis=THREE.axes),
@@ -404,6 +409,8 @@ WRONG = [
     case("keys: positions start at 1, expected 0", rotate_keys=lambda x, a: halves(x, a + frequencies())),
     case("positions start at 1, expected 0", positions=lambda p, x: p + 1),
     case("a call with a single row has other values than a call with several", positions=lambda p, x: torch.arange(len(p))),
+    case("a call with a single row has other values", None, parts, own=False),
+    case("a call with a single row has other values", None, parts, ignore=(True, True)),
     case("a call with a single row has other values", positions=lambda p, x: p - p[0]),
     case("a call with a single row has other values", positions=lambda p, x: p.cummax(0)[0]),
     case(" positions differ, the first at ", positions=lambda p, x: p.clamp(max=1023)),

@@ -235,6 +235,8 @@ class Decoder(Small):
 def test_a_decoder_may_have_positions_of_its_own():
     assert check_rotary(Decoder(), HALVES).ok
     assert not check_rotary(Decoder(layers=({}, {"frequencies": frequencies(9e3)})), HALVES).ok
+    row, other = check_rotary(small.parts())
+    assert row.verdict == FLOAT32 and other.verdict == UNCHECKED and "check this part alone" in other.faults[0]
 
 
 def test_other_keys_may_follow():
