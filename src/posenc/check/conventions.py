@@ -164,7 +164,8 @@ def _explained(rows: Rows, encodings: Iterable[tuple[Encoding, Names]]) -> list[
         first: dict[Any, Match] = {}
         for cost, each in found:
             if cost < found[0][0] + TIE:        # the same table may have several encodings
-                known = first.setdefault(key := (key_of(each.encoding), is_placed and each.positions), each)
+                table = each.encoding.encode(np.array([2.5, 777.0]), dtype="float64").tobytes()
+                known = first.setdefault(key := (table, is_placed and each.positions), each)
                 first[key] = known._replace(presets=(*dict.fromkeys(known.presets + each.presets),))
         if found:
             return [*first.values()]
@@ -218,11 +219,6 @@ def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -
 
 
 # ---- presets -----------------------------------------------------------------------------------------------
-
-
-def key_of(encoding: Encoding) -> bytes:
-    """Return a key that is equal for encodings that give the same table."""
-    return encoding.encode(np.array([2.5, 777.0]), dtype="float64").tobytes()
 
 
 def preset_encodings(d_model: int) -> Iterator[tuple[Encoding, Names]]:

@@ -330,8 +330,7 @@ def _row(group: Sequence[Attention], attentions: Sequence[Attention]) -> RotaryR
     of_cache, label = _compare_cache([each for each in group if each.has_cache])
     try:
         result, remarks = _compared(attention)
-        is_apart = bool(result.faults) and attention.is_free and _has_own_positions(attention, attentions)
-        reason = OWN * is_apart
+        reason = OWN * (bool(result.faults) and attention.is_free and _has_own_positions(attention, attentions))
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         reason = f"a call raises {type(error).__name__}: {error}; {CHECK}"
     if reason:

@@ -214,19 +214,21 @@ def matched(
             readings = match.read_function(rotation, positions, expected, head_dim, valid_positions(expected))
         else:
             readings = iter([("", match.read_arrays(rotation, positions, expected))])
-        results, remarks = list[RotaryMatch](), list[tuple[str, ...]]()
+        results, remarks, named = list[RotaryMatch](), list[tuple[str, ...]](), dict[str, str]()
         for label, reading in readings:
-            result = judged(reading, expected, head_dim)
+            results.append(judged(reading, expected, head_dim))
             remarks.append(reading.remarks)
             other = "the columns have another order than those of queries"
-            faults = result.faults or (other,) * (reading.remarks != remarks[0])
-            results.append(result._replace(faults=tuple(label + each for each in faults)))
-            if faults:
+            faults = results[-1].faults or (other,) * (not named and reading.remarks != remarks[0])
+            new = {each: label + each for each in faults if each not in named}
+            named |= new
+            if label and new:
                 break
     result = max(results, key=lambda each: (bool(each.faults), each.verdict != "right", each.difference))
-    reason = "; ".join(filter(None, (*result.faults, result.reason, *remarks[0])))
-    verdict: Verdict = "wrong" if result.faults else result.verdict
-    return result._replace(reason=reason, faults=() if expected is None else result.faults, verdict=verdict)
+    faults = tuple(named.values())
+    reason = "; ".join(filter(None, (*faults, result.reason, *remarks[0])))
+    verdict: Verdict = "wrong" if faults else result.verdict
+    return result._replace(reason=reason, faults=() if expected is None else faults, verdict=verdict)
 
 
 # ---- the comparison ----------------------------------------------------------------------------------------
