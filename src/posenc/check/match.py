@@ -1,4 +1,4 @@
-"""How rotations are read as cosines and sines, and when values match: thresholds with their reasons, and the rule.
+"""How rotations are read as cosines and sines, and when values match: thresholds, the rule, and estimates.
 
 Values match a candidate if each differs from it by at most the errors of an arithmetic: this rule is
 `Curve.explains`.  An expected rotation is compared without any estimate.  The estimates of frequencies and

@@ -347,7 +347,7 @@ def _has_own_positions(own: Attention, attentions: Sequence[Attention]) -> bool:
     """
     taken, _ = own.model.run(own.model.count, np.zeros(own.model.count, np.int64))
     given = {id(taken[each.number].config) for each in attentions if each.rotates
-             and not any(len(running.moved(vectors)) for vectors in taken[each.number].vectors)}
+             and not all(len(running.moved(vectors)) for vectors in taken[each.number].vectors)}
     return bool(given) and id(taken[own.number].config) not in given
 
 
