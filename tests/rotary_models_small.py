@@ -370,7 +370,6 @@ RIGHT = [
     case("a table", config(4096), **from_table()), case("a short table", config(300), **from_table(300)),
     case("a table, consecutive", config(256), Consecutive, **from_table(256)), case("bfloat16", dtype=bf16),
     case("float16", dtype=f16), case("float64", dtype=torch.float64),
-    case("bfloat16, grouped", dtype=bf16, heads=4, attention=eager),
     case("bfloat16, unit length after", dtype=bf16, after=lambda x: nn.functional.normalize(x, dim=-1)),
     case("a table in bfloat16", config(4096), dtype=bf16, **from_table(4096, dtype=bf16)),
     case("two axes", AXES, Axes, axis=AXES.axes), case("three axes", THREE, Axes, axis=THREE.axes),

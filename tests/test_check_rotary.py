@@ -261,8 +261,9 @@ def test_arguments_may_have_an_axis_of_length_0(attention):
     model, inputs = Extra(attention=attention), {"ids": torch.ones(1, 12, dtype=int), "extra": torch.zeros(1, 0, 2 * D)}
     assert verdicts(check_rotary(model, HALVES, inputs=inputs)) == [FLOAT32]
     assert verdicts(check_rotary(model, small.PAIRS, inputs=inputs)) == ["wrong"]
-    row, = check_rotary(model, HALVES, inputs=inputs | {"ids": torch.ones(1, 0, dtype=int)})
-    assert row.verdict == UNCHECKED and "no attention was found" in row.faults[0]
+    for rows, reason in ((0, "no attention was found"), (1, "the numbers of queries and keys in an attention are 1 and 1")):
+        row, = check_rotary(model, HALVES, inputs=inputs | {"ids": torch.ones(1, rows, dtype=int)})
+        assert row.verdict == UNCHECKED and row.faults[0].startswith(reason)
 
 
 def test_positions_on_several_axes_must_be_chosen():

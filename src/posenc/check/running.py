@@ -250,7 +250,7 @@ class Model(TorchFunctionMode):
         return result
 
     def _projected(self, x: Tensor, weight: Tensor) -> Tensor:
-        if self.rows in x.shape[:-1]:
+        if self.rows in x.shape[:-1] and x.numel():
             axis = x.shape.index(self.rows)
             self.varies |= not close(x.select(axis, 0), x.select(axis, -1))
         random = torch.Generator().manual_seed(self.weights[id(weight)])
