@@ -1,7 +1,7 @@
 """Examples of every keyword of a convention, from which the tests of values, arguments, files and the command
 line are derived.
 
-`VALID` begins with the value that golden.csv and the command line use.  A keyword with choices needs no row
+The first valid value is the one that golden.csv and the command line use.  A keyword with choices needs no row
 here.
 """
 
@@ -24,43 +24,43 @@ SCALES = [
     1.7976931348623157e308, 1 + 2.0**-24, 1 + 3 * 2.0**-24, 1 + 3 * 2.0**-11, 1 + 3 * 2.0**-8, 65520.0,
     2.0**128 - 2.0**103,
 ]
-VALID = {
-    "base": [2.5, 1.0, 1.0000000000000002, 1e-300, 1e300, 5e-324, 1e8, 2, 10**4],
-    "frequency_scale": [-100.0, 2 * pi, -1e-300, 1e300, 0.0],
-    "position_offset": [0.1, 1.0, -300.0, 2.0**40, 2.0**60, -1 / 3, 1e-10, 1e-300, -5e-324],
-    "position_scale": [1 / 3, 0.5, -1.0, 0.0, 1e-300, 5e-324, 1e300, 2 * pi],
-    "padding_idx": [5, 0, -1, -(2**63), 2**63 - 1], "scale": SCALES, "shift": [1.0, 0.0, -3.25, 0.25],
-    "frequencies": [                    # six, for d_model 11 or 12
-        (1.0, -1.5, 1 / 3, 1e300, 0.0, 5e-324), (1e-20, 7.5, -1.0, 1e300, 5e-324, 0.0),
-        (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
-        (2 * pi, pi, 2.0**-1022, -1e300, 1.7976931348623157e308, 1e-160),
-    ],
-    "periods": [
-        (24, 0.1, 10**9, 31_556_952 * 10**12, 2.5, 7), (1, 2, 3, 4, 12, 365.2425),
-        (5e-324, 1e300, 2**64 + 1, 1 / 3, 2.0**-60, 1e-5),
-    ],
-} | {name: list(keyword.check) for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
+# keyword: valid values, and invalid ones for d_model 64
+EXAMPLES = {
+    "base": ([2.5, 1.0, 1.0000000000000002, 1e-300, 1e300, 5e-324, 1e8, 2, 10**4],
+             [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"),
+              np.array("100", object), np.nan, np.array(True), np.timedelta64(5, "s"), np.datetime64(5, "s"),
+              memoryview(b"100"), Tensor("torch.bool", 1), np.inf, Tensor("torch.complex64", 1), 10**400,
+              10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")]),
+    "frequency_scale": ([-100.0, 2 * pi, -1e-300, 1e300, 0.0], ["1", float("inf")]),
+    "position_offset": ([0.1, 1.0, -300.0, 2.0**40, 2.0**60, -1 / 3, 1e-10, 1e-300, -5e-324],
+                        [2.0**63, "1", np.array(2**53 + 1), np.int64(2**53 + 1), float("nan")]),
+    "position_scale": ([1 / 3, 0.5, -1.0, 0.0, 1e-300, 5e-324, 1e300, 2 * pi], ["1", float("inf")]),
+    "padding_idx": ([5, 0, -1, -(2**63), 2**63 - 1],
+                    [1.0, 2**63, -(2**63) - 1, 10**5000, True, [1], Tensor("torch.bool", 1)]),
+    "scale": (SCALES, ["2", None, float("nan")]),
+    "shift": ([1.0, 0.0, -3.25, 0.25], [float("nan"), "1"]),
+    "frequencies": (
+        [                               # six, for d_model 11 or 12
+            (1.0, -1.5, 1 / 3, 1e300, 0.0, 5e-324), (1e-20, 7.5, -1.0, 1e300, 5e-324, 0.0),
+            (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+            (2 * pi, pi, 2.0**-1022, -1e300, 1.7976931348623157e308, 1e-160),
+        ],
+        [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0], [[1.0], [2.0, 3.0]],
+         np.ma.array([1, 2], mask=[True, False]), [True] + [0.5] * 31, [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
+    ),
+    "periods": (
+        [(24, 0.1, 10**9, 31_556_952 * 10**12, 2.5, 7), (1, 2, 3, 4, 12, 365.2425),
+         (5e-324, 1e300, 2**64 + 1, 1 / 3, 2.0**-60, 1e-5)],
+        [[0] * 32, [-1.0] * 32, [float("nan")] * 32, [10**5000] * 32, [True] * 32, [1j] * 32,
+         [None] * 32, np.eye(2), 5, "1D", [1.0], [1, "1D"] * 16, ["1M"] * 32, ["1Y"] * 32,
+         ["-1D"] * 32, ["0s"] * 32, ["1 day"] * 32, [np.timedelta64(1, "M")] * 32,
+         [np.timedelta64("NaT", "s")] * 32, [np.datetime64(5, "s")] * 32,
+         np.ma.array([1, 2], mask=[True, False]), [np.ma.array(5, mask=True)] * 32],
+    ),
+} | {name: (list(keyword.check), ["other", 1]) for name, keyword in KEYWORDS.items()
+     if isinstance(keyword.check, tuple)}
+VALID, INVALID = ({name: values[which] for name, values in EXAMPLES.items()} for which in (0, 1))
 SEQUENCES = [name for name, values in VALID.items() if isinstance(values[0], tuple)]
-
-INVALID = {
-    "base": [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"),
-             np.array("100", object), np.nan, np.array(True), np.timedelta64(5, "s"), np.datetime64(5, "s"),
-             memoryview(b"100"), Tensor("torch.bool", 1), np.inf, Tensor("torch.complex64", 1), 10**400,
-             10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")],
-    "frequency_scale": ["1", float("inf")],
-    "position_offset": [2.0**63, "1", np.array(2**53 + 1), np.int64(2**53 + 1), float("nan")],
-    "position_scale": ["1", float("inf")],
-    "padding_idx": [1.0, 2**63, -(2**63) - 1, 10**5000, True, [1], Tensor("torch.bool", 1)],
-    "scale": ["2", None, float("nan")], "shift": [float("nan"), "1"],
-    "frequencies": [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0],
-                    [[1.0], [2.0, 3.0]],
-                    np.ma.array([1, 2], mask=[True, False]), [True] + [0.5] * 31, [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
-    "periods": [[0] * 32, [-1.0] * 32, [float("nan")] * 32, [10**5000] * 32, [True] * 32, [1j] * 32,
-                [None] * 32, np.eye(2), 5, "1D", [1.0], [1, "1D"] * 16, ["1M"] * 32, ["1Y"] * 32,
-                ["-1D"] * 32, ["0s"] * 32, ["1 day"] * 32, [np.timedelta64(1, "M")] * 32,
-                [np.timedelta64("NaT", "s")] * 32, [np.datetime64(5, "s")] * 32,
-                np.ma.array([1, 2], mask=[True, False]), [np.ma.array(5, mask=True)] * 32],
-} | {name: ["other", 1] for name, keyword in KEYWORDS.items() if isinstance(keyword.check, tuple)}
 
 
 def single_keywords(most=None):

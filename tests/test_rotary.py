@@ -508,7 +508,7 @@ Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0})  scaling['low_freq_factor
 Rotary(64, scaling=LONGROPE)  scaling['short_factor'] has length 4
 Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0})  lacks the key 'long_mscale'
 Rotary(8, scaling=LONGROPE | {"max_position_embeddings": None})  lacks the key 'factor'
-Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})  scaling['long_factor'][3] is -4.0
+Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]})  scaling['long_factor'][3] is -4
 Rotary(8, scaling=YARN, frequencies=[1] * 4)  frequencies and scaling
 Rotary(8, base=10000.0, frequencies=[1] * 4)  frequencies and base
 Rotary.preset("pixtral", 8, base=10000.0, frequencies=[1] * 4)  frequencies and base

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from numbers import Rational
 from typing import Any
 
@@ -144,26 +145,21 @@ def choice(name: str, value: Any, choices: tuple[str, ...], hint: str = "") -> s
 
 
 def boolean(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise wrong_type(name, value, "a bool")
+    check_type(name, value, (bool, np.bool_), "a bool")
     return bool(value)
 
 
-def _numbers(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of each element of a one-dimensional array or list."""
+def reals(name: str, value: Any, check: Callable[[str, Any], Any] = real) -> tuple[Any, ...]:
+    """Return the elements of a one-dimensional array or list, each converted by `check`."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     array = widened(as_array(name, list(value) if is_list else value))      # NumPy takes no list of OmegaConf
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
-    yield from ((f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
-
-
-def frequencies(name: str, value: Any) -> tuple[float, ...]:
-    return tuple(real(*element) for element in _numbers(name, value))
+    return tuple(check(f"{name}[{i}]", number) for i, number in enumerate(array.tolist()))
 
 
 def integers(name: str, value: Any) -> tuple[int, ...]:
-    return tuple(integer(*element, 0) for element in _numbers(name, value))
+    return reals(name, value, partial(integer, lowest=0))
 
 
 def periods(name: str, value: Any) -> tuple[int | float | str, ...]:
@@ -220,7 +216,7 @@ def is_index(positions: object) -> bool:
     return hasattr(positions, "__index__") and not is_array
 
 
-def keywords(names: Iterable[str], valid_names: Collection[str]) -> None:
+def check_keyword_names(names: Iterable[str], valid_names: Collection[str]) -> None:
     """Raise a TypeError for a keyword that is not accepted."""
     for name in names:
         if name not in valid_names:

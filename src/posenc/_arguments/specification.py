@@ -33,12 +33,11 @@ class Keyword(Generic[Given, Kept]):
         self.name = name
 
     def __get__(self, instance: Any, owner: Any = None) -> Kept:
-        value: Any = self.default
         if instance is not None:
-            value = self.attribute(instance) if self.attribute else vars(instance)[self.name]
-        elif value is MISSING:
+            return self.attribute(instance) if self.attribute else vars(instance)[self.name]
+        if self.default is MISSING:
             raise AttributeError(self.name)         # so that dataclass makes the argument required
-        return value
+        return self.default
 
     def __set__(self, instance: Any, value: Given) -> None:
         if self.name in vars(instance):
@@ -76,7 +75,7 @@ class Specification:
             cls._keywords = {name: fields[name] for name in names}
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
-        checks.keywords(keywords, cls._keywords if arguments else cls._parameters)
+        checks.check_keyword_names(keywords, cls._keywords if arguments else cls._parameters)
         instance = super().__new__(cls)
         vars(instance)["_given"] = frozenset(name for name, value in keywords.items() if value is not None)
         return instance
@@ -146,7 +145,7 @@ class Specification:
         >>> posenc.Rotary(64, base=500.0).replace(layout="interleaved")
         Rotary(64, base=500.0, layout='interleaved')
         """
-        checks.keywords(changes, self._parameters)
+        checks.check_keyword_names(changes, self._parameters)
         size = changes.pop(self._size, size_of(self))
         return type(self)(size, **changed(changes_of(self), changes, self._keywords))
 
@@ -214,7 +213,7 @@ class Specification:
             raise checks.wrong_type("document", document, f"a dict with {size} and the dict {group}, as from to_dict()")
         for key in document.keys() - {"version", size, group, "positions", "dtype"}:
             raise ValueError(f"document has {key}, expected version, {size}, {group}, positions and dtype")
-        checks.keywords(keywords, cls._keywords)
+        checks.check_keyword_names(keywords, cls._keywords)
         values = {name: cls._keywords[name].checked(value) for name, value in keywords.items()}
         # to_dict() states the defaults, too, beside keywords that exclude them
         return cls(document[size], **changed(values, without_defaults(values, cls._keywords), cls._keywords))

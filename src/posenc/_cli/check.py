@@ -17,6 +17,7 @@ import numpy as np
 import posenc.check
 from posenc import Rotary
 from posenc._arguments import checks
+from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._files.functions import opened_table
@@ -170,7 +171,8 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
             yield " and ".join(names), tuple(tensors[name]() for name in names)
 
 
-CODES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8"}     # of .safetensors
+# the dtypes of .safetensors files; complex numbers are cos + i sin
+CODES = {**{row.safetensors: row.stored for row in DTYPES.values()}, "C64": "<c8"}
 
 
 def tensors_in(path: str) -> dict[str, Callable[[], Any]]:

@@ -48,7 +48,7 @@ def add_convention(parser: argparse.ArgumentParser, defaults: str = PAPER) -> No
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"The defaults are {defaults}.")
     group.add_argument("--preset", metavar="NAME", help="a name from posenc presets, for options not given")
-    kinds: Any = {checks.position: (integer, "INT"), checks.frequencies: (numbers, "A,B,C"),
+    kinds: Any = {checks.position: (integer, "INT"), checks.reals: (numbers, "A,B,C"),
                   checks.periods: (numbers, "A,B,C")}
     documentation = inspect.cleandoc(posenc.Encoding.__doc__ or "")         # None in optimized mode
     for name, keyword in KEYWORDS.items():

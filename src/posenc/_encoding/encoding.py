@@ -56,12 +56,6 @@ class Chunk(NamedTuple):  # numpydoc ignore=PR01
     values: NDArray[Any]
 
 
-def _offset(name: str, value: Any) -> float:
-    number = checks.real(name, value)
-    checks.check_domain((number,), name=name)
-    return number
-
-
 class Convention(TypedDict, total=False):
     """The keywords of a convention: see `posenc.Encoding`."""
 
@@ -87,7 +81,7 @@ class Encoding(Specification):
 
     By default, column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i
     / d_model)``. Each value is correctly rounded to the output dtype.  An `Encoding` is immutable, hashable
-    and picklable.
+    and picklable.  Each parameter is also an attribute; real numbers are Python floats.
 
     Parameters
     ----------
@@ -138,9 +132,6 @@ class Encoding(Specification):
     ----------
     d_model : int
         Number of columns.
-    base, frequency_scale, position_offset, position_scale, scale, padding_idx, odd, spacing, shift,
-    exponents, layout, order
-        The values of the other keywords; real numbers are Python floats.
     periods : tuple or None
         Numbers, or durations as texts.
     frequencies : ndarray of float64
@@ -181,7 +172,7 @@ class Encoding(Specification):
     _: KW_ONLY
     base: Keyword[SupportsFloat, float] = Keyword(10000.0, checks.positive)
     frequency_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
-    position_offset: Keyword[SupportsFloat, float] = Keyword(0.0, _offset)
+    position_offset: Keyword[SupportsFloat, float] = Keyword(0.0, checks.real)
     position_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
     padding_idx: Keyword[SupportsIndex | None, int | None] = Keyword(None, checks.position)
     scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
@@ -190,7 +181,7 @@ class Encoding(Specification):
     shift: Keyword[SupportsFloat | None, float | None] = Keyword(None, checks.real, ("spacing",))
     exponents: Keyword[Exponents, Exponents] = Keyword("pair", get_args(Exponents))
     frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
-        None, checks.frequencies, (*SPACED, "periods"), lambda encoding: encoding._frequencies
+        None, checks.reals, (*SPACED, "periods"), lambda encoding: encoding._frequencies
     )
     periods: Keyword[ArrayLike | Sequence[timedelta] | None, tuple[int | float | str, ...] | None] = Keyword(
         None, checks.periods, (*SPACED, "frequencies")
@@ -203,6 +194,7 @@ class Encoding(Specification):
             self._check_keywords()
             if vars(self)["d_model"] is None:
                 vars(self)["d_model"] = columns.width_of(vars(self))
+            checks.check_domain((self.position_offset,), name="position_offset")
             for name in ("position_offset", "padding_idx") if self._has_durations else ():
                 if (value := vars(self)[name]) != self._keywords[name].default:
                     raise ValueError(f"{name} is {value}, expected none with periods that are durations")
@@ -326,10 +318,6 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
         return d_model
 
     is_cached = d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED
-    if is_cached and all(map(_is_cacheable, convention.values())):
-        return _cached(d_model, **convention)
-    return Encoding(d_model, **convention)
-
-
-def _is_cacheable(value: Any) -> bool:
-    return type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))
+    for value in convention.values():
+        is_cached &= type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))
+    return (_cached if is_cached else Encoding)(d_model, **convention)

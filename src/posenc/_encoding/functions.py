@@ -131,8 +131,7 @@ def add_to(
     >>> bool((x == 1 + posenc.encode(3, 4)).all())
     True
     """
-    if not isinstance(x, np.ndarray):
-        raise checks.wrong_type("x", x, "a numpy.ndarray")
+    checks.check_type("x", x, np.ndarray, "a numpy.ndarray")
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
     if encoding is not None:

@@ -223,7 +223,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     hint = "; docs/conventions.md lists models; for RoPE, see Rotary.from_config"
     preset = PRESETS[checks.choice("name", name, tuple(PRESETS), hint)]
     d_model = checks.integer("d_model", d_model, 0)
-    checks.keywords(changes, (*preset.parameters, *KEYWORDS))
+    checks.check_keyword_names(changes, (*preset.parameters, *KEYWORDS))
     parameters = {
         key: (checks.boolean if isinstance(default, bool) else checks.real)(key, changes.pop(key))
         for key, default in preset.parameters.items() if key in changes

@@ -8,7 +8,6 @@ import errno
 import io
 import json
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import NoneType
@@ -219,12 +218,6 @@ def in_file(
         return array.view(element)
 
     return Table(shape, dtype, specification, 1, read, values)
-
-
-def opened_file(path: str) -> BinaryIO:
-    if not stat.S_ISREG(os.stat(path).st_mode):         # to open a named pipe would wait for a writer
-        raise ValueError("not a regular file")
-    return open(path, "rb")
 
 
 @contextmanager

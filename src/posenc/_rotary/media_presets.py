@@ -22,10 +22,10 @@ class RotaryPreset(NamedTuple):
 
 def _sections(
     head_dim: int, base: float, frequency_scale: float, *, shares: Sequence[int],
-    axes_of: Callable[[Sequence[int]], tuple[int, ...]], layout: str = "halves",
+    order: Callable[[Sequence[int]], tuple[int, ...]], layout: str = "halves",
 ) -> dict[str, Any]:
     """Divide the pairs, with the frequencies of the whole head, among the axes by `shares`."""
-    axes = axes_of([head_dim // 2 // sum(shares) * share for share in shares])
+    axes = order([head_dim // 2 // sum(shares) * share for share in shares])
     return {"base": base, "frequency_scale": frequency_scale, "layout": layout, "axes": axes}
 
 
@@ -83,11 +83,11 @@ def _one_axis(head_dim: int, base: float, frequency_scale: float, *, rotated: in
 
 
 PRESETS = {
-    "qwen2-vl": RotaryPreset(1e6, partial(_sections, shares=(2, 3, 3), axes_of=blocks), 16),
+    "qwen2-vl": RotaryPreset(1e6, partial(_sections, shares=(2, 3, 3), order=blocks), 16),
     "qwen2-vl-vision": RotaryPreset(1e4, _shares(1, 1, layout="halves"), 4),
-    "qwen3-vl": RotaryPreset(5e6, partial(_sections, shares=(6, 5, 5), axes_of=interleaved), 32),
+    "qwen3-vl": RotaryPreset(5e6, partial(_sections, shares=(6, 5, 5), order=interleaved), 32),
     "ernie-vl": RotaryPreset(
-        5e5, partial(_sections, shares=(11, 11, 10), axes_of=alternating, layout="interleaved"), 64
+        5e5, partial(_sections, shares=(11, 11, 10), order=alternating, layout="interleaved"), 64
     ),
     "pixtral": RotaryPreset(1e4, _pixtral, 4),
     **dict.fromkeys(("sam2", "eva02"), RotaryPreset(1e4, _shares(1, 1), 4)),

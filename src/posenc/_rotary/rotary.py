@@ -26,7 +26,7 @@ class Rotary(Specification):
     """The specification of a rotary position embedding: the rotation of queries and keys by their positions.
 
     Pair i of the columns is rotated by the angle ``position * frequency[i]``.  A `Rotary` is immutable,
-    hashable and picklable.
+    hashable and picklable.  Each parameter is also an attribute.
 
     Parameters
     ----------
@@ -61,8 +61,6 @@ class Rotary(Specification):
     ----------
     head_dim, rotary_dim : int
         Number of columns, and number of rotated columns.
-    base, layout, frequency_scale, scale, axes
-        The values of the other keywords.
     scaling : dict or None
         The scaling without the keys for which this class has keywords, such as ``rope_theta``.
     frequencies : ndarray of float64, shape (rotary_dim / 2,)
@@ -110,7 +108,7 @@ class Rotary(Specification):
         None, scalings.checked_scaling, attribute=lambda rotary: with_lists(vars(rotary)["scaling"])
     )
     frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
-        None, checks.frequencies, excludes=("base", "scaling", "frequency_scale"),
+        None, checks.reals, excludes=("base", "scaling", "frequency_scale"),
         attribute=lambda rotary: rotary._frequencies.values,
     )
     frequency_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
@@ -285,7 +283,7 @@ class Rotary(Specification):
         >>> rotary.axes == (0,) * 16 + (1,) * 16
         True
         """
-        checks.keywords(changes, cls._keywords)
+        checks.check_keyword_names(changes, cls._keywords)
         size = checked_width("head_dim", head_dim)
         # base and frequency_scale are those of the preset's formula, unless other frequencies replace it
         own = changes.keys() & {"base", "frequency_scale"} if changes.get("frequencies") is None else ()

@@ -235,10 +235,6 @@ DEFAULT = {"rope_type": "default"}
 FORMER_NAMES = {"su": "longrope", "mrope": "default"}
 
 
-def _positive_numbers(name: str, value: Any) -> tuple[float, ...]:
-    return tuple(checks.positive(f"{name}[{i}]", x) for i, x in enumerate(checks.frequencies(name, value)))
-
-
 def _length(name: str, value: Any, *, lowest: int = 1) -> int:
     """Return a number of positions as an integer; configurations also state it as a float."""
     is_integral = isinstance(value, float) and value.is_integer()
@@ -250,7 +246,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {          # of all other keys: c
     **dict.fromkeys(("mrope_interleaved", "truncate"), checks.boolean),
     **dict.fromkeys(("max_position_embeddings", "length"), _length),
     ORIGINAL: partial(_length, lowest=2),
-    **dict.fromkeys(("short_factor", "long_factor"), _positive_numbers),
+    **dict.fromkeys(("short_factor", "long_factor"), partial(checks.reals, check=checks.positive)),
     "mrope_section": checks.integers,
 }
 
@@ -313,9 +309,9 @@ def keywords_in_scaling(scaling: Any, head_dim: int) -> tuple[Scaling | None, di
         if head_dim and head_dim * share < 2:
             raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected at least {2 / head_dim}")
         shared["partial_rotary_factor"] = int(head_dim * share)
-    axes_of = interleaved if shared.pop("mrope_interleaved", False) else blocks
-    if "mrope_section" in shared or axes_of is interleaved:
-        axes = axes_of(shared.get("mrope_section", ()))
+    order = interleaved if shared.pop("mrope_interleaved", False) else blocks
+    if "mrope_section" in shared or order is interleaved:
+        axes = order(shared.get("mrope_section", ()))
         shared["mrope_section"] = axis_of_each_pair("scaling['mrope_section']", axes)
     return None if scaling == DEFAULT else scaling, shared
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 import posenc
 from posenc._arguments import checks
@@ -356,25 +355,14 @@ def _on_device(
 
 def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Any:
     """Return the Encoding that a function's arguments specify; in compiled code, return its text."""
-    if torch.compiler.is_compiling():
-        constants = {name: specialized(value) for name, value in convention.items()}
-        return _text_of_arguments(specialized(d_model), constants)
     constants = {name: tensors.constant(name, value) for name, value in convention.items()}
-    return cached_encoding(tensors.constant("d_model", d_model), constants)
+    function = _text_of_arguments if torch.compiler.is_compiling() else cached_encoding
+    return function(tensors.constant("d_model", d_model), constants)
 
 
 @torch.compiler.assume_constant_result
 def _text_of_arguments(d_model: Any, convention: Mapping[str, Any]) -> str:
     return tensors.text_of(torch.compiler.disable(cached_encoding)(d_model, convention))
-
-
-def specialized(value: Any) -> Any:
-    """Convert symbolic numbers of torch.compile to constants, so that a call with other numbers is compiled
-    again.
-    """
-    if isinstance(value, (list, tuple)):
-        return [specialized(number) for number in value]
-    return guard_scalar(value) if type(value) in (int, float) else value
 
 
 # ---- calls of the kernel, or of an operator if necessary ---------------------------------------------------

@@ -12,7 +12,7 @@ from posenc._arguments import checks
 from posenc._arguments.specification import changes_of
 from posenc._encoding.encoding import Convention, Encoding, rows_of_chunk, without_durations
 from posenc.torch import _tensor_arguments as tensors
-from posenc.torch._encode import encoding_of, encodings_at, encodings_on_cpu, specialized
+from posenc.torch._encode import encoding_of, encodings_at, encodings_on_cpu
 from posenc.torch._table_module import TableModule, kept_table
 
 AnyPositions: TypeAlias = Tensor | ArrayLike | None
@@ -367,7 +367,7 @@ class PositionalEncoding(PositionalTable):
         if self.x_scale is None:
             is_new = positions is not None and encodings.shape == x.shape and tensors.is_eager()
             return self.dropout(encodings.add_(x) if is_new else x + encodings)
-        product = x * tensors.rounded_scale(specialized(self.x_scale), x.dtype)
+        product = x * tensors.rounded_scale(tensors.constant("x_scale", self.x_scale), x.dtype)
         return self.dropout(product.add_(encodings) if tensors.is_eager() else product + encodings)
 
     def _scaled(self, encodings: Tensor) -> Tensor:

@@ -138,10 +138,8 @@ def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: An
     if at is not None:
         positions = torch.from_numpy(at._positions)
     tensor = tensors.tensor_of_positions(x.shape[-2] if positions is None else positions, x.device)
-    axes = axes_of(rotary)
-    if axes is not None and tensor.shape[:1] != (axes,):
-        raise checks.axes_error(tensor, axes)
-    checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]), axes is not None)
+    check_axes(tensor, rotary)
+    checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]), rotary.axes is not None)
     result = rotate_by_operator(x, tensor, inverse, tensors.text_of(rotary))
     return x.copy_(result) if in_place else result
 
@@ -155,9 +153,10 @@ def _write_rotated(out: Tensor, x: Tensor, positions: Any, inverse: bool, rotary
     return out
 
 
-def axes_of(rotary: Rotary) -> int | None:
-    """Return the number of axes of positions, or None if positions have no dimension for axes."""
-    return None if rotary.axes is None else max(rotary.axes) + 1
+def check_axes(positions: Tensor, rotary: Rotary) -> None:
+    """Check that positions have an element for each axis, if the rotation has several axes."""
+    if rotary.axes is not None and positions.shape[:1] != (max(rotary.axes) + 1,):
+        raise checks.axes_error(positions, max(rotary.axes) + 1)
 
 
 # ---- operator ----------------------------------------------------------------------------------------------
@@ -386,15 +385,13 @@ class RotaryEmbedding(TableModule):
         if dtype is None:
             dtype = torch.float32 if self._form == "complex" else x.dtype
             tensors.check_dtype("x has dtype", dtype)
-        axes = axes_of(rotary)
-        if axes is not None and positions.ndim == 2:
-            positions = positions.expand(axes, -1, -1)
-        elif axes is not None and positions.shape[:1] != (axes,):
-            raise checks.axes_error(positions, axes)
+        if rotary.axes is not None and positions.ndim == 2:
+            positions = positions.expand(max(rotary.axes) + 1, -1, -1)
+        check_axes(positions, rotary)
         rows = self._rows_at(positions, dtype, x.device, layer_type)
         if rows is None:
             return encodings_at(positions, rotary, dtype, x.device)
-        if axes is None:
+        if rotary.axes is None:
             return rows
         axis_of_column = kept_table(self, torch.int64, x.device, layer_type)
         return rows.gather(0, axis_of_column.expand(1, *rows.shape[1:]))[0]

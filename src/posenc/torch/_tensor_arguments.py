@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from posenc import Encoding, Rotary
 from posenc._arguments import arrays, checks
@@ -25,14 +26,18 @@ INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in
 def constant(name: str, value: Any) -> Any:
     """Return tensors, also those in lists, as numbers or arrays, and any other value unchanged.
 
-    Raise an error if a tensor requires grad, because the result would not be trained.
+    Raise an error if a tensor requires grad, because the result would not be trained.  Numbers that are
+    symbolic in torch.compile also become constants, so that a call with other numbers is compiled again.
     """
     if isinstance(value, (list, tuple)):
         return tuple(constant(name, item) for item in value)
+    is_compiling = torch.compiler.is_compiling()
     if not isinstance(value, Tensor):
-        return value
+        return guard_scalar(value) if is_compiling and type(value) in (int, float) else value
     if value.requires_grad or is_dual(value):
         raise tracked_error(name)
+    if is_compiling:
+        return value                    # checks that torch.compile does not trace convert it
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device, expected values")
     return values_of(value) if value.ndim else value.item()
