@@ -56,15 +56,15 @@ def test_tables_of_a_checkpoint(call, model):
     cos, sin = (np.tile(table, 2)[None, None] for table in tables(BASE))
     right = {"cos_cached": cos, "sin_cached": sin, "layers.0.weight": np.zeros((4, 4), np.float32)}
     folder = model(right | {f"layers.{i}.rotary_emb.inv_freq": frequencies(BASE) for i in range(3)})
-    code, out, err = call("check", "--model", folder)
+    code, out, err = call("check", folder)
     assert (code, err) == (0, "") and "weight" not in out
     assert "cos_cached and sin_cached" in out and "layers.0.rotary_emb.inv_freq and 2 more" in out
 
     bases = (BASE, 1e4, BASE)
     folder = model(right | {f"layers.{i}.rotary_emb.inv_freq": frequencies(bases[i]) for i in range(3)})
-    code, out, _ = call("check", "--model", folder)
+    code, out, _ = call("check", folder)
     assert code == 1 and "    fault     base is 10000, expected 500000\n" in out
-    document = json.loads(call("check", "--model", folder, "--json")[1])
+    document = json.loads(call("check", folder, "--json")[1])
     assert not document["ok"]
     wrong, = (row for row in document["tables"] if row["verdict"] == "wrong")
     assert wrong["module"] == "layers.1.rotary_emb.inv_freq" and wrong["found"]["rotary"]["base"] == 10000.0
@@ -73,12 +73,12 @@ def test_tables_of_a_checkpoint(call, model):
 
 def test_a_checkpoint_without_tables_is_not_right(call, model):
     folder = model({"weight": np.zeros((2, 2), np.float32)})
-    code, out, _ = call("check", "--model", folder)
+    code, out, _ = call("check", folder)
     assert code == 1 and "not checked" in out and "reason    the files have no tables, as the model computes" in out
     code, _, err = call("check", folder / "config.json", "--tables", folder / "model.safetensors")
     assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; select one" in err
     (folder / "model.safetensors").unlink()
-    code, out, _ = call("check", "--model", folder, "--json")
+    code, out, _ = call("check", folder, "--json")
     reason = json.loads(out)["tables"][0]["reason"]
     assert code == 1 and not json.loads(out)["ok"] and "the folder has no file such as *.safetensors" in reason
 
@@ -90,10 +90,10 @@ def test_files_of_torch(call, model):
     for base, dtype, code in ((BASE, torch.float32, 0), (1e4, torch.float32, 1), (BASE, torch.bfloat16, 1)):
         state = {"rotary_emb.inv_freq": torch.from_numpy(frequencies(base)).to(dtype), "w": torch.zeros(2)}
         torch.save({"state_dict": state}, folder / "pytorch_model.bin")
-        assert call("check", "--model", folder)[0] == code, (base, dtype)
+        assert call("check", folder)[0] == code, (base, dtype)
         assert call("check", folder / "config.json", "--tables", folder / "pytorch_model.bin")[0] == code
     (folder / "pytorch_model.bin").write_bytes(b"x")
-    code, _, err = call("check", "--model", folder)
+    code, _, err = call("check", folder)
     assert code == 1 and "pytorch_model.bin: torch.load(weights_only=True, mmap=True) raises" in err
 
 
@@ -105,7 +105,7 @@ def test_dtypes_of_safetensors(call, model, dtype, name, sentence):
     data, folder = frequencies(BASE).astype(kind), model({})
     header = json.dumps({"inv_freq": {"dtype": dtype, "shape": [32], "data_offsets": [0, data.nbytes]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data.tobytes())
-    code, out, err = call("check", "--model", folder)
+    code, out, err = call("check", folder)
     assert code == 1 and sentence in out + err
 
 
@@ -134,9 +134,9 @@ def test_a_table_that_cannot_be_compared_is_a_failure(call, model, tmp_path):
 
 def test_tables_of_several_layer_types_are_compared_with_each(call, model):
     folder = model({"local.inv_freq": frequencies(1e4), "global.inv_freq": frequencies(1e6)}, NESTED)
-    assert call("check", "--model", folder)[0] == 0
+    assert call("check", folder)[0] == 0
     folder = model({"local.inv_freq": frequencies(1e4), "global.inv_freq": frequencies(BASE)}, NESTED)
-    assert call("check", "--model", folder)[0] == 1
+    assert call("check", folder)[0] == 1
 
 
 @pytest.mark.parametrize("text, message", [
@@ -152,8 +152,7 @@ def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, me
 
 
 @pytest.mark.parametrize("arguments, names", [
-    ("", "CONFIG --model"), ("config.json --model .", "CONFIG --model"),
-    ("--model . --tables a.npy", "--tables --model"), ("config.json --key a", "--key --tables"),
+    ("", "PATH"), (". --tables absent.npy", "absent.npy"), ("config.json --key a", "--key --tables"),
     ("config.json --tables a.safetensors --key a --key b --key c", "--key"), ("absent.json", "absent.json"),
     ("config.json --tables absent.npy", "absent.npy"), ("config.json --tables config.json", ".safetensors"),
     ("config.json --tables model.safetensors --key pe", "'pe', weight"),
@@ -168,5 +167,5 @@ def test_the_command_works_without_torch(model):
     import subprocess
 
     folder = model({"inv_freq": frequencies(BASE)})
-    done = subprocess.run(main_without("torch", "check", "--model", folder), capture_output=True, text=True)
+    done = subprocess.run(main_without("torch", "check", folder), capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and "inv_freq" in done.stdout

@@ -66,9 +66,7 @@ def match_document(match: posenc.check.Match) -> dict[str, Any]:
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
-    model = parser.add_mutually_exclusive_group(required=True)
-    model.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
-    model.add_argument("--model", metavar="FOLDER", help="a folder with config.json and weights")
+    parser.add_argument("path", metavar="PATH", help="a model's config.json, or a folder with config.json and weights")
     parser.add_argument("--tables", metavar="FILE",
                         help="a file of weights, or a .npy file with [cos | sin] or frequencies")
     parser.add_argument("--key", metavar="NAME", action="append",
@@ -78,29 +76,28 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> int:
     """Compare the stored tables of rotary embeddings with a model's configuration.
 
-    Without tables, print the rotation that the configuration describes.  With tables, compare the
-    tables with this rotation; the exit code is 1 unless all of them are right or have float32 angles.
+    For a config.json without --tables, print the rotation that it describes.  Otherwise, compare the tables
+    with this rotation; the exit code is 1 unless all of them are right or have float32 angles.
 
     examples:
       posenc check config.json
       posenc check config.json --tables model.safetensors
       posenc check config.json --tables tables.safetensors --key cos --key sin
-      posenc check --model llama --json
+      posenc check llama/ --json
     """
-    if args.model and args.tables:
-        raise ValueError("--tables is given with --model, expected only one of them")
     if args.key and (not args.tables or len(args.key) > 2):
         raise ValueError(f"--key is given {len(args.key)} times, expected once or twice, with --tables")
-    path = args.config or os.path.join(args.model, "config.json")
+    is_folder = os.path.isdir(args.path)
+    path = os.path.join(args.path, "config.json") if is_folder else args.path
     expected = expected_rotations(path)
-    files = [args.tables] if args.tables else weights_in(args.model) if args.model else []
+    files = [args.tables] if args.tables else weights_in(args.path)
     rows = [row for file in files for row in rows_of(file, args.key, expected)]
     if args.tables and not rows:
         hint = "no tensor has a name such as inv_freq or cos_cached; select one by --key"
         raise ValueError(f"{args.tables}: {hint}")
-    if args.model and not rows:
+    if is_folder and not rows:
         reason = COMPUTED if files else f"the folder has no file such as {', '.join(WEIGHTS)}"
-        rows = [unchecked_row(args.model, None, reason)]
+        rows = [unchecked_row(args.path, None, reason)]
     report = posenc.check.RotaryReport(rows)
     rotations = [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()]
     tables = [row_document(row) for row in report]
