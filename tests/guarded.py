@@ -10,16 +10,13 @@ import ctypes
 import itertools
 import mmap
 import sys
-from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import ml_dtypes
 import numpy as np
 
 import posenc
 from posenc._core import kernel
-from posenc._core.frequencies import spaced_turns
-from posenc._rotary.rotary import kernel_rotation
 
 FILLER = 0xA5
 SIDES = ("low", "high")
@@ -201,8 +198,8 @@ def sweep_batches(every):
 
 
 def rotation(pairs, rest, interleaved):
-    turns = partial(spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
-    return kernel_rotation(turns, 2 * pairs + rest, pairs, interleaved=interleaved)
+    layout = "interleaved" if interleaved else "halves"
+    return posenc.Rotary(2 * pairs + rest, rotary_dim=2 * pairs, layout=layout)._rotation
 
 
 def sweep_rotations(every):

@@ -4,10 +4,8 @@ The hashes must never change: the values are correctly rounded.  ``python tests/
 without pytest.
 """
 
-import functools
 import hashlib
 import itertools
-from fractions import Fraction
 from unittest import mock
 
 import numpy as np
@@ -15,8 +13,6 @@ import numpy as np
 import posenc
 from posenc._arguments import arrays
 from posenc._core import kernel
-from posenc._core.frequencies import spaced_turns
-from posenc._rotary.rotary import kernel_rotation
 
 HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
 ROTATION_HASH = "45c29f2827fa3d6647bc4a78a70bf70dfeeec9e98f7624382769e06b32d49711"
@@ -109,8 +105,7 @@ def rotation_hash():
     """Return the SHA-256 hash of rotated pairs, in hexadecimal."""
     digest = hashlib.sha256()
     for pairs, interleaved in itertools.product((1, 20, 64), (False, True)):
-        turns = functools.partial(spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
-        turning = kernel_rotation(turns, 2 * pairs, pairs, interleaved=interleaved)
+        turning = posenc.Rotary(2 * pairs, layout="interleaved" if interleaved else "halves")._rotation
         for dtype, mask in ("float32", 0x9FFFFFFF), ("float16", 0xBFFF), ("bfloat16", 0x9FFF):
             unsigned = np.uint32 if dtype == "float32" else np.uint16
             noise = integers(3 * ROWS * 2 * pairs, seed=3).view(np.uint64) >> np.uint64(32 if dtype == "float32" else 48)

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -14,8 +13,6 @@ from adversarial import best_fractions, zeros
 from conftest import assert_same_bits, bits_of
 from posenc._core import kernel
 from posenc._core.exact import ExactColumns
-from posenc._core.frequencies import explicit_turns, spaced_turns
-from posenc._rotary.rotary import kernel_rotation
 from reference import FORMATS, Rotated, arithmetic
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -33,13 +30,10 @@ def interleaved(request):
     return request.param
 
 
-def rotation(pairs, rest=0, *, base=10000.0, frequencies=None, **options):
-    """Return the kernel's rotation with spaced or explicit frequencies; `rest` columns are not rotated."""
-    if frequencies is None:
-        turns = functools.partial(spaced_turns, pairs, ((base, Fraction(pairs)),), (1.0, 1.0))
-    else:
-        turns = functools.partial(explicit_turns, frequencies, 1.0)
-    return kernel_rotation(turns, 2 * pairs + rest, pairs, **options)
+def rotation(pairs, rest=0, *, interleaved=False, **options):
+    """Return the kernel's rotation; `rest` columns are not rotated."""
+    layout = "interleaved" if interleaved else "halves"
+    return posenc.Rotary(2 * pairs + rest, rotary_dim=2 * pairs, layout=layout, **options)._rotation
 
 
 @functools.cache

@@ -22,10 +22,10 @@ with checks.importing_for("posenc.plot"):
 __all__ = ["heatmap", "similarity", "waves"]
 
 WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches, 100 pixels each
-LONGEST = 10**7             # positions are shown relative to the first one with at least this magnitude
-MOST = 2**24                # largest number of values in a picture; a default picture has fewer pixels
-DIMENSIONS = 4              # default number of curves
-ENTRIES = 16                # number of entries in a column of a legend
+LARGE_POSITION = 10**7             # positions are shown relative to the first one with at least this magnitude
+MAX_VALUES = 2**24                # largest number of values in a picture; a default picture has fewer pixels
+CURVES = 4              # default number of curves
+LEGEND_ROWS = 16                # number of entries in a column of a legend
 
 
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
@@ -38,14 +38,14 @@ def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], lis
     _check_size(len(rows), encoding.d_model)
     values = encoding.encode(rows, dtype="float64")
     numbers = list(rows) if isinstance(rows, range) else rows.tolist()
-    origin = next((p for p in numbers if math.isfinite(p) and abs(p) >= LONGEST), 0)
+    origin = next((p for p in numbers if math.isfinite(p) and abs(p) >= LARGE_POSITION), 0)
     label = f"position \N{MINUS SIGN} {origin:,}" if origin else "position"
     return values, [p - origin for p in numbers], label
 
 
 def _check_size(*shape: int) -> None:
-    if not 0 < math.prod(shape) <= MOST:
-        raise ValueError(f"positions give {shape[0]} x {shape[1]} values, expected from 1 to {MOST}")
+    if not 0 < math.prod(shape) <= MAX_VALUES:
+        raise ValueError(f"positions give {shape[0]} x {shape[1]} values, expected from 1 to {MAX_VALUES}")
 
 
 def _axes(encoding: Encoding, ax: axes.Axes | None, inches: tuple[float, float] = WIDE) -> axes.Axes:
@@ -154,7 +154,7 @@ def waves(
     values, numbers, label = _values(encoding, positions)
     d_model = encoding.d_model
     if dimensions is None:
-        dimensions = range(0, d_model, max(1, d_model // DIMENSIONS))[:DIMENSIONS]
+        dimensions = range(0, d_model, max(1, d_model // CURVES))[:CURVES]
     columns = checks.integers("dimensions", list(dimensions) if isinstance(dimensions, Iterable) else dimensions)
     if max(columns, default=-1) >= d_model:
         raise ValueError(f"dimensions has {max(columns)}, expected less than {d_model}, the number of columns")
@@ -164,7 +164,7 @@ def waves(
     ax.set_xlabel(label)
     ax.set_ylabel("value")
     ax.margins(x=0)
-    legend = {"bbox_to_anchor": (1, 0.5), "frameon": False, "ncols": 1 + (len(columns) - 1) // ENTRIES}
+    legend = {"bbox_to_anchor": (1, 0.5), "frameon": False, "ncols": 1 + (len(columns) - 1) // LEGEND_ROWS}
     ax.legend(loc="center left", title="dimension", **legend)
     return ax
 

@@ -126,7 +126,7 @@ def as_array(name: str, value: Any, times: bool = False) -> NDArray[Any]:
     if array.dtype.kind == "O" or array.dtype.kind == "f" and not isinstance(value, np.ndarray):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())
-        for column, converted in () if is_exact else columns(value, array) or [(value, array)]:
+        for column, converted in () if is_exact else dataframe_columns(value, array) or [(value, array)]:
             _check_exact(name, column, converted)
     return array
 
@@ -150,7 +150,7 @@ def _types_in(value: Any, dimensions: int) -> set[type]:
     return types
 
 
-def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
+def dataframe_columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
     """Return each column of an Arrow, polars or pandas table with its part of `array`, else []."""
     if hasattr(value, "iterrows"):              # pandas
         return list(zip((column for _, column in value.items()), array.T, strict=True))

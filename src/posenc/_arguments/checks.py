@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments.arrays import DTYPES, as_array, columns, masked_array, widened
+from posenc._arguments.arrays import DTYPES, as_array, dataframe_columns, masked_array, widened
 
 SECOND = 10**18                         # attoseconds
 UNITS = {"W": 604_800 * SECOND, "D": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND,
          **{unit: SECOND // 1000**i for i, unit in enumerate(("s", "ms", "us", "ns", "ps", "fs", "as"))}}
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
-LONGEST_SHOWN = 100                     # characters
+MAX_CHARACTERS = 100                     # characters
 # keywords of other libraries
 SYNONYMS = {**dict.fromkeys(("theta", "rope_theta", "max_period", "temperature"), "base"),
             **dict.fromkeys(("d", "dim"), "d_model or head_dim")}
@@ -59,7 +59,7 @@ def shown(value: Any) -> str:
     """Return a short ``repr(value)``; repr refuses an integer of more than 4300 digits."""
     with suppress(ValueError):
         text = " ".join(repr(value).split())
-        return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+        return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "..."
     return f"{type(value).__name__}(...)"
 
 
@@ -263,7 +263,7 @@ def positions_of(positions: Any, offset: float = 0.0, name: str = "positions") -
                         "expected integers up to 64 bits or reals of 16 to 64 bits")
     with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
         # columns of different dtypes become float64
-        for column, converted in columns(positions, array) or [(original, array)]:
+        for column, converted in dataframe_columns(positions, array) or [(original, array)]:
             if dtype := {"f2": "float16", "V2": "bfloat16"}.get(np.asarray(column).dtype.str[1:]):
                 _check_not_rounded(name, converted, dtype)
         if kind != "i" or offset:
@@ -289,7 +289,7 @@ def times_of(name: str, value: Any) -> NDArray[Any]:
 
 def _check_times(name: str, value: Any, converted: NDArray[Any]) -> None:
     """Raise an error for other values beside times, and for times that the common unit cannot hold."""
-    parts = columns(value, converted)
+    parts = dataframe_columns(value, converted)
     if isinstance(value, (list, tuple)):
         kinds = {getattr(item, "dtype", type(item)) for item in value}
         parts = list(zip(value, converted, strict=True)) if len(kinds) > 1 or kinds & {list, tuple} else []

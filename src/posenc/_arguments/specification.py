@@ -11,7 +11,7 @@ Layout: TypeAlias = Literal["interleaved", "halves"]
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
-MAX_SHOWN = 8          # repr abbreviates longer lists of numbers
+MAX_NUMBERS = 8          # repr abbreviates longer lists of numbers
 
 
 @dataclass(eq=False)
@@ -248,7 +248,7 @@ def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], fields: Fie
 
 def abbreviated(value: object) -> str:
     """Return ``repr(value)``, with long tuples and lists abbreviated."""
-    if isinstance(value, (tuple, list)) and len(value) > MAX_SHOWN:
+    if isinstance(value, (tuple, list)) and len(value) > MAX_NUMBERS:
         return f"<{len(value)} numbers from {value[0]} to {value[-1]}>"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {abbreviated(item)}' for key, item in value.items())}}}"

@@ -17,15 +17,15 @@ from posenc._core.exact import ExactColumns
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
 # largest d_model; for each column, a new Encoding needs 200 bytes, and a call for a long table 1.3 kB
-WIDEST = 2**24
+MAX_COLUMNS = 2**24
 SIGN_BIT, ALL_BITS = np.uint64(1 << 63), ~np.uint64(0)
 
 
 def checked_width(name: str, value: Any) -> int:
     """Check a number of columns."""
     number = checks.integer(name, value, 0)
-    if number > WIDEST:
-        raise ValueError(f"{name} is {checks.shown(number)}, expected at most {WIDEST}")
+    if number > MAX_COLUMNS:
+        raise ValueError(f"{name} is {checks.shown(number)}, expected at most {MAX_COLUMNS}")
     return number
 
 # d: number of columns; c: keywords of the convention
@@ -35,7 +35,7 @@ def zero_columns(d: int, c: Keywords) -> int:
     return d % 2 if c["odd"] == "zero" else 0
 
 
-def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
+def count_and_divisor(d: int, c: Keywords) -> tuple[int, Fraction]:
     """Return the number of frequencies and the divisor in ``base**(-i / divisor)``."""
     half = Fraction(d - zero_columns(d, c), 2)
     # column j has the exponent -j / (2 D), where D = half - shift
@@ -48,7 +48,7 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     return count, divisor
 
 
-def width_of(c: Keywords) -> int:
+def width_from_frequencies(c: Keywords) -> int:
     """Return the number of columns that the frequencies or periods determine."""
     given = c["periods"] if c["frequencies"] is None else c["frequencies"]
     if given is None:
@@ -63,7 +63,7 @@ def has_durations(c: Keywords) -> bool:
 
 def turns_of_convention(d: int, c: Keywords, unit: int = checks.SECOND) -> core.ComputeTurns:
     """Return a function that computes each frequency times position_scale, in turns per position."""
-    count, divisor = spacing(d, c)
+    count, divisor = count_and_divisor(d, c)
     for name in ("frequencies", "periods"):
         if c[name] is not None:
             checks.check_length(name, c[name], count, " for this convention")

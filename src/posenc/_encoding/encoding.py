@@ -25,7 +25,7 @@ SPACED = ("base", "spacing", "shift", "frequency_scale")  # the keywords that fr
 # The size of a chunk by default.  On ext4, writes of 16 MiB are as fast as writes of 4 MiB, and writes of
 # 1 MiB are half as fast (measured for 2 GB).
 CHUNK_BYTES = 1 << 22
-WIDEST_CACHED = 2**13           # columns; such an Encoding takes 0.7 MB, or more with an extreme base
+MAX_CACHED_COLUMNS = 2**13           # columns; such an Encoding takes 0.7 MB, or more with an extreme base
 # no tensors, whose hash does not depend on their value
 CACHEABLE = {int, float, str, type(None), np.float64, np.float32}
 
@@ -193,7 +193,7 @@ class Encoding(Specification):
         with kernel.default_environment():
             self._check_keywords()
             if vars(self)["d_model"] is None:
-                vars(self)["d_model"] = columns.width_of(vars(self))
+                vars(self)["d_model"] = columns.width_from_frequencies(vars(self))
             checks.check_domain((self.position_offset,), name="position_offset")
             for name in ("position_offset", "padding_idx") if self._has_durations else ():
                 if (value := vars(self)[name]) != self._keywords[name].default:
@@ -309,7 +309,7 @@ def rows_of_chunk(d_model: int, itemsize: int) -> int:
 def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     """Return d_model if it is an Encoding, else the Encoding with d_model columns and these keywords.
 
-    The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all
+    The Encoding comes from the cache if d_model is an int of at most MAX_CACHED_COLUMNS and the types of all
     keywords are CACHEABLE.
     """
     if isinstance(d_model, Encoding):
@@ -317,7 +317,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
             raise checks.both_given("an Encoding", f"{name} (see Encoding.replace)")
         return d_model
 
-    is_cached = d_model is None or type(d_model) is int and d_model <= WIDEST_CACHED
+    is_cached = d_model is None or type(d_model) is int and d_model <= MAX_CACHED_COLUMNS
     for value in convention.values():
         is_cached &= type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))
     return (_cached if is_cached else Encoding)(d_model, **convention)

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from posenc._arguments import arrays, checks
 from posenc._core import kernel
-from posenc._encoding.columns import WIDEST
+from posenc._encoding.columns import MAX_COLUMNS
 from posenc._encoding.encoding import Encoding, rows_of_chunk, without_durations
 
 # Limit for tables without rows, because a small file can state any width, and a new Encoding needs 200 bytes
 # for each column.
-WIDEST_EMPTY = 2**16
+MAX_EMPTY_COLUMNS = 2**16
 # suffix: the options that only this format has
 SUFFIX_OPTIONS = {".npy": (), ".safetensors": ("key",), ".zarr": ("chunk_rows", "shard_rows")}
 # the names of dtypes in .safetensors files
@@ -138,7 +138,7 @@ def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
         shape = (shape[0] * shape[1], shape[2])
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"shape {shape}, expected (positions, columns)")
-    columns = WIDEST if shape[0] else WIDEST_EMPTY
+    columns = MAX_COLUMNS if shape[0] else MAX_EMPTY_COLUMNS
     if shape[0] >= checks.BEYOND or shape[1] > columns:
         raise ValueError(f"shape {shape}, expected fewer than 2**63 positions and at most {columns} columns")
     return shape

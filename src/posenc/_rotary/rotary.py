@@ -1,7 +1,7 @@
 """Rotary, the checked specification of a rotation of queries and keys by their positions."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass
 from typing import Any, Self, SupportsFloat, SupportsIndex, get_args
 
@@ -13,7 +13,6 @@ from posenc._arguments.arrays import AnyDType, ArrayT, Positions
 from posenc._arguments.specification import Keyword, Layout, Specification, changed, with_lists
 from posenc._axes.axis_columns import AxisColumns, encode_axes, slices_of
 from posenc._core import kernel
-from posenc._core.frequencies import ComputeTurns
 from posenc._encoding.columns import checked_width, kernel_columns
 from posenc._rotary import scaling as scalings
 from posenc._rotary.media_presets import preset_keywords
@@ -437,56 +436,43 @@ class Rotary(Specification):
         return rotary_at(self, factors, factors.positions)
 
     @functools.cached_property
-    def _columns(self) -> list[AxisColumns]:
+    def _axis_columns(self) -> list[AxisColumns]:
         """The columns of each axis, in a table with the cosines of all pairs, then their sines."""
-        columns, count, scale = [], self.rotary_dim // 2, self.scale * self.attention_scaling
-        for axis, pairs in enumerate(pairs_by_axis(count, self.axes)):
-            frequency, cosine = np.tile(pairs, 2), np.arange(2 * len(pairs)) < len(pairs)
-            of_axis = kernel_columns(self._frequencies.turns, frequency, cosine, order=0, scale=scale)
-            slices = slices_of(np.append(pairs, pairs + count).tolist())
+        columns = []
+        for axis, pairs in enumerate(self._pairs_by_axis()):
+            is_cosine = np.arange(2 * len(pairs)) < len(pairs)
+            of_axis = self._kernel_columns(np.tile(pairs, 2), is_cosine, order=0)
+            slices = slices_of(np.append(pairs, pairs + self.rotary_dim // 2).tolist())
             columns.append(AxisColumns(axis, functools.partial(kernel.encode, of_axis), 2 * len(pairs), slices))
         return columns
 
     @functools.cached_property
     def _rotation(self) -> kernel.Rotation:
-        return kernel_rotation(
-            self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
-            scale=self.scale * self.attention_scaling, interleaved=self.layout == "interleaved", axes=self.axes,
-        )
+        columns_by_axis = []
+        for pairs in self._pairs_by_axis():
+            is_cosine = np.arange(2 * len(pairs)) % 2 == 0
+            of_axis = self._kernel_columns(np.repeat(pairs, 2), is_cosine, order=2)
+            columns_by_axis.append((of_axis, None if self.axes is None else pairs.tobytes()))
+        return kernel.Rotation(columns_by_axis, self.head_dim, self.rotary_dim // 2, self.layout == "interleaved")
+
+    def _kernel_columns(self, frequency: NDArray[np.intp], is_cosine: NDArray[np.bool_], order: int) -> kernel.Columns:
+        scale = self.scale * self.attention_scaling
+        return kernel_columns(self._frequencies.turns, frequency, is_cosine, order, scale)
+
+    def _pairs_by_axis(self) -> list[NDArray[np.intp]]:
+        """Return the indices of the pairs of each axis of positions."""
+        axes = np.array(self.axes or (0,) * (self.rotary_dim // 2))
+        return [np.flatnonzero(axes == axis) for axis in range(max(axes, default=0) + 1)]
 
 
 def table_at(
     rotary: Rotary, positions: Any, dtype: Any = None, out: Any = None, threads: Any = None
 ) -> NDArray[Any]:
     """Return one array with the cosines of all pairs, followed by their sines."""
-    columns = rotary._columns
+    columns = rotary._axis_columns
     if len(columns) == 1:
         return columns[0].encode(positions, dtype, out, threads)
     array = checks.positions_of(positions)
     if isinstance(array, range) or array.shape[:1] != (len(columns),):
         raise checks.axes_error(array, len(columns))
     return encode_axes(columns, list(array), rotary.rotary_dim, dtype, out, threads, "positions")
-
-
-def kernel_rotation(
-    turns: ComputeTurns, head_dim: int, pairs: int, *, scale: float = 1.0, interleaved: bool = False,
-    axes: Sequence[int] | None = None,
-) -> kernel.Rotation:
-    """Return a rotation of `pairs` pairs in a head of head_dim columns.
-
-    `turns` computes the frequencies in turns per position.  `axes` gives the axis of positions of each pair;
-    the axes are 0, 1, 2 ... without gaps.  None means that there is a single axis.
-    """
-    columns_by_axis = []
-    for of_axis in pairs_by_axis(pairs, axes):
-        frequency, cosine = np.repeat(of_axis, 2), np.arange(2 * len(of_axis)) % 2 == 0
-        columns = kernel_columns(turns, frequency, cosine, order=2, scale=scale)
-        columns_by_axis.append((columns, None if axes is None else of_axis.tobytes()))
-    return kernel.Rotation(columns_by_axis, head_dim, pairs, interleaved)
-
-
-def pairs_by_axis(pairs: int, axes: Sequence[int] | None) -> list[NDArray[np.intp]]:
-    """Return the indices of the pairs of each axis of positions."""
-    if axes is None:
-        return [np.arange(pairs)]
-    return [np.flatnonzero(np.equal(axes, axis)) for axis in range(max(axes, default=-1) + 1)]

@@ -109,7 +109,7 @@ def _ratio(rope_type: str, factor: float | None, length: int | None, trained_len
     if factor is not None:
         return Decimal(factor)
     if length is None:
-        raise _lacks("factor", rope_type)
+        raise _missing_key("factor", rope_type)
     return Decimal(length) / Decimal(trained_length)
 
 
@@ -170,7 +170,7 @@ def _longrope(
     for key, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
         checks.check_length(f"scaling[{key!r}]", factors, dim // 2, ", one for each pair")
     if (short_mscale is None) != (long_mscale is None):
-        raise _lacks("short_mscale" if short_mscale is None else "long_mscale", "longrope")
+        raise _missing_key("short_mscale" if short_mscale is None else "long_mscale", "longrope")
     is_long = length > original_max_position_embeddings
     divisors, attention = (long_factor, long_mscale) if is_long else (short_factor, short_mscale)
     attention = attention_factor if attention is None else attention
@@ -290,13 +290,13 @@ def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
         values[key] = check(f"{name}[{key!r}]", value)
     for key, default in keys.items():
         if default is inspect.Parameter.empty and key not in values:
-            raise _lacks(key, rope_type)
+            raise _missing_key(key, rope_type)
     if rope_type == "ntk_alpha" and scaling.get("factor") not in (None, 1):
         raise checks.both_given(f"{name}['alpha']", f"{name}['factor']")
     return values
 
 
-def _lacks(key: str, rope_type: str) -> ValueError:
+def _missing_key(key: str, rope_type: str) -> ValueError:
     return ValueError(f"scaling lacks the key {key!r}, which {rope_type} needs")
 
 

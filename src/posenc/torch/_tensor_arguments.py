@@ -40,7 +40,7 @@ def constant(name: str, value: Any) -> Any:
         return value                    # checks that torch.compile does not trace convert it
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device, expected values")
-    return values_of(value) if value.ndim else value.item()
+    return array_on_cpu(value) if value.ndim else value.item()
 
 
 def tracked_error(name: str) -> RuntimeError:
@@ -72,7 +72,7 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
     return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
 
 
-def values_of(tensor: Tensor) -> NDArray[Any]:
+def array_on_cpu(tensor: Tensor) -> NDArray[Any]:
     return array_of(tensor.detach().cpu().resolve_neg())
 
 
@@ -149,7 +149,7 @@ def array_of_positions(positions: Any, device: torch.device, name: str = "positi
     """Return positions that are a tensor as an array, and other positions unchanged."""
     if isinstance(positions, Tensor):
         check_positions(positions, device, name)
-        return values_of(positions)
+        return array_on_cpu(positions)
     return positions
 
 
