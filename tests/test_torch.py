@@ -477,8 +477,8 @@ def test_copies():
         assert other.encoding == module.encoding == posenc.Encoding(6, base=100.0)
         assert repr(other) == repr(module)
         assert other.pe.data_ptr() != module.pe.data_ptr()
-    assert "6, max_len=8, batch_first=False, x_scale=2.0, base=100.0" in repr(module)
-    assert "PositionalTable(6, max_sequence_length=9)" in repr(PositionalTable(6, max_sequence_length=9))
+    assert "Encoding(6, base=100.0), max_len=8, batch_first=False, x_scale=2.0" in repr(module)
+    assert "PositionalTable(Encoding(6), max_sequence_length=9)" in repr(PositionalTable(6, max_sequence_length=9))
 
 
 def test_meta_device():

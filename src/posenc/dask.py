@@ -18,7 +18,7 @@ from posenc._encoding.encoding import Convention, Encoding, cached_encoding, che
 
 with checks.importing_for("posenc.dask"):
     import dask.array as da
-    from dask.base import compute, tokenize
+    from dask.base import compute
 
 __all__ = ["table"]
 
@@ -91,11 +91,10 @@ def table(
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"chunks is {chunks!r}, expected at least 1 position in each chunk: {error}") from None
     keywords = {"d_model": encoding.d_model, "dtype": meta.dtype, "threads": 1, **changes_of(encoding)}
-    name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), sizes)}"
     if isinstance(positions, range):
         # Dask computes the positions of a block together with the block
         positions = da.arange(positions.start, positions.stop, positions.step, chunks=sizes, dtype=np.int64)
     return da.map_blocks(
-        partial(posenc.encode, **keywords), da.asarray(positions).rechunk(sizes), new_axis=len(shape), name=name,
+        partial(posenc.encode, **keywords), da.asarray(positions).rechunk(sizes), new_axis=len(shape),
         chunks=(*sizes, (encoding.d_model,)), meta=np.empty((0,) * (len(shape) + 1), meta.dtype),
     )

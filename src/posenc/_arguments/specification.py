@@ -1,6 +1,7 @@
 """The base class of Encoding and Rotary, and the class of their fields."""
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
@@ -257,6 +258,4 @@ def abbreviated(value: object) -> str:
 
 def with_lists(value: Any) -> Any:
     """Return a copy of a value with lists in place of tuples, as in JSON."""
-    if isinstance(value, dict):
-        return {key: with_lists(item) for key, item in value.items()}
-    return [with_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return json.loads(json.dumps(value))

@@ -23,7 +23,7 @@ Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
 Group: TypeAlias = Literal["axis", "function", "frequency"]
 IncludeInput: TypeAlias = Literal["first", "last"]
 
-COORDINATES = ("index", "normalized", "centered")
+COORDINATES = get_args(get_args(Coordinates)[0])
 
 
 def grid(

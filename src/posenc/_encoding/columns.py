@@ -80,8 +80,6 @@ def turns_of_convention(d: int, c: Keywords, unit: int = checks.SECOND) -> core.
 
 def float64_frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
     """Return the frequencies in radians per position or second, without `position_scale`."""
-    if c["frequencies"] is not None:
-        return np.array(c["frequencies"], np.float64)
     scale = c["position_scale"] or 1.0
     with kernel.default_environment():
         return core.radians_of(turns_of_convention(d, {**c, "position_scale": scale}), scale)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
+from types import NoneType
 from typing import Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, get_args
 
 import numpy as np
@@ -279,8 +280,8 @@ KEYWORDS = Encoding._keywords
 _cached = functools.lru_cache(maxsize=256, typed=True)(Encoding)
 
 
-def check_encoding(encoding: Any) -> None:
-    checks.check_type("encoding", encoding, Encoding, "a posenc.Encoding")
+def check_encoding(encoding: Any, kinds: Any = (Encoding, NoneType)) -> None:
+    checks.check_type("encoding", encoding, kinds, "a posenc.Encoding")
 
 
 def without_durations(encoding: Encoding, user: str) -> Encoding:
@@ -288,7 +289,7 @@ def without_durations(encoding: Encoding, user: str) -> Encoding:
 
     Raise a TypeError if it takes datetimes, because `user` has only numbers as positions.
     """
-    check_encoding(encoding)
+    check_encoding(encoding, Encoding)
     if encoding._has_durations:
         raise TypeError(f"periods are durations, expected numbers, as the positions of {user} are numbers")
     return encoding

@@ -134,8 +134,7 @@ def add_to(
     checks.check_type("x", x, np.ndarray, "a numpy.ndarray")
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    if encoding is not None:
-        check_encoding(encoding)
+    check_encoding(encoding)
     specification = cached_encoding(x.shape[-1] if encoding is None else encoding, convention)
     return specification.add_to(x, positions, x_scale=x_scale, threads=threads)
 

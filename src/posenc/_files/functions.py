@@ -290,8 +290,7 @@ def verify(
     ValueError: half.npy: position 1, column 10: found 0.235 (0x3385), expected 0.2349 (0x3384) with Encoding(64)
     """
     name = table.name_of(path)
-    if encoding is not None:
-        check_encoding(encoding)
+    check_encoding(encoding)
     positions = None if positions is None else checks.range_of(positions)
     samples = None if samples is None else checks.integer("samples", samples, 1, "an integer or None")
     threads, progress = checks.threads(threads), table.callback(progress)

@@ -145,8 +145,7 @@ def add_to(
     >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
     True
     """
-    if encoding is not None:
-        check_encoding(encoding)
+    check_encoding(encoding)
     tensors.check_x(x, None if encoding is None else encoding.d_model, elsewhere="PositionalEncoding")
     if out is not None:
         tensors.check_out(out, x.dtype, x.device, x.shape)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc._arguments import checks
-from posenc._arguments.specification import changes_of
 from posenc._encoding.encoding import Convention, Encoding, rows_of_chunk, without_durations
 from posenc.torch import _tensor_arguments as tensors
 from posenc.torch._encode import encoding_of, encodings_at, encodings_on_cpu
@@ -66,7 +65,6 @@ class PositionalTable(TableModule):
     """
 
     _length_name = "max_sequence_length"
-    _options: tuple[str, ...] = ()  # the other arguments that extra_repr shows
 
     def __init__(
         self, d_model: SupportsIndex | Encoding, max_sequence_length: SupportsIndex | None = None,
@@ -188,12 +186,6 @@ class PositionalTable(TableModule):
         # number
         rows = torch.arange(1, len(values) + 1)[:, None]
         return bool((errors <= torch.finfo(stored.dtype).eps + 2**-20 * rows).all())
-
-    def extra_repr(self) -> str:
-        options = {name: getattr(self, name) for name in self._options}
-        arguments = {self._length_name: self._length, **options, **changes_of(self.encoding)}
-        changes = (f"{name}={value!r}" for name, value in arguments.items() if value is not None)
-        return ", ".join([str(self.d_model), *changes])
 
 
 class Dropout(nn.Dropout):

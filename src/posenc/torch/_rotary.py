@@ -119,14 +119,13 @@ def rotate_(
     return _rotate_tensor(x, positions, rotary, inverse, in_place=True)
 
 
-def _rotate_tensor(x: Tensor, positions: Any, rotary: Rotary | None, inverse: Any, in_place: bool) -> Tensor:
+def _rotate_tensor(x: Tensor, positions: Any, rotary: Any, inverse: Any, in_place: bool) -> Tensor:
     at = positions if isinstance(positions, RotaryAt) else None
     if at is not None:
         if rotary is not None or inverse is not None:
             raise checks.both_given("inverse" if rotary is None else "rotary", "positions of type RotaryAt")
         rotary, inverse = at.rotary, at.inverse
-    if not isinstance(rotary, Rotary):
-        raise checks.wrong_type("rotary", rotary, "a posenc.Rotary, unless positions is a posenc.RotaryAt")
+    checks.check_type("rotary", rotary, Rotary, "a posenc.Rotary, unless positions is a posenc.RotaryAt")
     inverse = inverse is not None and checks.boolean("inverse", inverse)
     tensors.check_x(x, rotary.head_dim, DTYPES, "RotaryEmbedding")
     if tensors.is_direct(x, positions):
@@ -270,6 +269,8 @@ class RotaryEmbedding(TableModule):
     (torch.Size([1, 3, 64]), torch.bfloat16)
     """
 
+    _options = ("dtype",)
+
     def __init__(
         self, config: Any, *, length: int | None = None, max_len: SupportsIndex | None = None,
         dtype: torch.dtype | None = None,
@@ -283,9 +284,8 @@ class RotaryEmbedding(TableModule):
             keys = Keys(config)
             form, hidden_size = keys.properties.get("tables", "twice"), keys.get("hidden_size")
             rotations = {name: Rotary.from_config(config, name, length) for name in Rotary.layer_types(config)}
-        tables = {name: rotary.replace(axes=None) for name, rotary in rotations.items()}
-        super().__init__(tables, max_len, lowest=1)
-        self.dtype, self._form, self._hidden_size, self._rotations = dtype, form, hidden_size, rotations
+        super().__init__(rotations, max_len, lowest=1)
+        self.dtype, self._form, self._hidden_size = dtype, form, hidden_size
         if dtype is not None:
             tensors.check_dtype("dtype is", dtype)
         if form == "complex" and dtype not in (None, torch.float32):
@@ -324,9 +324,9 @@ class RotaryEmbedding(TableModule):
         >>> RotaryEmbedding({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}).rotary()
         Rotary(64, base=500000.0)
         """
-        if layer_type not in self._rotations:
-            raise ValueError(f"layer_type is {layer_type!r}, expected one of {list(self._rotations)}")
-        return self._rotations[layer_type]
+        if layer_type not in self._specifications:
+            raise ValueError(f"layer_type is {layer_type!r}, expected one of {list(self._specifications)}")
+        return self._specifications[layer_type]
 
     def forward(self, x: Tensor, position_ids: Tensor | ArrayLike, layer_type: str | None = None) -> Any:
         """Return cosines and sines in the form that the model's ``rotary_emb`` returns.
@@ -396,13 +396,8 @@ class RotaryEmbedding(TableModule):
         axis_of_column = kept_table(self, torch.int64, x.device, layer_type)
         return rows.gather(0, axis_of_column.expand(1, *rows.shape[1:]))[0]
 
-    def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
+    def _new_table(self, dtype: torch.dtype, device: torch.device, specification: Rotary, length: int) -> Tensor:
         """Return a table of cosines and sines or, if dtype is int64, the axis of each of its columns."""
         if dtype == torch.int64:
-            return torch.tensor((self._rotations[key].axes or ()) * 2, device=device)
-        return super()._new_table(dtype, device, key, length)
-
-    def extra_repr(self) -> str:
-        arguments = self._rotations | {"max_len": self._length, "dtype": self.dtype}
-        return ", ".join(str(value) if name is None else f"{name}={value}"
-                         for name, value in arguments.items() if value is not None)
+            return torch.tensor((specification.axes or ()) * 2, device=device)
+        return super()._new_table(dtype, device, specification.replace(axes=None), length)

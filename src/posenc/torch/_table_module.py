@@ -36,16 +36,17 @@ class TableModule(nn.Module):
 
     _first = 0
     _length_name = "max_len"            # of the parameter
+    _options: tuple[str, ...] = ()      # the other arguments that extra_repr shows
 
     def __init__(self, specifications: Mapping[Any, Any], length: Any, lowest: int = 0) -> None:
         super().__init__()
-        self._specifications = specifications       # {layer type or None: the specification of its table}
+        self._specifications = specifications       # {layer type or None: its Encoding or Rotary}
         # None if the tables grow
         self._length = None if length is None else tensors.integer(self._length_name, length, lowest)
         self._tables = Tables()
 
-    def _new_table(self, dtype: torch.dtype, device: torch.device, key: Any, length: int) -> Tensor:
-        rows = encodings_on_cpu(range(self._first, length), self._specifications[key], dtype)
+    def _new_table(self, dtype: torch.dtype, device: torch.device, specification: Any, length: int) -> Tensor:
+        rows = encodings_on_cpu(range(self._first, length), specification, dtype)
         return functional.pad(rows, (0, 0, 1, 1), value=math.nan).to(device)
 
     def _length_of(self, table: Tensor) -> int:
@@ -55,18 +56,18 @@ class TableModule(nn.Module):
         """Return a table with at least `stop` positions, or None if it would exceed `_length` and
         TABLE_BYTES.
         """
-        table = self._tables.get((dtype, device, key))
+        table, specification = self._tables.get((dtype, device, key)), self._specifications[key]
         length = self._length or 0 if table is None else self._length_of(table)
         if stop > length:
-            longest = TABLE_BYTES // max(1, width_of(self._specifications[key]) * dtype.itemsize)
+            longest = TABLE_BYTES // max(1, width_of(specification) * dtype.itemsize)
             if stop > longest:
                 return None
-            warn_of_length(self._specifications[key], stop - 1)
+            warn_of_length(specification, stop - 1)
             table, length = None, max(stop, min(2 * length, longest))
         if table is None:           # other threads see either the old or the new table
             # a new thread has none of the modes of this thread: inference, fake tensors, transforms ...
             with ThreadPoolExecutor(1) as pool:
-                table = pool.submit(self._new_table, dtype, device, key, length).result()
+                table = pool.submit(self._new_table, dtype, device, specification, length).result()
             self._tables[dtype, device, key] = table
         return table
 
@@ -90,6 +91,12 @@ class TableModule(nn.Module):
             return None
         index = index.to(device).clamp(self._first - 1, self._length_of(table)) + (1 - self._first)
         return functional.embedding(index, table)
+
+    def extra_repr(self) -> str:
+        options = {self._length_name: self._length} | {name: getattr(self, name) for name in self._options}
+        arguments = {**self._specifications, **options}
+        return ", ".join(repr(value) if name is None else f"{name}={value!r}"
+                         for name, value in arguments.items() if value is not None)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._tables = Tables()         # the old ones may take memory on another device
