@@ -22,7 +22,7 @@ from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._files.functions import opened_table
 from posenc._files.table import explaining, read_safetensors
-from posenc.check.match import array_of
+from posenc.check.reading import array_of
 from posenc.check.report import row_of, unchecked_row
 from posenc.check.rotations import matched
 

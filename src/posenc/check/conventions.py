@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-import posenc
-from posenc import Encoding
+from posenc import Encoding, preset, presets
 from posenc._arguments.arrays import DTYPES
 from posenc._arguments.specification import changes_of
 from posenc._encoding.columns import arrangement
 from posenc.check import match
-from posenc.check.match import Arithmetic, Array, Curve, Reals, short, spread
+from posenc.check.match import Arithmetic, Array, Curve, Reals, short
+from posenc.check.reading import array_of, chunks, columns_of, positions_of, rows_of, spread
 
 LARGEST_START = 2**12       # of a table
 SAMPLE = 2**20              # values in the first rows of a sample, 8 MiB as float64; 16 to 256 rows
@@ -119,13 +119,13 @@ def identify(table: ArrayLike, positions: Any = None) -> list[Match]:
     ...     print(match.encoding, match.positions, match.reason, sep="; ")
     Encoding(64, base=500.0); range(1, 101); every value correctly rounded
     """
-    array, dtype = match.array_of("table", table)
+    array, dtype = array_of("table", table)
     if np.iscomplexobj(array):
         raise TypeError(f"table has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
-    array = match.rows_of("table", array)
+    array = rows_of("table", array)
     total, d_model = array.shape
     if positions is not None:
-        positions = match.positions_of(positions, total)
+        positions = positions_of(positions, total)
     if not array.size:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
@@ -201,7 +201,7 @@ def _explanation(
 def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -> tuple[float, str] | None:
     """Compare an encoding with all rows; return the difference and its reason, or None if a row differs."""
     largest, zeros = 0.0, 0
-    for part in match.chunks(len(rows.table), encoding.d_model):
+    for part in chunks(len(rows.table), encoding.d_model):
         values = match.float64_of(rows.table[part], rows.dtype)
         out = np.empty(values.shape, np.uint16 if rows.dtype == "bfloat16" else rows.dtype)
         exact = match.float64_of(encoding.encode(positions[part], dtype=rows.dtype, out=out), rows.dtype)
@@ -223,10 +223,10 @@ def _compared(rows: Rows, encoding: Encoding, positions: Any, how: Arithmetic) -
 
 def preset_encodings(d_model: int) -> Iterator[tuple[Encoding, Names]]:
     """Yield the encoding of each convention that presets have, with their names."""
-    for _, presets in itertools.groupby(posenc.presets().values(), key=lambda preset: preset.convention):
-        names = tuple(preset.name for preset in presets)
+    for _, group in itertools.groupby(presets().values(), key=lambda each: each.convention):
+        names = tuple(each.name for each in group)
         with contextlib.suppress(ValueError):           # the preset does not support this d_model
-            encoding = posenc.preset(names[0], d_model)
+            encoding = preset(names[0], d_model)
             odd = encoding.odd if d_model % 2 else "truncate"
             yield encoding.replace(padding_idx=None, odd=odd), names
 
@@ -254,7 +254,7 @@ def _fits(rows: Rows) -> Iterator[tuple[Encoding, Names]]:
     half = d_model // 2
     if d_model % 2 or not np.ptp(at):
         return
-    for layout, columns in match.columns_of(d_model).items():
+    for layout, columns in columns_of(d_model).items():
         z = rows.values[:, columns] @ np.array([1, 1j])
         size = float(np.median(np.abs(z))) or 1.0
         phases = match.phases_of(at, z, precision, 2.0 ** DTYPES[rows.stored].smallest)

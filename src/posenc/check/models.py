@@ -23,7 +23,8 @@ from posenc import Rotary
 from posenc._arguments import checks
 from posenc._rotary.model_config import look_up
 from posenc.check import running
-from posenc.check.match import REACH, REACHES, Array, Reals, Rotation, array_of, axes_of, float64_of, size_of
+from posenc.check.match import Array, Reals, axes_of, float64_of, size_of
+from posenc.check.reading import REACH, REACHES, Rotation, array_of
 from posenc.check.report import RotaryMatch, RotaryReport, RotaryRow, row_of, unchecked_row
 from posenc.check.rotations import configuration, longest, matched, not_rotated
 from posenc.check.running import Model, Source, Taken
@@ -260,8 +261,7 @@ def _compare_cache(group: Sequence[Attention]) -> tuple[list[str], str]:
     try:
         whole, _ = model.run(total, None, _sources(group, total), group[-1].number)
         for count in CACHED:
-            end += count
-            rows = slice(end - count, end)
+            rows, end = slice(end, end + count), end + count
             taken, result = model.run(count, None, _sources(group, total, rows), use_cache=True, **cache)
             for k, index in [(each.number, index) for each in group for index in each.sources]:
                 own, length = taken[k].vectors[index], taken[k].vectors[1].shape[1]
@@ -277,8 +277,7 @@ def _compare_cache(group: Sequence[Attention]) -> tuple[list[str], str]:
             cache = {model.cache: getattr(result, model.cache)}
     except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
         return [], f"; not with a cache, because a call raises {type(error).__name__}: {error}"
-    different = (f"{' and '.join(wrong)} of a call with a cache have other values than those of a call "
-                 "without")
+    different = f"{' and '.join(wrong)} of a call with a cache have other values than those of a call without"
     return [different] if wrong else [], label
 
 
@@ -286,8 +285,7 @@ def _attentions(model: Model, config: Any) -> list[Attention]:
     """Run the model; return its attentions."""
     if model.is_fixed:
         taken, _ = model.run(running.ANY, last=0)
-        model.count = next((part.vectors[0].shape[1] for part in taken if part.vectors[0].numel()), 0)
-        model.reach = model.count
+        model.count = model.reach = next((part.vectors[0].shape[1] for part in taken if part.vectors[0].numel()), 0)
     given = config if config is not None else configuration(getattr(model.module, "config", None))
     model.axes = axes_of(_expected(given)[0])
     taken = model.run(model.count, np.arange(model.count))[0] if model.count else []

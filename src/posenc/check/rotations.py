@@ -22,7 +22,8 @@ from posenc._arguments.arrays import DTYPES
 from posenc._rotary.model_config import LENGTHS, look_up
 from posenc._rotary.scaling import positions_without_length
 from posenc.check import match
-from posenc.check.match import Arithmetic, Phases, Reading, Waves, difference, exact, size_of, spread
+from posenc.check.match import Arithmetic, Phases, Waves, difference, exact, size_of
+from posenc.check.reading import NO_VALUE, REACH, Reading, array_of, chunks, is_pair, read_arrays, read_function, spread
 from posenc.check.report import RotaryMatch, Verdict
 
 EXPECTED = "a posenc.Rotary, or a configuration from transformers or its dict"
@@ -150,18 +151,18 @@ def assert_rotary(
     AssertionError: base is 10000, expected 500000
     """
     __tracebackhide__ = True
-    if not callable(f) and not match.is_pair(f):
-        match.array_of("f", f)                                # raises an error that names f
+    if not callable(f) and not is_pair(f):
+        array_of("f", f)                                # raises an error that names f
     expected = expectation(expect)
     if expected is None:
         raise TypeError(f"expect is None, expected {EXPECTED}")
     largest_error = checks.positive("largest_error", largest_error)
-    last_position = min(filter(None, (valid_positions(expected), longest(expect))), default=match.REACH) - 1
+    last_position = min(filter(None, (valid_positions(expected), longest(expect))), default=REACH) - 1
     if up_to is not None:
         last_position = checks.integer("up_to", up_to, 1)
         checks.check_domain((last_position,), name="up_to")
     sampled = np.union1d(spread(min(last_position, 2**62), 64, 64), match.positions_near(last_position))
-    is_table = not callable(f) and (match.is_pair(f) or np.ndim(f) > 1)
+    is_table = not callable(f) and (is_pair(f) or np.ndim(f) > 1)
     result = matched(f, expected, None if is_table else sampled)
     if result.faults:
         raise AssertionError("; ".join(result.faults))
@@ -211,9 +212,9 @@ def matched(
     # the host program may have set NumPy to raise floating-point errors
     with np.errstate(all="ignore"):
         if callable(rotation):
-            readings = match.read_function(rotation, positions, expected, head_dim, valid_positions(expected))
+            readings = read_function(rotation, positions, expected, head_dim, valid_positions(expected))
         else:
-            readings = iter([("", match.read_arrays(rotation, positions, expected))])
+            readings = iter([("", read_arrays(rotation, positions, expected))])
         results, remarks, named = list[RotaryMatch](), list[tuple[str, ...]](), dict[str, str]()
         for label, reading in readings:
             results.append(judged(reading, expected, head_dim))
@@ -240,7 +241,7 @@ def judged(reading: Reading, expected: Rotary | None, head_dim: int | None) -> R
     sample = reading.at(rows)
     finite = np.isfinite(sample.values).all(axis=1)
     if not finite.any() or not sample.values.size:
-        return RotaryMatch(None, math.inf, "", faults or (match.NO_VALUE,))
+        return RotaryMatch(None, math.inf, "", faults or (NO_VALUE,))
     sample = sample.at(finite)
     if not np.ptp(sample.positions):
         raise ValueError("rotation has values at a single position, expected values at several positions")
@@ -283,10 +284,9 @@ class Comparison(NamedTuple):
         values, positions, target = self.sample.values, self.sample.positions, self.target
         dtype = match.narrowest(values, self.sample.dtype)
         plain = match.plain(dtype)
-        if target is not None:
-            for how in plain:
-                if self._explains(target, how):
-                    return self._described(target, how)
+        for how in plain:
+            if target is not None and self._explains(target, how):
+                return self._described(target, how)
         oriented, phases = self._oriented(dtype)
         found = oriented._found(dtype, phases)
         if found is not None:
@@ -397,7 +397,7 @@ class Comparison(NamedTuple):
 def _differing(reading: Reading, rotary: Rotary, how: Arithmetic) -> match.Array:
     """Return a mask of the rows that differ from a rotation by more than the errors of float32 angles."""
     how, masks = how._replace(angles="float32"), []     # perhaps only rows outside a sample show these
-    for rows in match.chunks(*reading.values.shape):
+    for rows in chunks(*reading.values.shape):
         part = reading.at(rows)
         differs = match.rotation_curve(rotary, part.positions, how).differs(part.values)
         masks.append((differs | ~np.isfinite(part.values)).any(axis=1))
@@ -458,9 +458,8 @@ def of_frequencies(rotary: Rotary, expected: Rotary) -> Iterator[str]:
 
 def of_arithmetic(how: Arithmetic, reference: Waves, dtype: str) -> Iterator[str]:
     """Yield the faults of an arithmetic; the right values may need no more bits than the table has."""
-    bits = match.PRECISION
     needed = match.narrowest(match.rounded(reference, dtype), dtype)
-    is_rounded = bits[how.table] < min(bits[dtype], bits[needed])
+    is_rounded = match.PRECISION[how.table] < min(match.PRECISION[dtype], match.PRECISION[needed])
     for name, dtype in (("inv_freq was", how.frequencies), ("positions were", how.positions),
                         ("angles were", how.angles), ("tables were", how.table if is_rounded else "")):
         if dtype in match.NARROW:

@@ -274,8 +274,7 @@ class Model(TorchFunctionMode):
 
     def _take(self, queries: Tensor, keys: Tensor) -> None:
         queries, keys = (x.detach().reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (queries, keys))
-        names = [self.names.get(id(module), "") for module in self.modules]
-        name = next(filter(None, reversed(names)), "model")
+        name = next(filter(None, (self.names.get(id(module)) for module in reversed(self.modules))), "model")
         configs = (getattr(module, "config", None) for module in reversed(self.modules))
         config = next((each for each in configs if each is not None), None)
         self.taken.append(Taken((queries, keys), name, config, self.records, self.varies))
