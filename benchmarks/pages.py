@@ -133,10 +133,14 @@ SPEED = {
     "scattered, 8,192 x 512": "8,192 positions below 131,072, x 512",
     "scattered, 8,192 x 512, float64": "8,192 positions below 131,072, x 512, float64",
     "timestamps, 400,000 x 8": "400,000 times in ns, x 8",
+    "timestamps, 400,000 x 8, float64": "400,000 times in ns, x 8, float64",
     "full hours, 400,000 x 8": "400,000 full hours in ns, x 8",
     "full hours, 400,000 x 8, float64": "400,000 full hours in ns, x 8, float64",
     "hours of a year, 8,760 x 22": "8,760 hours, 11 periods",
     "padded batch, 64 x 512 x 512": "add to a padded batch, 64 x 512 x 512",
+    "module, 8 x 128 x 512, padded": "the module, 8 x 128 x 512, padded on the left",
+    "module, 64 x 1 x 512": "the module, a token of each of 64 sequences, x 512",
+    "add_to, 8 x 128 x 512": "add to a batch, 8 x 128 x 512",
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
     "add_to, 1 x 2,048 x 512": "add to one sequence, 1 x 2,048 x 512",
     "add_to, 32 x 2,048 x 512, bfloat16": "add to a batch, 32 x 2,048 x 512, bfloat16",
@@ -148,6 +152,7 @@ SPEED = {
     "rotation, 32 x 4,096 x 128, bfloat16": "the same in place, bfloat16",
     "rotation, 32 x 4,096 x 128, float16": "the same in place, float16",
     "rotation, 32 x 4,096 x 128, scattered positions": "rotate 32 heads of 4,096 x 128, scattered positions",
+    "rotation, 8 x 512 x 64, interleaved": "rotate 8 heads of 512 x 64, interleaved",
     "rotation, batch of 64, 1 position": "rotate 64 x 32 heads at one position each",
     "rotation, batch of 64, 1 new position": "rotate 64 x 32 heads at other positions in each call",
 }
@@ -169,9 +174,8 @@ def measured():
     for case, calls in load("performance").items():
         if "posenc, default" in calls:
             ours, rivals = default(calls), [best(calls, *kinds) for kinds in RIVALS]
-            cells = [f"{spread(rival[0])}, {compared(rival[0], ours)}, {code(rival[1])}" if rival else ""
-                     for rival in rivals]
-            cells[2] = "the same" if cells[2] == cells[1] else cells[2]
+            cells = [f"{spread(rival[0])}, {code(rival[1])}" if rival else "" for rival in rivals]
+            cells = [cell and "the same" if cell in cells[:i] else cell for i, cell in enumerate(cells)]
             rows.append([case, spread(calls["posenc"]["1"]), spread(ours), *cells, f"{rivals[2][2]:.0e}"])
     return table(["case", "posenc, 1 thread", "posenc", *HEADINGS, "its error"], *rows)
 
@@ -201,10 +205,12 @@ def narrow():
 
 def isa():
     """Return a sentence about tables with AVX2."""
-    data = load("performance")
-    ratios = [seconds[1] / default(data[case])[1] for case, seconds in data.get("AVX2", {}).items()]
-    return (f"With AVX2 on this system (`POSENC_ISA=avx2`), reused tables take {digits(min(ratios))} to "
-            f"{digits(max(ratios))} times as long as with AVX-512.") if ratios else ""
+    first, *others = load("performance").get("instruction sets", {}).items()
+    for name, tables in others:
+        ratios = [seconds[1] / first[1][case][1] for case, seconds in tables.items()]
+        return (f"With {name.upper()} on this system (`POSENC_ISA={name}`), reused tables take {digits(min(ratios))} to "
+                f"{digits(max(ratios))} times as long as with {first[0].upper()}.")
+    return ""
 
 
 def worst():

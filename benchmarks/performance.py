@@ -2,7 +2,7 @@
 start of a name.
 
 Each call runs in five processes, with 1, 2, 4 ... threads, up to the number of processors or 16; posenc also
-with its default, and for tables with AVX2.  Writes the quartiles of the seconds per call, and the largest
+with its default, and for tables with AVX2, too.  Writes the quartiles of the seconds per call, and the largest
 difference of each result from that of posenc, to docs/data/performance.json, and updates the tables.  Requires
 Linux, torch, numba, transformers and diffusers.
 
@@ -29,6 +29,7 @@ from common import in_processes, pause, recorded, samples
 
 import posenc
 from posenc import torch as posenc_torch
+from posenc._core import kernel
 
 THREADS = sorted({1, 2, 4, 8, 16, os.cpu_count()} & {*range(1, min(16, os.cpu_count()) + 1)})
 
@@ -70,7 +71,8 @@ def measured(name):
                     error = abs(values - exact).max()
                     assert each.startswith("pasted") or error <= limit * abs(exact).max(), (name, each, error)
                     result.setdefault(each, {})["error"] = float(f"{error:.1e}")
-            if threads > 1:             # again, next to the default, which may also be one thread
+            # again, next to the default, which may also be one thread; the others take torch's number of threads
+            if threads > 1 and isinstance(ours, partial):
                 calls["one thread"] = partial(ours, threads=1)
             for each, values in samples(calls, **options).items():
                 name, key = ("posenc", "1") if each == "one thread" else (each, str(threads))
@@ -141,12 +143,13 @@ def main(names):
                 + "  ".join(f"{values[t][1] * 1e3:9.4g} ms" for t in map(str, THREADS) if t in values)
                 for key, values in known[name].items()), sep="\n", flush=True)
         if not names:
-            known["AVX2"] = in_processes(__file__, "AVX2", POSENC_ISA="avx2")
-        document.update({name: known[name] for name in [*rivals.CASES, "one row", "AVX2"] if name in known})
+            known["instruction sets"] = {
+                name: in_processes(__file__, "tables", POSENC_ISA=name) for name in (kernel.instruction_set(), "avx2")}
+        document.update({name: known[name] for name in [*rivals.CASES, "one row", "instruction sets"] if name in known})
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--samples"]:
-        print(json.dumps(tables() if sys.argv[2:] == ["AVX2"] else all_samples(sys.argv[2:])))
+        print(json.dumps(tables() if sys.argv[2:] == ["tables"] else all_samples(sys.argv[2:])))
     else:
         main(sys.argv[1:])

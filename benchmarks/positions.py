@@ -84,8 +84,12 @@ def encoding_cases():
     single, dtypes = {f"float32 {name}": each for name, each in recipes.items()}, [np.float32, np.float64]
     yield ("4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
            single | polynomials(frequencies(320), *dtypes))
-    for name, n, d_model in (("4,096 real timesteps", 4096, 320), ("100,000 real positions", 100_000, 16)):
-        yield (f"{name}, x {d_model}, in float64", RANDOM.uniform(0, 1000, n), {"d_model": d_model},
+    yield ("100,000 positions in [0, 1), x 16", RANDOM.uniform(0, 1, 100_000), {"d_model": 16},
+           single | polynomials(frequencies(16), *dtypes))
+    for name, n, d_model in (("4,096 real timesteps", 4096, 320), ("100,000 real positions", 100_000, 16),
+                             ("100,000 integers", 100_000, 16)):
+        positions = RANDOM.integers(0, n, n) if name.endswith("integers") else RANDOM.uniform(0, 1000, n)
+        yield (f"{name}, x {d_model}, in float64", positions, {"d_model": d_model},
                {f"float64 {name}": each for name, each in recipes.items()}
                | polynomials(frequencies(d_model), np.float64))
     yield ("one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512},

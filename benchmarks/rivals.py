@@ -360,9 +360,23 @@ def padded(threads, pool, *, shape):
         return x
 
     return partial(x.fill, 0), {
-        "posenc": ours, "pasted, fairseq": pasted, "exact, row[:n] += table[:n]": slices,
+        "posenc": partial(ours), "pasted, fairseq": pasted, "exact, row[:n] += table[:n]": slices,
         "exact, numba": lambda: (loops.adding()(x, rows[2:], 0 * lengths, lengths), x)[1],
         **once(threads, {"exact, x += np.take(table, positions)": take}),
+    }
+
+
+def module(threads, pool, *, shape):
+    """Add encodings to a batch that is padded on the left, or to a token of each sequence, into a new tensor."""
+    batch, n, d_model = shape
+    before = np.random.default_rng(0).integers(0, n // 2 if n > 1 else 2000, (batch, 1))
+    positions = torch.from_numpy(np.maximum(np.arange(n) - before, -1) if n > 1 else before)
+    x, encoding = torch.zeros(shape), posenc_torch.PositionalEncoding(d_model, padding_idx=-1)
+    rows = torch.cat([torch.zeros(1, d_model), torch.tensor(posenc.encode(4096, d_model))])
+    return nothing, {
+        "posenc": lambda threads=None: encoding(x, positions=positions),
+        "pasted exact, x + F.embedding":
+            lambda: x + torch.nn.functional.embedding(positions + 1, rows),
     }
 
 
@@ -503,7 +517,7 @@ def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
     return lambda: torch.from_numpy(x).copy_(start), {
         "posenc": partial(rotary.at(shape[-2]).rotate, x),
         "exact, numba float64": lambda: (loop(x[0], x[0], np.arange(len(cos)), cos, sin, True), x)[1],
-        "fast, torch complex64": lambda: (pairs.mul_(single), x)[1],
+        "pasted fast, torch complex64": lambda: (pairs.mul_(single), x)[1],
     }
 
 
@@ -522,14 +536,17 @@ CASES = {
     "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
     "scattered, 8,192 x 512, float64": partial(scattered, n=8192, d_model=512, limit=131_072, dtype=np.float64),
     "timestamps, 400,000 x 8": partial(timestamps, t=TIMES),
+    "timestamps, 400,000 x 8, float64": partial(timestamps, t=TIMES, dtype=np.float64),
     "full hours, 400,000 x 8": partial(timestamps, t=HOURS, unit=3600 * 10**9),
     "full hours, 400,000 x 8, float64": partial(timestamps, t=HOURS, unit=3600 * 10**9, dtype=np.float64),
     "hours of a year, 8,760 x 22": partial(
         timestamps, t=HOURS_OF_YEAR, unit=3600 * 10**9,
         seconds=[*(DAY // k for k in (1, 2, 3, 4, 6, 8, 12, 24)), *(7 * DAY // k for k in (1, 2, 3))]),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
+    "module, 8 x 128 x 512, padded": partial(module, shape=(8, 128, 512)),
+    "module, 64 x 1 x 512": partial(module, shape=(64, 1, 512)),
+    "add_to, 8 x 128 x 512": partial(adding, shape=(8, 128, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
-    "add_to, 32 x 512 x 768": partial(adding, shape=(32, 512, 768)),
     "add_to, 1 x 2,048 x 512": partial(adding, shape=(1, 2048, 512)),
     "add_to, 32 x 2,048 x 512, bfloat16": partial(adding, shape=(32, 2048, 512), dtype=torch.bfloat16),
     "add_to, 32 x 2,048 x 512, float16": partial(adding, shape=(32, 2048, 512), dtype=torch.float16),
@@ -538,6 +555,7 @@ CASES = {
     "rotation, 32 x 4,096 x 128, new tensor": partial(rotation, **HEADS, new=True),
     "rotation, 32 x 4,096 x 128, scattered positions": partial(rotation, **HEADS, scattered=131_072),
     "rotation, 32 x 4,096 x 128, interleaved": partial(interleaved_rotation, **HEADS),
+    "rotation, 8 x 512 x 64, interleaved": partial(interleaved_rotation, shape=(1, 8, 512, 64)),
     "rotation, 32 x 4,096 x 128, bfloat16": partial(rotation, **HEADS, dtype=torch.bfloat16),
     "rotation, 32 x 4,096 x 128, float16": partial(rotation, **HEADS, dtype=torch.float16),
     "rotation, 32 x 4,096 x 128, bfloat16, new tensor": partial(rotation, **HEADS, dtype=torch.bfloat16,
