@@ -94,7 +94,6 @@ def one_row():
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
     module, starts = posenc_torch.PositionalEncoding(512), itertools.cycle(range(1000))
     pickled, bases, new = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)], itertools.count(3000)
-    encodings = [posenc.Encoding(512, base=base) for base in bases]
     return samples({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
@@ -107,7 +106,6 @@ def one_row():
             lambda: posenc.encode(16, 512, base=next(new)),
         "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base)
                                                                    for base in bases],
-        "16 rows in each of 20 conventions, as encodings": lambda: [each.encode(16) for each in encodings],
     })
 
 
