@@ -194,15 +194,6 @@ def positions():
     return table(["posenc is faster above 1", "beside", "1 thread", "2 threads"], *rows, left=2)
 
 
-def narrow():
-    """Return a sentence about real positions in narrow rows."""
-    for case, rivals in load("positions")["ratios"].items():
-        if case.startswith("100,000 real positions"):
-            least = min(seconds[1] for ratios in rivals.values() for seconds in ratios.values())
-            return f"At real positions in narrow rows in float64, compiled code is up to {digits(1 / least)} times as fast."
-    return ""
-
-
 def isa():
     """Return a sentence about tables with AVX2."""
     first, *others = load("performance").get("instruction sets", {}).items()

@@ -141,7 +141,7 @@ def test_each_instruction_set_defines_every_primitive(name):
 def test_each_function_of_the_path_of_a_call_is_called_by_those_above_it():
     block = (ROOT / "docs/design.md").read_text("utf-8").split("## The path of a call")[1].split("```")[1]
     # (indent, text) of the rows above
-    callers, wrong = [(-1, "encode(4096, 512) and Encoding(512).encode")], []
+    callers, wrong = [(-1, "posenc.encode(2048, 512)")], []
     for line in block.splitlines()[1:]:
         names, files = re.split(" {2,}", line.strip())[:2]
         indent = len(line) - len(line.lstrip())

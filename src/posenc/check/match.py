@@ -118,7 +118,7 @@ class Curve(NamedTuple):
         return np.asarray(~np.all(is_near, axis=0))
 
     def explains(self, values: Array) -> bool:
-        """Return whether all values agree: this is the rule of every verdict."""
+        """Return whether all values agree, or nearly all if angles are rounded to 16 bits: the rule of every verdict."""
         if (self.error >= 1).mean() >= BLURRED:
             return False
         differs = self.differs(values)
@@ -226,8 +226,7 @@ class Phases(NamedTuple):
         """Return the first frequency, and a list with a base for each divisor of the exponents.
 
         A line is fitted to the logarithms of the known positive frequencies.  A single one has the default
-        base.
-        The list is empty if there is none, or if the line is too steep.
+        base.  The list is empty if there is none, or if the line is too steep.
         """
         w, error = self.frequency, np.maximum(self.error / np.abs(self.frequency), 2.0**-50)
         k = np.flatnonzero((w > 0) & (error < KNOWN))

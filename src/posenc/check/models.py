@@ -4,7 +4,7 @@
 attention.  Before their rotation, their rows are equal; running.py finds the first tensor that has them,
 their source.  From then on, the model is run with known vectors in the source.  So an attention is a function
 of vectors and positions, an `Attention`, and `matched` compares it as it compares the function of a user.
-The verdict depends neither on names in the model nor on its code.
+The verdict depends neither on the names of modules nor on their code.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The path of a verdict: `matched` reads the rotation as cosines and sines at some
 the expected rotation explains all of these (match.py) and the reading has no fault, the verdict is "right".
 Otherwise, orientation, positions, scale and frequencies are estimated, and mistakes near these are tried
 (`candidates`): the first one that explains a sample of the rows has the sentences of the faults.  Then all
-rows are compared with it.
+rows of a table are compared with the result, those outside the sample with the bound of float32 angles.
 """
 
 from __future__ import annotations

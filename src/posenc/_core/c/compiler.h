@@ -9,7 +9,7 @@
 #else
 #define NOINLINE static __attribute__((noinline, noclone, unused)) /* without noclone, GCC copies for constant arguments */
 #endif
-/* A rarely called function, compiled for size. */
+/* A function compiled for size: it is rarely called, or most of its time is spent in others. */
 #define COLD static __attribute__((noinline, cold))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))

@@ -1,7 +1,7 @@
 /* The interface between kernel.pyx and the kernels, which are written in C11 without Python.
  *
  * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in
- * turns per position, and `quarter` is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the
+ * turns per position, and the quarter is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the
  * columns in their final order, which depends on `layout`, `order`, `odd` and d_model.
  */
 #ifndef POSENC_KERNEL_H

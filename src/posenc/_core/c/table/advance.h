@@ -6,9 +6,8 @@
  *     P cos + Q sin,   P cos - Q sin.
  *
  * Bounds (docs/numerics.md, section 5): the error of a value is below 13.5 * 2**-53 M in double, and below
- * 2**-94 M + 2**-110 |scale| in double-double, where M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach.  P0 and Q0
- * are P and Q of the block's first row, sin_k is the sine of the angle from that row to the anchor, and reach
- * >= |sin| of all fine offsets.  If position and frequency are both small, the M of a sine is also small, so the
+ * 2**-94 M + 2**-110 |scale| in double-double, where M = |P0| + |Q0| farthest + (|P0| + |Q0|) reach.  P0 and Q0
+ * are P and Q of the block's first row; offsets_t explains `reach` and `farthest`.  If position and frequency are both small, the M of a sine is also small, so the
  * sine loses no relative precision.
  */
 #ifndef POSENC_ADVANCE_H
