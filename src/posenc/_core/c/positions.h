@@ -257,8 +257,9 @@ enum {
     SURVEYED_ROWS = 1 << 10 /* about this number of rows of an array is surveyed to choose its tables */
 };
 
-/* Sets the span of a job at integer positions: a range around the position of the middle row.  It maximizes the
- * number of copied rows minus the number of rows of the table; there is no span if the maximum is not positive. */
+/* Sets the span of a job at integer positions: the range around the position of the middle row that saves the most
+ * rows.  A span saves the rows that are copied, but costs the rows of its table.  If no range saves rows, there is
+ * no span. */
 static inline void choose_span(const spec_t *spec, job_t *job, ptrdiff_t rows) {
     const int64_t *const p = job->integers, middle = p[rows / 2];
     ptrdiff_t near[66] = {0}, copied = 0, saved = 0;
