@@ -194,6 +194,12 @@ def positions():
     return table(["posenc is faster above 1", "beside", "1 thread", "2 threads"], *rows, left=2)
 
 
+def unusual():
+    rows = [[case, usual, f"{middle:.1f} ({low:.1f}-{high:.1f})"]
+            for case, ratios in load("positions").get("unusual", {}).items() for usual, (low, middle, high) in ratios.items()]
+    return table(["call", "beside", "time"], *rows, left=2)
+
+
 def isa():
     """Return a sentence about tables with AVX2."""
     first, *others = load("performance").get("instruction sets", {}).items()

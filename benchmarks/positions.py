@@ -1,9 +1,9 @@
 """Measure more arrays of positions, as pipelines bring them, and code with NumPy, numba or torch:
 ``python benchmarks/positions.py``
 
-Writes ratios of times in five processes, with at most one thread and at most two, and the time of a row of
-512 columns by the share of irregular rows and by the magnitude of positions, to docs/data/positions.json;
-updates the tables and the plot.
+Writes ratios of times in five processes, with at most one thread and at most two, the times at unusual values
+relative to usual ones, and the time of a row of 512 columns by the share of irregular rows and by the magnitude
+of positions, to docs/data/positions.json; updates the tables and the plot.
 """
 
 import json
@@ -85,6 +85,8 @@ def encoding_cases():
     yield ("4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
            single | polynomials(frequencies(320), *dtypes))
     yield ("100,000 positions in [0, 1), x 16", RANDOM.uniform(0, 1, 100_000), {"d_model": 16},
+           single | polynomials(frequencies(16), *dtypes))
+    yield ("100,000 positions in [0, 1e-4), x 16", RANDOM.uniform(0, 1e-4, 100_000), {"d_model": 16},
            single | polynomials(frequencies(16), *dtypes))
     for name, n, d_model in (("4,096 real timesteps", 4096, 320), ("100,000 real positions", 100_000, 16),
                              ("100,000 integers", 100_000, 16)):
@@ -189,6 +191,35 @@ def curves():
             for name, arrays in {"shares": shares, "bits": bits}.items()}
 
 
+def unusual():
+    """Return {call: {usual values: the ratios of the times}}, with one thread."""
+    reals, rows = RANDOM.uniform(0, 1000, 100_000), range(8192)
+
+    def table(positions, dtype="float32", **keywords):
+        encoding = posenc.Encoding(**keywords)
+        out = copied(np.ones((len(positions), encoding.d_model), dtype))
+        return partial(encoding.encode, positions, out=out, threads=1)
+
+    def rotation(size):
+        q = (RANDOM.normal(size=(8, 4096, 128)) * size).astype(np.float16)
+        return partial(posenc.Rotary(128).at(4096).rotate, q, out=copied(q), threads=1)
+
+    pairs = {}
+    for name, most, keywords in (
+        ("1), x 16", 1, {"d_model": 16}), ("1), x 64, float16", 1, {"d_model": 64, "dtype": "float16"}),
+        ("1e-4), x 2", 1e-4, {"d_model": 2}), ("1e-4), x 64", 1e-4, {"d_model": 64}),
+    ):
+        pairs[f"100,000 positions in [0, {name}"] = (
+            "[0, 1000)", table(reals / 1000 * most, **keywords), table(reals, **keywords))
+    pairs["8,192 x 512, `scale=4096`"] = "`scale=1`", table(rows, d_model=512, scale=4096), table(rows, d_model=512)
+    pairs["8,192 x 512, float16, `base=1e12`"] = "`base=1e4`", *(
+        table(rows, "float16", d_model=512, base=base) for base in (1e12, 1e4))
+    for size in ("0.01", "1e-4"):
+        pairs[f"rotation of 8 x 4,096 x 128, float16, numbers of about {size}"] = "1", rotation(float(size)), rotation(1)
+    return {name: {usual: [ours / theirs for ours, theirs in zip(*times_of(calls), strict=True)]}
+            for name, (usual, *calls) in pairs.items()}
+
+
 def main():
     with recorded("positions") as document:
         document |= in_processes(__file__)
@@ -202,6 +233,6 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:] == ["--samples"]:
         with ThreadPoolExecutor(2) as pool:
-            print(json.dumps({"ratios": dict(measured(pool)), "curves": curves()}))
+            print(json.dumps({"ratios": dict(measured(pool)), "unusual": unusual(), "curves": curves()}))
     else:
         main()

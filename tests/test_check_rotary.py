@@ -1,5 +1,6 @@
 """check_rotary: it names the faults of small models, raises no false alarm, and changes nothing in the model."""
 import ast
+import importlib
 import re
 import types
 from pathlib import Path
@@ -90,6 +91,9 @@ def test_float32_angles_have_an_error():
 def test_reports_without_a_result_are_not_ok():
     row, = check_rotary(nn.Conv1d(2, 2, 1))
     assert row.verdict == UNCHECKED and "pass its arguments as inputs=" in row.faults[0]
+    model = nn.ReLU()
+    model.forward = lambda *_: importlib.import_module("a_missing_package")
+    assert check_rotary(model)[0].faults == ("the model raises ModuleNotFoundError: No module named 'a_missing_package'",)
     assert check_rotary(nn.Embedding(9, 2))[0].faults[0].startswith("no attention was found; pass a function")
     assert check_rotary(Small())[0].faults == ("no configuration was given; pass config=",)
     with torch.device("meta"):

@@ -116,7 +116,7 @@ def check_rotary(model: torch.nn.Module, config: Any = None, *, inputs: Any = No
             rows = _rows(copy, _attentions(copy, given))
         except Exception as error:  # noqa: BLE001  (the code of a model may raise any error)
             raised = f"the model raises {type(error).__name__}: {error}"
-            reason = f"{raised}; pass its arguments as inputs=, or {CHECK}"
+            reason = raised if isinstance(error, ImportError) else f"{raised}; pass its arguments as inputs=, or {CHECK}"
         return RotaryReport(rows or [unchecked_row("model", None, reason)])
 
 
