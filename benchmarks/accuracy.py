@@ -5,7 +5,7 @@
 Writes docs/data/accuracy.json and updates the tables and plots.  Requires gmpy2, torch, numba,
 pytest and matplotlib; libraries that are not installed are omitted.  For each last position in POSITIONS,
 all candidates encode the 61 positions that end there, or all positions from 0 if there are fewer; rotations
-turn a row of normally distributed random numbers at each position.  If a candidate takes the number of
+turn a row of normally distributed random numbers of each head at each position.  If a candidate takes the number of
 positions instead of the positions, `arange` or `range` is replaced during the call; this does not change its
 arithmetic.
 """
@@ -37,7 +37,7 @@ from reference import Reference
 
 POSITIONS = sorted([k * 10**n for n in range(18) for k in (1, 3)] + [512, 8192, 131_072, 10**18, 17 * 10**17])
 COUNT, WIDTH = 61, 512
-HEAD_DIM, ROTARY_BASE = 128, 500_000
+HEADS, HEAD_DIM, ROTARY_BASE = 8, 128, 500_000
 BITS = 200                              # precision of the exact values and the errors
 EXACT = gmpy2.context(precision=BITS)
 ROUND = {torch.float32: gmpy2.context(precision=24), torch.bfloat16: gmpy2.context(precision=8)}
@@ -190,11 +190,11 @@ def exact_rotation(x, angles, positions):
     return values, lengths
 
 
-def rotated(positions, angles):
+def rotated(positions, angles, head):
     """Yield the name of each rotation and dtype, the largest error relative to the length of the pair, and
-    the share of values that are correctly rounded.
+    the share of values that are correctly rounded, for random numbers of a head.
     """
-    rows = torch.randn(len(positions), HEAD_DIM, generator=torch.Generator().manual_seed(0))
+    rows = torch.randn(len(positions), HEAD_DIM, generator=torch.Generator().manual_seed(head))
     order = halves(HEAD_DIM)
     for dtype, rounding in ROUND.items():
         x = rows.to(dtype)
@@ -209,7 +209,7 @@ def rotated(positions, angles):
             error = max(abs(EXACT.sub(v, true)) / length for v, true,
                         length in zip(values, exact, lengths, strict=True))
             right = sum(v == rounding.plus(true) for v, true in zip(values, exact, strict=True))
-            yield f"{name}, {str(dtype)[6:]}", float(f"{error:.3g}"), float(f"{right / len(values):.4g}")
+            yield f"{name}, {str(dtype)[6:]}", float(f"{error:.3g}"), right / len(values)
 
 
 def main():
@@ -224,8 +224,9 @@ def main():
                 errors[name][last] = float(f"{largest_error(table(positions), exact):.3g}")
             print(f"{last:.1e}", *(f"{name} {error[last]:.1e}" for name, error in errors.items()), sep="  ",
                   flush=True)
-            for name, error, share in rotated(positions, angles):
-                rotations[name][last], shares[name][last] = error, share
+            for name, error, share in (each for head in range(HEADS) for each in rotated(positions, angles, head)):
+                rotations[name][last] = max(error, rotations[name].get(last, 0))
+                shares[name][last] = float(f"{shares[name].get(last, 0) + share / HEADS:.4g}")
     plots.draw(plots.accuracy)
 
 

@@ -85,9 +85,13 @@ def encoding_cases():
     yield ("4,096 real timesteps, x 320", RANDOM.uniform(0, 1000, 4096), {"d_model": 320},
            single | polynomials(frequencies(320), *dtypes))
     yield ("100,000 positions in [0, 1), x 16", RANDOM.uniform(0, 1, 100_000), {"d_model": 16},
-           single | polynomials(frequencies(16), *dtypes))
+           single | polynomials(frequencies(16), np.float64))
     yield ("100,000 positions in [0, 1e-4), x 16", RANDOM.uniform(0, 1e-4, 100_000), {"d_model": 16},
-           single | polynomials(frequencies(16), *dtypes))
+           single | polynomials(frequencies(16), np.float64))
+    rates = 2 * np.pi / np.array([6, 8, 12, 24, 168, 8766])
+    yield ("8,760 hours, 6 frequencies `2 * np.pi / period`", np.arange(8760), {"frequencies": rates},
+           {"float64 and a cast, torch": partial(recipe_in_torch, rates=rates, dtype=np.float64)}
+           | polynomials(rates, np.float64))
     for name, n, d_model in (("4,096 real timesteps", 4096, 320), ("100,000 real positions", 100_000, 16),
                              ("100,000 integers", 100_000, 16)):
         positions = RANDOM.integers(0, n, n) if name.endswith("integers") else RANDOM.uniform(0, 1000, n)
@@ -104,7 +108,7 @@ def encoding_cases():
     yield ("65,536 points of NeRF, x 60", RANDOM.uniform(-1, 1, (65_536, 3)), {"d_model": 60, "frequencies": octaves},
            {name: partial(of_axes, partial(each, rates=octaves)) for name, each in single.items()}
            | {"float64 and a cast, torch": partial(of_axes, partial(recipe_in_torch, rates=octaves, dtype=np.float64))}
-           | polynomials(octaves, *dtypes))
+           | polynomials(octaves, np.float64))
 
 
 def ratios_of(out, ours, calls):
@@ -170,7 +174,8 @@ def measured(pool):
     """Yield each case and its ratios."""
     for name, positions, keywords, rivals in encoding_cases():
         dtype = np.float64 if name.endswith("in float64") else np.float32
-        out = copied(np.ones((len(positions), keywords["d_model"]), dtype))
+        width = keywords.get("d_model") or 2 * len(keywords["frequencies"])
+        out = copied(np.ones((len(positions), width), dtype))
         encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points,
                                                                                         **keywords)
         ours = {threads: partial(encode, positions, out=out, threads=threads) for threads in (1, 2)}
@@ -193,29 +198,37 @@ def curves():
 
 def unusual():
     """Return {call: {usual values: the ratios of the times}}, with one thread."""
-    reals, rows = RANDOM.uniform(0, 1000, 100_000), range(8192)
+    reals, hours, rates = RANDOM.uniform(0, 1000, 100_000), range(8760), 2 * np.pi / np.array([6, 8, 12, 24, 168, 8766])
+    centres = np.stack(np.meshgrid(*2 * [(np.arange(256) + 0.5) / 256]), -1).reshape(-1, 2)     # of pixels
+    octaves = {"frequencies": 2.0 ** np.arange(10), "position_scale": np.pi}
 
     def table(positions, dtype="float32", **keywords):
         encoding = posenc.Encoding(**keywords)
         out = copied(np.ones((len(positions), encoding.d_model), dtype))
         return partial(encoding.encode, positions, out=out, threads=1)
 
+    def points(coordinates):
+        out = copied(np.ones((len(coordinates), 40), np.float32))
+        return partial(posenc.points, coordinates, 40, out=out, threads=1, **octaves)
+
     def rotation(size):
         q = (RANDOM.normal(size=(8, 4096, 128)) * size).astype(np.float16)
         return partial(posenc.Rotary(128).at(4096).rotate, q, out=copied(q), threads=1)
 
-    pairs = {}
-    for name, most, keywords in (
-        ("1), x 64, float16", 1, {"d_model": 64, "dtype": "float16"}),
-        ("1e-4), x 2", 1e-4, {"d_model": 2}), ("1e-4), x 64", 1e-4, {"d_model": 64}),
-    ):
-        pairs[f"100,000 positions in [0, {name}"] = (
-            "[0, 1000)", table(reals / 1000 * most, **keywords), table(reals, **keywords))
-    pairs["8,192 x 512, `scale=4096`"] = "`scale=1`", table(rows, d_model=512, scale=4096), table(rows, d_model=512)
-    pairs["8,192 x 512, float16, `base=1e12`"] = "`base=1e4`", *(
-        table(rows, "float16", d_model=512, base=base) for base in (1e12, 1e4))
-    for size in ("0.01", "1e-4"):
-        pairs[f"rotation, float16, numbers of about {size}"] = "1", rotation(float(size)), rotation(1)
+    pairs = {
+        "8,760 hours, 6 frequencies `2 * np.pi / period`": (
+            "times 1.0001", table(hours, frequencies=rates), table(hours, frequencies=rates * 1.0001)),
+        "centres of 256 x 256 pixels, x 40, `position_scale=np.pi`": (
+            "random points", points(centres), points(RANDOM.uniform(0, 1, centres.shape))),
+        "8,192 x 512, `position_scale=np.pi`": (
+            "`position_scale=1`", table(range(8192), d_model=512, position_scale=np.pi), table(range(8192), d_model=512)),
+        "100,000 positions in [0.1, 1), x 16": (
+            "[0, 1000)", table(reals * 9e-4 + 0.1, d_model=16), table(reals, d_model=16)),
+        "100,000 positions in [0, 1e-4), x 64": ("[0, 1000)", table(reals / 1e7, d_model=64), table(reals, d_model=64)),
+        "8,192 x 512, `scale=4096`": (
+            "`scale=1`", table(range(8192), d_model=512, scale=4096), table(range(8192), d_model=512)),
+        "rotation, float16, numbers of about 1e-4": ("1", rotation(1e-4), rotation(1)),
+    }
     return {name: {usual: [ours / theirs for ours, theirs in zip(*times_of(calls), strict=True)]}
             for name, (usual, *calls) in pairs.items()}
 

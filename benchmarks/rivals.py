@@ -427,6 +427,9 @@ def transformers_recipe(x, positions, base):
     return lambda: llama.apply_rotary_pos_emb(x, x[:, :0], cos, sin)[0]     # k has no heads
 
 
+BITS = {2: torch.int16, 4: torch.int32}         # for dtypes that NumPy does not have
+
+
 def torch_compiled(x, cos, sin, new):
     """Rotate heads in one call.
 
@@ -439,7 +442,7 @@ def torch_compiled(x, cos, sin, new):
 
     if new:
         return compiled(rotated, x, *(each.view(len(x), 1, x.shape[-2], -1) for each in (cos, sin)))
-    bits, middle, half = x.view(torch.int16).numpy()[0], x.shape[-2] // 2, x.shape[-1] // 2
+    bits, middle, half = x.view(BITS[x.itemsize]).numpy()[0], x.shape[-2] // 2, x.shape[-1] // 2
     blocks = [[*(torch.from_numpy(bits[:, rows, columns]).view(x.dtype)
                  for columns in (slice(half), slice(half, None))), cos[rows], sin[rows]]
               for rows in (slice(middle), slice(middle, None))]
@@ -461,9 +464,8 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, scattered=0, new=Fals
     or, for a batch, read a row of a table for each entry.  `new` makes new tensors; else, code rotates in place.
     """
     generator, (batch, _, n, head_dim) = torch.Generator().manual_seed(0), shape
-    bits = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
     start = torch.randn(shape, generator=generator).to(dtype)
-    stored = copied(start.view(bits).numpy())       # NumPy has no bfloat16
+    stored = copied(start.view(BITS[dtype.itemsize]).numpy())
     x = torch.from_numpy(stored).view(dtype)
     count = max(batch, n)
     positions = torch.randint(0, scattered, (count,), generator=generator) if scattered else (
@@ -492,18 +494,24 @@ def rotation(threads, pool, *, shape, dtype=torch.float32, scattered=0, new=Fals
         loop(*arrays, rows_of_factors, *factors, n > 1)
         return torch.from_numpy(result).view(dtype) if new else x
 
+    def in_torch(factors):
+        if not computes:
+            return torch_compiled(x, *map(torch.from_numpy, factors), new)
+        rows = np.empty((2 * n, head_dim // 2), factors[0].dtype)
+        rotate = torch_compiled(x, *(torch.from_numpy(rows[i::2]) for i in (1, 0)), new)
+        return lambda: (fill[rows.dtype.type](rows), rotate())[1]
+
     kept = None if scattered else rotary.at(at)
     calls = {"posenc": partial(rotary.rotate, array, at) if scattered else partial(kept.rotate, array)}
     if new:
         calls = {"posenc": lambda threads=None: posenc_torch.rotate(x, kept),
                  "pasted, transformers": transformers_recipe(x, by_batch, base)}
-    kind = "fast" if is_float32 else "exact"
-    if is_float32:
-        calls["exact, numba float64"] = partial(in_numba, double)
-    if dtype != torch.float16:                      # numba has no float16
-        calls[f"{kind}, numba float32"] = partial(in_numba, single)
-    if new or not is_float32:
-        calls[f"{kind}, torch.compile float32"] = torch_compiled(x, *map(torch.from_numpy, single), new)
+    for kind, factors in (("exact", double), ("fast", single)) if is_float32 else (("exact", single),):
+        name = factors[0].dtype.name
+        if dtype != torch.float16:                  # numba has no float16
+            calls[f"{kind}, numba {name}"] = partial(in_numba, factors)
+        if n > 1:
+            calls[f"{kind}, torch.compile {name}"] = in_torch(factors)
     return lambda: x.copy_(start), calls
 
 

@@ -135,6 +135,18 @@ def test_smallest_subnormals_are_correct(isa, dtype, position_scale):
     assert_correct(np.concatenate([positions, -positions]), 3, dtype, position_scale=position_scale)
 
 
+@pytest.mark.parametrize("convention", [
+    {"frequencies": tuple(np.ldexp(np.pi, range(-5, 1)))}, {"frequencies": tuple(np.ldexp(np.pi, range(-19, 1)))},
+    {"base": 1e12},
+])
+def test_values_near_zero_are_correct(isa, dtype, convention):
+    """At many positions, angles are near multiples of pi / 2, or small: in float16, values are subnormal or 0."""
+    d_model = 2 * len(convention.get("frequencies", range(20)))
+    fractions = np.random.default_rng(0).integers(-(2**12), 2**12, 200) / 256
+    for positions in (range(-150, 200), np.arange(200)[::-1] ** 2, fractions):
+        assert_correct(positions, d_model, dtype, **convention)
+
+
 @pytest.mark.parametrize("halves", [1, 515])
 @pytest.mark.parametrize("side", [0, np.inf])
 def test_subnormal_values_of_columns_without_a_frequency_are_correct(isa, dtype, halves, side):
@@ -333,3 +345,6 @@ def test_the_slow_paths_are_rare(isa, dtype):
     # float16: subnormal numbers
     assert counted["uncertain"] < rows_of_tiles * (0.005 if dtype == "float16" else 0.0002)
     assert counted["exact"] < 4
+    for convention in ({"base": 1e12}, {"position_scale": np.pi}) if dtype != "float64" else ():
+        posenc.encode(8192, 512, dtype=dtype, **convention)
+        assert kernel.counters()["exact"] < 4

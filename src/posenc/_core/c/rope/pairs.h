@@ -398,7 +398,7 @@ INLINE void store_settled(const settled_t *v, char *a, char *b, dtype_t dtype, i
 }
 
 /* Rounds each value for which value - error and value + error round to the same number.  Returns a vector that is
- * nonzero in the lanes of other values, and of values that are subnormal, infinite, NaN or at least 2**200. */
+ * nonzero in the lanes of other values, and of values that are infinite, NaN or at least 2**200. */
 INLINE vu64 round_values(vf64 *value, vf64 error, dtype_t dtype) {
     const vu64 magnitude = u64_and(bits_of_f64(*value), u64_set(INT64_MAX));
     const vu64 too_large = u64_shr(u64_sub(u64_set(((uint64_t)(1023 + 200) << 52) - 1), magnitude), 63);

@@ -215,7 +215,7 @@ INLINE void advance_dd(const anchor_t *a, const double *fine, const double *fine
 }
 
 /* Recomputes a row of the pass that begins at column `pass`, and rounds each value using its error bound. */
-COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
+NOINLINE void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
     const dtype_t dtype = g->block->job->dtype;
     const int row = is_above ? row_above(g, r) : row_below(g, r), width = min_int(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
@@ -238,9 +238,14 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
                           .width = min_int(columns - column % columns, width - i),
                           .output = g->output,
                           .out = g->out + row * g->row_stride + (pass + i) * size_of(dtype)};
-        values_t part = {.high = {0}};
-        for (int k = 0; k < t.width; k++, i++) part.high[k] = v.high[i], part.low[k] = v.low[i], part.error[k] = v.error[i];
-        write_settled(g->block->spec, g->block->job, &t, &part, g->block->tally);
+        values_t part;
+        if (t.width < TILE) {
+            for (int k = 0; k < t.width; k++)
+                part.high[k] = v.high[i + k], part.low[k] = v.low[i + k], part.error[k] = v.error[i + k];
+            for (int k = t.width; k < TILE; k++) part.high[k] = part.low[k] = part.error[k] = 0;
+        }
+        write_settled(g->block->spec, g->block->job, &t, t.width < TILE ? &part : &v, g->block->tally);
+        i += t.width;
     }
 }
 

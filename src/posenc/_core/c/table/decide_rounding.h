@@ -5,8 +5,9 @@
  * test first: a value is uncertain if the bits that rounding drops are next to a half-way point, or if the
  * value is too small compared with its error.  Bounds: docs/numerics.md, section 6.
  *
- * A value that the tests leave undecided is evaluated alone, in double-double.  If its rounding is still
- * undecided, the caller evaluates the value with Python integers (exact.py) after the parallel region.
+ * If the tests leave a value of a tile undecided, the tile is evaluated directly in double, except in float64.  A
+ * value that is still undecided is evaluated alone, in double-double, and if its rounding then is undecided, too,
+ * by the caller, with Python integers (exact.py), after the parallel region.
  * Bounds (docs/numerics.md, section 3): the error of a value is below DD_ERROR |value| + DIRECT_DD_FLOOR
  * |scale|.
  */
@@ -78,18 +79,27 @@ INLINE vu64 zeros_of(vf64 x) {
     return u64_sub(u64_set(0), u64_shr(u64_sub(u64_and(bits_of_f64(x), u64_set(INT64_MAX)), u64_set(1)), 63));
 }
 
+/* Rounds x to a multiple of the smallest subnormal number, which is an ulp of `shift`; x keeps its sign. */
+INLINE vu64 rounded_subnormal(vf64 x, vf64 shift) {
+    return u64_or(bits_of_f64(f64_sub(f64_add(x, shift), shift)), u64_and(bits_of_f64(x), u64_set((uint64_t)1 << 63)));
+}
+
 /* Rounds *value to dtype.  Returns zero in lanes in which the rounding is decided: value - error and value + error
- * round to the same number, and *value is not subnormal in dtype; or the error is 0.  Half-way points may be rounded
- * in either direction, so a value that may be one must be undecided. */
+ * round to the same number, or the error is 0.  Half-way points may be rounded in either direction, so a value that
+ * may be one must be undecided. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
     const vu64 half = u64_set((uint64_t)1 << (drop - 1)), normal = u64_set(bits_of_double(smallest_normal(dtype)));
-    const vu64 below = u64_shr(u64_add(bits_of_f64(f64_sub(*value, error)), half), drop);
-    const vu64 above = u64_shr(u64_add(bits_of_f64(f64_add(*value, error)), half), drop);
-    const vu64 subnormal = u64_shr(u64_sub(u64_and(bits_of_f64(*value), u64_set(INT64_MAX)), normal), 63);
-    *value = f64_of_bits(u64_shl(below, drop));
-    return u64_select(zeros_of(error), u64_set(0), u64_or(u64_xor(below, above), subnormal));
+    const vf64 least = f64_sub(*value, error), most = f64_add(*value, error);
+    const vf64 shift = f64_set(1.5 * power_of_two(52 + format.min_exponent - format.precision + 1));
+    const vu64 is_subnormal = u64_sub(u64_set(0), u64_shr(u64_sub(bits_of_f64(f64_abs(*value)), normal), 63));
+    vu64 below = u64_shl(u64_shr(u64_add(bits_of_f64(least), half), drop), drop);
+    vu64 above = u64_shl(u64_shr(u64_add(bits_of_f64(most), half), drop), drop);
+    below = u64_select(is_subnormal, rounded_subnormal(least, shift), below);
+    above = u64_select(is_subnormal, rounded_subnormal(most, shift), above);
+    *value = f64_of_bits(below);
+    return u64_select(zeros_of(error), u64_set(0), u64_xor(below, above));
 }
 
 /* Does the same for two vectors of values.  float32 values are not rounded, and may be subnormal. */
@@ -200,6 +210,34 @@ typedef struct {
     ALIGNED double high[TILE], low[TILE], error[TILE];
 } values_t;
 
+enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
+
+#define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
+#define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the amplitude, for tiny phases */
+
+/* Evaluates the values of a tile, and their error bounds.  The bound of an exact 0 is 0: its phase is exact, or its
+ * frequency is 0. */
+INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int count, int is_dd, values_t *v) {
+    const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
+    const int is_exact = has_exact_phases(spec, position, EXACT_PHASE_BITS);
+    const vf64 share = f64_set(is_dd ? DD_ERROR : DIRECT_DOUBLE_ERROR), amplitude = f64_abs(f64_set(spec->scale));
+    const double unit = power_of_two(-position->shift), floors[] = {DIRECT_DOUBLE_FLOOR * unit, DIRECT_DD_FLOOR * unit};
+    const vf64 floor = f64_mul(amplitude, f64_set(floors[is_dd])), zero = f64_set(0);
+    const uint64_t *const quarter = spec->quarter + column;
+    double factor[FACTOR];
+    direct_factor(spec, position, column, is_dd, factor);
+    for (int i = 0; i < TILE; i += LANES) {
+        const vf64 value = f64_add(columns_from(factor, factor + angles, quarter, paired, i), zero); /* replaces -0 */
+        vu64 zeros = zeros_of(value);
+        if (!is_exact && !u64_is_zero(zeros)) zeros = u64_and(zeros, zeros_of(f64_of_bits(turns_of(spec, column + i))));
+        const vu64 error = bits_of_f64(f64_muladd(f64_abs(value), share, floor));
+        f64_store(v->high + i, value);
+        f64_store(v->low + i, is_dd ? columns_from(factor + 2 * angles, factor + 3 * angles, quarter, paired, i) : zero);
+        f64_store(v->error + i, f64_of_bits(u64_select(zeros, u64_set(0), error)));
+    }
+    for (int i = count; i < TILE; i++) v->high[i] = v->low[i] = v->error[i] = 0;
+}
+
 /* Rounds value i of a tile. */
 COLD double settled_value(const spec_t *spec, const job_t *job, const tile_t *t, const values_t *v, int i, tally_t *tally) {
     const double below = round_to(job->dtype, v->high[i] + (v->low[i] - v->error[i]));
@@ -213,8 +251,10 @@ COLD double settled_value(const spec_t *spec, const job_t *job, const tile_t *t,
     return decided_value(spec, &u, tally);
 }
 
-/* Rounds and writes the values of a tile. */
-INLINE void settle(const spec_t *spec, const job_t *job, const tile_t *t, const values_t *v, dtype_t dtype, tally_t *tally) {
+/* Rounds and writes the values of a tile.  Returns whether it has written them: if a value is undecided, and not
+ * `evaluates`, it has not. */
+INLINE int settle(const spec_t *spec, const job_t *job, const tile_t *t, const values_t *v, int evaluates, dtype_t dtype,
+                  tally_t *tally) {
     ALIGNED char staged[TILE * sizeof(double)];
     vf64 value[TILE_VECTORS];
     vu64 undecided = u64_set(!spec->has_fast_path);
@@ -233,17 +273,40 @@ INLINE void settle(const spec_t *spec, const job_t *job, const tile_t *t, const 
         if (dtype != FLOAT64) undecided = u64_or(undecided, undecided_values(value + i, error, dtype));
     }
     if (!u64_is_zero(undecided)) {
+        if (!evaluates) return 0;
         double rounded[TILE] = {0};
         for (int i = 0; i < t->rows * t->width; i++) rounded[i] = settled_value(spec, job, t, v, i, tally);
         for (int i = 0; i < TILE_VECTORS; i++) value[i] = f64_load(rounded + i * LANES);
     }
     store_tile(staged, value, dtype);
     write_tile(job, t, staged);
+    return 1;
 }
 
-COLD void write_settled(const spec_t *spec, const job_t *job, const tile_t *t, const values_t *v, tally_t *tally) {
+NOINLINE int settle_tile(const spec_t *spec, const job_t *job, const tile_t *t, const values_t *v, int evaluates,
+                         tally_t *tally) {
+    FOR_DTYPE(job->dtype, return settle(spec, job, t, v, evaluates, DTYPE, tally))
+    return 1;
+}
+
+/* Rounds and writes values of a row, and of the next row if columns are shifted.  If a value that is computed in double
+ * is undecided, all are evaluated directly in double, which is exact enough for values near 0. */
+NOINLINE void write_settled(const spec_t *spec, const job_t *job, const tile_t *t, const values_t *v, tally_t *tally) {
+    const int in_row = min_int(max_size(spec->d_model - spec->first - t->column, 0), t->width);
+    values_t direct;
     tally->uncertain++;
-    FOR_DTYPE(job->dtype, settle(spec, job, t, v, DTYPE, tally))
+    if (settle_tile(spec, job, t, v, job->dtype == FLOAT64 || !spec->has_fast_path, tally)) return;
+    for (int i = 0; i < t->width;) { /* parts of tiles that begin at a multiple of TILE */
+        const int is_next = i >= in_row, at = (int)((t->column + i) % TILE);
+        const int end = min_int(i + TILE - at, is_next ? t->width : in_row);
+        const position_t position = position_of(spec, job, *t->row + is_next);
+        values_t all;
+        evaluate_tile(spec, &position, t->column + i - at, TILE, 0, &all);
+        for (int k = at - i; i < end; i++) direct.high[i] = all.high[k + i], direct.error[i] = all.error[k + i];
+    }
+    for (int i = t->width; i < TILE; i++) direct.high[i] = direct.error[i] = 0;
+    for (int i = 0; i < TILE; i++) direct.low[i] = 0;
+    settle_tile(spec, job, t, &direct, 1, tally);
 }
 
 /* Stores or adds a value that the caller has evaluated. */

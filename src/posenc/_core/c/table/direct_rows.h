@@ -4,9 +4,6 @@
 
 #include "table/round_tiles.h"
 
-#define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
-#define DIRECT_DOUBLE_FLOOR 0x1p-87     /* ... relative to the amplitude, for tiny phases */
-
 /* Rows that are evaluated together, tile by tile: one row, or several narrow rows, for which the arrays of `spec`
  * repeat the columns. */
 typedef struct {
@@ -33,37 +30,14 @@ static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
     d->product = (product_t){.factor = {d->factor}, .tiles = 1, .order = spec->order, .limits = &d->limit};
 }
 
-/* Evaluates the values of a tile, and their error bounds.  The bound of an exact 0 is 0: its phase is exact, or its
- * frequency is 0. */
-INLINE void evaluate_tile(const direct_t *d, ptrdiff_t column, int count, int is_dd, values_t *v) {
-    const spec_t *const spec = d->spec;
-    const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
-    const int is_exact = has_exact_phases(spec, &d->position, EXACT_PHASE_BITS);
-    const vf64 share = f64_set(is_dd ? DD_ERROR : DIRECT_DOUBLE_ERROR), amplitude = f64_abs(f64_set(spec->scale));
-    const double unit = power_of_two(-d->position.shift), floors[] = {DIRECT_DOUBLE_FLOOR * unit, DIRECT_DD_FLOOR * unit};
-    const vf64 floor = f64_mul(amplitude, f64_set(floors[is_dd])), zero = f64_set(0);
-    const uint64_t *const quarter = spec->quarter + column;
-    double factor[FACTOR];
-    direct_factor(spec, &d->position, column, is_dd, factor);
-    for (int i = 0; i < TILE; i += LANES) {
-        const vf64 value = f64_add(columns_from(factor, factor + angles, quarter, paired, i), zero); /* replaces -0 */
-        vu64 zeros = zeros_of(value);
-        if (!is_exact && !u64_is_zero(zeros)) zeros = u64_and(zeros, zeros_of(f64_of_bits(turns_of(spec, column + i))));
-        const vu64 error = bits_of_f64(f64_muladd(f64_abs(value), share, floor));
-        f64_store(v->high + i, value);
-        f64_store(v->low + i, is_dd ? columns_from(factor + 2 * angles, factor + 3 * angles, quarter, paired, i) : zero);
-        f64_store(v->error + i, f64_of_bits(u64_select(zeros, u64_set(0), error)));
-    }
-    for (int i = count; i < TILE; i++) v->high[i] = v->low[i] = v->error[i] = 0;
-}
-
 /* Evaluates the values of a tile with their error bounds, and writes it. */
 NOINLINE void write_evaluated(const direct_t *d, const tile_t *t, tally_t *tally) {
     const int count = t->rows * t->width;
     values_t v;
-    if (d->job->dtype == FLOAT64) evaluate_tile(d, t->column, count, 1, &v);
-    else evaluate_tile(d, t->column, count, 0, &v);
-    write_settled(d->spec, d->job, t, &v, tally);
+    if (d->job->dtype == FLOAT64) evaluate_tile(d->spec, &d->position, t->column, count, 1, &v);
+    else evaluate_tile(d->spec, &d->position, t->column, count, 0, &v);
+    tally->uncertain++;
+    settle_tile(d->spec, d->job, t, &v, 1, tally);
 }
 
 /* Replaces exact zeros in the factor by 1, which passes the fast test; returns whether there may be any.  The phase

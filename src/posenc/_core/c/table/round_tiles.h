@@ -223,8 +223,6 @@ DEFINE_ROUND(FLOAT16)
 DEFINE_ROUND(BFLOAT16)
 static unsigned (*const ROUND[])(const product_t *, char *) = {round_FLOAT64, round_FLOAT32, round_FLOAT16, round_BFLOAT16};
 
-enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
-
 /* Computes the product of some factors in some tiles. */
 NOINLINE void multiply_factors(const double *const *factor, int factors, int tiles, int angles, int is_float64, double *to) {
     const ptrdiff_t stride = is_float64 ? 4 * angles : 2 * angles;
