@@ -87,7 +87,7 @@ INLINE vu64 rounded_subnormal(vf64 x, vf64 shift) {
 /* Rounds *value to dtype.  Returns zero in lanes in which the rounding is decided: value - error and value + error
  * round to the same number, or the error is 0.  Half-way points may be rounded in either direction, so a value that
  * may be one must be undecided. */
-INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
+NOINLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
     const vu64 half = u64_set((uint64_t)1 << (drop - 1)), normal = u64_set(bits_of_double(smallest_normal(dtype)));
@@ -217,7 +217,8 @@ enum { FACTOR = 4 * TILE }; /* most numbers in a factor of a tile */
 
 /* Evaluates the values of a tile, and their error bounds.  The bound of an exact 0 is 0: its phase is exact, or its
  * frequency is 0. */
-INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int count, int is_dd, values_t *v) {
+NOINLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, int count, int is_dd,
+                            values_t *v) {
     const int paired = spec->order != UNPAIRED, angles = paired ? TILE / 2 : TILE;
     const int is_exact = has_exact_phases(spec, position, EXACT_PHASE_BITS);
     const vf64 share = f64_set(is_dd ? DD_ERROR : DIRECT_DOUBLE_ERROR), amplitude = f64_abs(f64_set(spec->scale));

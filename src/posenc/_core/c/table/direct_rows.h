@@ -34,8 +34,7 @@ static void start_direct(direct_t *d, const spec_t *spec, const job_t *job) {
 NOINLINE void write_evaluated(const direct_t *d, const tile_t *t, tally_t *tally) {
     const int count = t->rows * t->width;
     values_t v;
-    if (d->job->dtype == FLOAT64) evaluate_tile(d->spec, &d->position, t->column, count, 1, &v);
-    else evaluate_tile(d->spec, &d->position, t->column, count, 0, &v);
+    evaluate_tile(d->spec, &d->position, t->column, count, d->job->dtype == FLOAT64, &v);
     tally->uncertain++;
     settle_tile(d->spec, d->job, t, &v, 1, tally);
 }
