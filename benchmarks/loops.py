@@ -140,7 +140,7 @@ def rotation(pairs, step, offset, read=same, write=same):
         first, second, _ = x.shape
         blocks = 16 if is_second else 1             # rows of the factors that stay in the cache
         for block in numba.prange(blocks * first):
-            part, i = block // first, block % first
+            i, part = block // blocks, block % blocks
             for j in range(part * second // blocks, (part + 1) * second // blocks):
                 row = at[j] if is_second else at[i]
                 for k in range(pairs):

@@ -146,6 +146,7 @@ SPEED = {
     "add_to, 32 x 2,048 x 512, bfloat16": "add to a batch, 32 x 2,048 x 512, bfloat16",
     "add_to, 32 x 2,048 x 512, float16": "add to a batch, 32 x 2,048 x 512, float16",
     "new sum, 32 x 2,048 x 512": "add to 32 x 2,048 x 512, into a new tensor",
+    "new sum, 32 x 2,048 x 512, scaled": "the same, with `x_scale`",
     "rotation, 32 x 4,096 x 128": "rotate 32 heads of 4,096 x 128",
     "rotation, 32 x 4,096 x 128, new tensor": "the same, into a new tensor",
     "rotation, 32 x 4,096 x 128, interleaved": "the same in place, interleaved",

@@ -380,7 +380,7 @@ def module(threads, pool, *, shape):
     }
 
 
-def adding(threads, pool, *, shape, new=False, dtype=torch.float32):
+def adding(threads, pool, *, shape, new=False, x_scale=None, dtype=torch.float32):
     """Add encodings to a batch; all rivals add a table that was computed before."""
     x, rows = copied(np.zeros(shape, np.float32)), posenc.encode(*shape[1:])
     tensor, rows_of_torch = torch.from_numpy(x), torch.tensor(rows)
@@ -397,9 +397,11 @@ def adding(threads, pool, *, shape, new=False, dtype=torch.float32):
             **({"exact, numba": lambda: (loop(bits, bits_of_rows, 0 * lengths, lengths), tensor)[1]}
                if is_bfloat16 else {})}
     if new:
-        module = posenc_torch.PositionalEncoding(shape[-1])
-        return nothing, {"posenc": lambda threads=None: module(tensor),
-                         "pasted exact, tensor + table": partial(torch.add, tensor, rows_of_torch)}
+        module = posenc_torch.PositionalEncoding(shape[-1], x_scale=x_scale)
+        return nothing, {"posenc": lambda threads=None: module(tensor), **(
+            {"pasted exact, tensor + table": partial(torch.add, tensor, rows_of_torch)} if x_scale is None else
+            {"pasted exact, tensor * scale + table": lambda: tensor * x_scale + rows_of_torch,
+             "exact, torch.add(table, tensor, alpha=scale)": partial(torch.add, rows_of_torch, tensor, alpha=x_scale)})}
 
     def plain(threads):
         each = map if threads == 1 else pool.map
@@ -559,6 +561,7 @@ CASES = {
     "add_to, 32 x 2,048 x 512, bfloat16": partial(adding, shape=(32, 2048, 512), dtype=torch.bfloat16),
     "add_to, 32 x 2,048 x 512, float16": partial(adding, shape=(32, 2048, 512), dtype=torch.float16),
     "new sum, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512), new=True),
+    "new sum, 32 x 2,048 x 512, scaled": partial(adding, shape=(32, 2048, 512), new=True, x_scale=512**0.5),
     "rotation, 32 x 4,096 x 128": partial(rotation, **HEADS),
     "rotation, 32 x 4,096 x 128, new tensor": partial(rotation, **HEADS, new=True),
     "rotation, 32 x 4,096 x 128, scattered positions": partial(rotation, **HEADS, scattered=131_072),

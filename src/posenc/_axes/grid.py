@@ -80,7 +80,7 @@ def grid(
     out : ndarray, optional
         The array to write to, with the shape and dtype of the result and a contiguous last dimension.
     threads : int, optional
-        As in `encode`.
+        As in `encode`, for the positions of each axis; one thread copies their rows to the cells.
     **convention
         See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each
         axis.
