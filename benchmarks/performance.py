@@ -98,7 +98,6 @@ def one_row():
     return samples({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
-        "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
         "`posenc.torch.PositionalEncoding.forward(x)`": partial(module.forward, x),
         "the same, with another `start` in each call": lambda: module.forward(x, start=next(starts)),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
