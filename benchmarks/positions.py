@@ -200,16 +200,16 @@ def unusual():
     """Return {call: {usual values: the ratios of the times}}, with one thread."""
     reals, hours, rates = RANDOM.uniform(0, 1000, 100_000), range(8760), 2 * np.pi / np.array([6, 8, 12, 24, 168, 8766])
     centres = np.stack(np.meshgrid(*2 * [(np.arange(256) + 0.5) / 256]), -1).reshape(-1, 2)     # of pixels
-    octaves = {"frequencies": 2.0 ** np.arange(10), "position_scale": np.pi}
+    random, octaves = RANDOM.uniform(0, 1, centres.shape), {"frequencies": 2.0 ** np.arange(10), "position_scale": np.pi}
 
     def table(positions, dtype="float32", **keywords):
         encoding = posenc.Encoding(**keywords)
         out = copied(np.ones((len(positions), encoding.d_model), dtype))
         return partial(encoding.encode, positions, out=out, threads=1)
 
-    def points(coordinates):
+    def points(coordinates, **order):
         out = copied(np.ones((len(coordinates), 40), np.float32))
-        return partial(posenc.points, coordinates, 40, out=out, threads=1, **octaves)
+        return partial(posenc.points, coordinates, 40, out=out, threads=1, **octaves, **order)
 
     def rotation(size):
         q = (RANDOM.normal(size=(8, 4096, 128)) * size).astype(np.float16)
@@ -219,7 +219,9 @@ def unusual():
         "8,760 hours, 6 frequencies `2 * np.pi / period`": (
             "times 1.0001", table(hours, frequencies=rates), table(hours, frequencies=rates * 1.0001)),
         "centres of 256 x 256 pixels, x 40, `position_scale=np.pi`": (
-            "random points", points(centres), points(RANDOM.uniform(0, 1, centres.shape))),
+            "random points", points(centres), points(random)),
+        "65,536 random points, x 40, `group='function', layout='halves'`": (
+            "`group='axis'`", points(random, group="function", layout="halves"), points(random)),
         "8,192 x 512, `position_scale=np.pi`": (
             "`position_scale=1`", table(range(8192), d_model=512, position_scale=np.pi), table(range(8192), d_model=512)),
         "100,000 positions in [0.1, 1), x 16": (
