@@ -99,6 +99,21 @@ def repeating(columns, cycle, unit):
     return fill
 
 
+@cache
+def grid(half):
+    """Return a function that copies a table for each axis to the cells of a grid."""
+    @compiled
+    def fill(out, rows, columns):
+        for i in numba.prange(len(rows)):
+            for j in range(len(columns)):
+                for k in range(half):
+                    out[i, j, k] = rows[i, k]
+                for k in range(half):
+                    out[i, j, half + k] = columns[j, k]
+
+    return fill
+
+
 @numba.njit
 def same(value):
     return value

@@ -94,10 +94,15 @@ def one_row():
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
     module, starts = posenc_torch.PositionalEncoding(512), itertools.cycle(range(1000))
     module.forward(x, start=1000)       # its table grows
+    frequencies, octaves = plain.frequencies.copy(), 2.0 ** np.arange(10)
     pickled, bases, new = pickle.dumps(plain), [100.0 * (i + 1) for i in range(20)], itertools.count(3000)
     return samples({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
+        "`posenc.encode(range(100, 101), 512, frequencies=array)`": partial(
+            posenc.encode, row, 512, frequencies=frequencies),
+        "`posenc.points([[0.5, 1, 2]], 60, frequencies=array)`": partial(
+            posenc.points, [[0.5, 1, 2]], 60, frequencies=octaves),
         "`posenc.torch.PositionalEncoding.forward(x)`": partial(module.forward, x),
         "the same, with another `start` in each call": lambda: module.forward(x, start=next(starts)),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),

@@ -1,9 +1,9 @@
 """Measure more arrays of positions, as pipelines bring them, and code with NumPy, numba or torch:
 ``python benchmarks/positions.py``
 
-Writes ratios of times in five processes, with at most one thread and at most two, the times at unusual values
-relative to usual ones, and the time of a row of 512 columns by the share of irregular rows and by the magnitude
-of positions, to docs/data/positions.json; updates the tables and the plot.
+Writes ratios of times in five processes, with one thread, and with posenc's default of at most two, the times
+at unusual values relative to usual ones, and the time of a row of 512 columns by the share of irregular rows
+and by the magnitude of positions, to docs/data/positions.json; updates the tables and the plot.
 """
 
 import json
@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import loops
+import ml_dtypes
 import numba
 import numpy as np
 import plots
@@ -23,6 +24,7 @@ from rivals import copied, frequencies, polynomial
 import posenc
 
 RANDOM = np.random.default_rng(1)
+MOST = 2                # threads
 
 
 def recipe(positions, out, rates=None):
@@ -89,9 +91,10 @@ def encoding_cases():
     yield ("100,000 positions in [0, 1e-4), x 16", RANDOM.uniform(0, 1e-4, 100_000), {"d_model": 16},
            single | polynomials(frequencies(16), np.float64))
     rates = 2 * np.pi / np.array([6, 8, 12, 24, 168, 8766])
-    yield ("8,760 hours, 6 frequencies `2 * np.pi / period`", np.arange(8760), {"frequencies": rates},
-           {"float64 and a cast, torch": partial(recipe_in_torch, rates=rates, dtype=np.float64)}
-           | polynomials(rates, np.float64))
+    for suffix in ("", ", in float64"):
+        yield (f"8,760 hours, 6 frequencies `2 * np.pi / period`{suffix}", np.arange(8760), {"frequencies": rates},
+               {"float64 and a cast, torch": partial(recipe_in_torch, rates=rates, dtype=np.float64)}
+               | polynomials(rates, np.float64))
     for name, n, d_model in (("4,096 real timesteps", 4096, 320), ("100,000 real positions", 100_000, 16),
                              ("100,000 integers", 100_000, 16)):
         positions = RANDOM.integers(0, n, n) if name.endswith("integers") else RANDOM.uniform(0, 1000, n)
@@ -114,7 +117,8 @@ def encoding_cases():
 def ratios_of(out, ours, calls):
     """Return {rival: {threads: its times divided by ours}}, from {threads: call} for each rival.
 
-    With two threads, a rival may use one or two: the faster one counts.  All results must be similar.
+    Beside the default of posenc, a rival may use one thread or two: the faster one counts.  All results must
+    be similar.
     """
     out.fill(0)
     ours[1]()
@@ -139,7 +143,8 @@ def ratios_of(out, ours, calls):
     for rival, most in names:
         fastest = min((times[rival, threads] for threads in calls[rival] if threads <= most),
                       key=statistics.median)
-        ratios[rival][most] = [theirs / mine for mine, theirs in zip(times[most], fastest, strict=True)]
+        ratios[rival]["default" if most == MOST else most] = [
+            theirs / mine for mine, theirs in zip(times[most], fastest, strict=True)]
     return ratios
 
 
@@ -154,20 +159,20 @@ def batch(share, pool):
             x[i, padding[i] :] += table[: 512 - padding[i]]
 
     add_to = partial(posenc.Encoding(512, padding_idx=-1).add_to, x, positions)
-    slices = {1: partial(add, range(32)), 2: lambda: list(pool.map(add, np.array_split(range(32), 2)))}
+    slices = {1: partial(add, range(32)), MOST: lambda: list(pool.map(add, np.array_split(range(32), MOST)))}
     compiled = partial(loops.adding(), x, table, padding, np.full(32, 512))
-    return x, {threads: partial(add_to, threads=threads) for threads in (1, 2)}, {
-        "slices of a table": slices, "slices of a table, numba": dict.fromkeys((1, 2), compiled)}
+    return x, {1: partial(add_to, threads=1), MOST: add_to}, {
+        "slices of a table": slices, "slices of a table, numba": dict.fromkeys((1, MOST), compiled)}
 
 
 def calls_of(rival, make, positions, out, pool):
     """Return {threads: call}; the pool runs NumPy, while torch and numba have their own threads."""
     call = make(positions, out)
     if any(word in rival for word in ("torch", "numba", "polynomial")):
-        return {1: call, 2: call}
+        return {1: call, MOST: call}
     parts = [make(*arrays)
-             for arrays in zip(np.array_split(positions, 2), np.array_split(out, 2), strict=True)]
-    return {1: call, 2: lambda: list(pool.map(lambda call: call(), parts))}
+             for arrays in zip(np.array_split(positions, MOST), np.array_split(out, MOST), strict=True)]
+    return {1: call, MOST: lambda: list(pool.map(lambda call: call(), parts))}
 
 
 def measured(pool):
@@ -178,7 +183,7 @@ def measured(pool):
         out = copied(np.ones((len(positions), width), dtype))
         encode = posenc.Encoding(**keywords).encode if positions.ndim == 1 else partial(posenc.points,
                                                                                         **keywords)
-        ours = {threads: partial(encode, positions, out=out, threads=threads) for threads in (1, 2)}
+        ours = {1: partial(encode, positions, out=out, threads=1), MOST: partial(encode, positions, out=out)}
         yield name, ratios_of(out, ours, {rival: calls_of(rival, make, positions, out, pool)
                                      for rival, make in rivals.items()})
     for share in (0.3, 0.51):
@@ -211,8 +216,8 @@ def unusual():
         out = copied(np.ones((len(coordinates), 40), np.float32))
         return partial(posenc.points, coordinates, 40, out=out, threads=1, **octaves, **order)
 
-    def rotation(size):
-        q = (RANDOM.normal(size=(8, 4096, 128)) * size).astype(np.float16)
+    def rotation(dtype, size=1, zeros=0):
+        q = (RANDOM.normal(size=(8, 4096, 128)) * size * (RANDOM.random((8, 4096, 128)) >= zeros)).astype(dtype)
         return partial(posenc.Rotary(128).at(4096).rotate, q, out=copied(q), threads=1)
 
     pairs = {
@@ -229,7 +234,10 @@ def unusual():
         "100,000 positions in [0, 1e-4), x 64": ("[0, 1000)", table(reals / 1e7, d_model=64), table(reals, d_model=64)),
         "8,192 x 512, `scale=4096`": (
             "`scale=1`", table(range(8192), d_model=512, scale=4096), table(range(8192), d_model=512)),
-        "rotation, float16, numbers of about 1e-4": ("1", rotation(1e-4), rotation(1)),
+        "1,024 x 64, `base=1e30`": ("`base=10000`", table(range(1024), d_model=64, base=1e30), table(range(1024), d_model=64)),
+        "rotation, float16, numbers of about 1e-4": ("1", rotation("float16", 1e-4), rotation("float16")),
+        "rotation, bfloat16, half of the numbers 0": (
+            "none", rotation(ml_dtypes.bfloat16, zeros=0.5), rotation(ml_dtypes.bfloat16)),
     }
     return {name: {usual: [ours / theirs for ours, theirs in zip(*times_of(calls), strict=True)]}
             for name, (usual, *calls) in pairs.items()}
@@ -237,7 +245,7 @@ def unusual():
 
 def main():
     with recorded("positions") as document:
-        document |= in_processes(__file__)
+        document |= in_processes(__file__, POSENC_NUM_THREADS=str(MOST))
         for name, rivals in document["ratios"].items():
             for rival, values in rivals.items():
                 medians = ", ".join(f"{threads}: {each[1]:6.2f}" for threads, each in values.items())
@@ -247,7 +255,7 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--samples"]:
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(MOST) as pool:
             print(json.dumps({"ratios": dict(measured(pool)), "unusual": unusual(), "curves": curves()}))
     else:
         main()

@@ -325,6 +325,38 @@ def timestamps(threads, pool, *, t, seconds=(3600, DAY, 7 * DAY, 31_556_952), un
     }
 
 
+def grid(threads, pool, *, shape, d_model, reused=False):
+    """Encode the cells of a grid, rows then columns, in the layout of vision transformers."""
+    out, half = copied(np.ones((*shape, d_model), np.float32)), d_model // 2
+    output, rates = (lambda: out) if reused else partial(np.empty_like, out), frequencies(half)
+    kept = [posenc.encode(n, half, layout="halves") for n in shape]
+    tensors, fill = [torch.tensor(each) for each in kept], loops.grid(half)
+
+    def recipe():
+        tables = []
+        for positions in np.meshgrid(*map(np.arange, shape), indexing="ij"):
+            angles = positions[..., None] * rates
+            tables += [np.sin(angles), np.cos(angles)]
+        return np.concatenate(tables, -1, out=output(), casting="same_kind")
+
+    def copies(table, rows, columns):
+        table[..., :half] = rows[:, None]
+        table[..., half:] = columns
+
+    def filled(fill):
+        table = output()
+        fill(table)
+        return table
+
+    return nothing, {
+        "posenc": partial(posenc.grid, shape, d_model, layout="halves", out=out if reused else None),
+        **once(threads, {"pasted, NumPy": recipe,
+                         "exact, NumPy from two tables": partial(filled, lambda table: copies(table, *kept))}),
+        "exact, torch from two tables": partial(filled, lambda table: copies(torch.from_numpy(table), *tensors)),
+        "exact, numba from two tables": partial(filled, lambda table: fill(table, *kept)),
+    }
+
+
 # ---- batches -----------------------------------------------------------------------------------------------
 
 
@@ -531,7 +563,8 @@ def interleaved_rotation(threads, pool, *, shape, base=10_000.0):
     }
 
 
-HOURS_OF_YEAR = HOURS[:8760]
+YEAR = {"t": HOURS[:8760], "unit": 3600 * 10**9,
+        "seconds": [*(DAY // k for k in (1, 2, 3, 4, 6, 8, 12, 24)), *(7 * DAY // k for k in (1, 2, 3))]}
 HEADS, BATCH = {"shape": (1, 32, 4096, 128)}, {"shape": (64, 32, 1, 128)}
 CASES = {
     "16 x 512, reused": partial(table, n=16, d_model=512),
@@ -542,6 +575,7 @@ CASES = {
     "4,096 x 1,024, reused": partial(table, n=4096, d_model=1024),
     "65,536 x 512, reused": partial(table, n=65_536, d_model=512),
     "400,000 x 8, reused": partial(table, n=400_000, d_model=8),
+    "24,000 x 20, reused": partial(table, n=24_000, d_model=20),
     "timesteps, 4,096 x 320": partial(timesteps, n=4096, d_model=320),
     "scattered, 8,192 x 512": partial(scattered, n=8192, d_model=512, limit=131_072),
     "scattered, 8,192 x 512, float64": partial(scattered, n=8192, d_model=512, limit=131_072, dtype=np.float64),
@@ -549,9 +583,10 @@ CASES = {
     "timestamps, 400,000 x 8, float64": partial(timestamps, t=TIMES, dtype=np.float64),
     "full hours, 400,000 x 8": partial(timestamps, t=HOURS, unit=3600 * 10**9),
     "full hours, 400,000 x 8, float64": partial(timestamps, t=HOURS, unit=3600 * 10**9, dtype=np.float64),
-    "hours of a year, 8,760 x 22": partial(
-        timestamps, t=HOURS_OF_YEAR, unit=3600 * 10**9,
-        seconds=[*(DAY // k for k in (1, 2, 3, 4, 6, 8, 12, 24)), *(7 * DAY // k for k in (1, 2, 3))]),
+    "hours of a year, 8,760 x 22": partial(timestamps, **YEAR),
+    "hours of a year, 8,760 x 22, float64": partial(timestamps, **YEAR, dtype=np.float64),
+    "grid, 14 x 14 x 768": partial(grid, shape=(14, 14), d_model=768),
+    "grid, 256 x 256 x 256, reused": partial(grid, shape=(256, 256), d_model=256, reused=True),
     "padded batch, 64 x 512 x 512": partial(padded, shape=(64, 512, 512)),
     "module, 8 x 128 x 512, padded": partial(module, shape=(8, 128, 512)),
     "module, 64 x 1 x 512": partial(module, shape=(64, 1, 512)),

@@ -15,6 +15,7 @@ import pytest
 import posenc
 from conftest import Tensor, assert_same_bits, python_output
 from posenc import Encoding
+from posenc._encoding.encoding import _cached
 
 
 def test_integers_stay_exact_next_to_real_numbers():
@@ -159,6 +160,21 @@ def test_a_changed_argument_is_converted_again():
     assert posenc.encode(3, width).shape == (3, 4)
     width.number = 6
     assert posenc.encode(3, width).shape == (3, 6)
+
+
+@pytest.mark.parametrize("convert", [list, np.array, np.float32])
+def test_lists_and_arrays_of_frequencies_use_the_cache(convert):
+    frequencies = convert([0.25, 0.125])
+    before, hits = posenc.encode(3, 4, frequencies=frequencies), _cached.cache_info().hits
+    assert_same_bits(posenc.encode(3, 4, frequencies=frequencies), before)
+    assert _cached.cache_info().hits == hits + 1
+    frequencies[1] = 0.5
+    assert_same_bits(posenc.encode(3, 4, frequencies=frequencies), Encoding(4, frequencies=(0.25, 0.5)).encode(3))
+    unhashable = [[1, 2]] if convert is list else np.ones((1, 2))
+    with pytest.raises(ValueError, match=r"frequencies has shape \(1, 2\)"):
+        posenc.encode(3, 4, frequencies=unhashable)
+    with pytest.raises(TypeError, match=r"base is \[1, 2\] of type list"):
+        posenc.encode(3, 4, base=[1, 2])
 
 
 def test_very_wide_encodings_are_not_cached():

@@ -35,6 +35,8 @@ DTYPES = {
     "float16": Format(2, 11, -24, 16, "<f2", "F16"),
     "bfloat16": Format(3, 8, -133, 128, "<u2", "BF16"),
 }
+USUAL = {key: (name, np.dtype(name)) for name in ("float64", "float32", "float16")
+         for key in (name, np.dtype(name), np.dtype(name).type)}
 
 
 def values_of(bits: NDArray[Any], dtype: str) -> Any:
@@ -52,6 +54,8 @@ def dtype(dtype: Any, subject: str = "dtype is", others: str = "float64, float32
 
     Without ml_dtypes, the np.dtype of bfloat16 is uint16.
     """
+    if isinstance(dtype, (str, type, np.dtype)) and dtype in USUAL:
+        return USUAL[dtype]
     if "bfloat16" in (getattr(dtype, "__name__", ""), getattr(dtype, "name", ""), str(dtype)):
         return "bfloat16", _bfloat16()
     element = None

@@ -47,32 +47,36 @@ def fill(
     """Write all columns of a table of shape (..., columns).
 
     ``positions[k]`` has the position of each cell on axis k.  In a grid, where it broadcasts to all cells, each
-    position is encoded only once.
+    position is encoded only once, unless the kernel is faster.
     """
-    sizes, encoded = table.shape[:-1], []
+    sizes, rest = table.shape[:-1], []
     if not table.size:
         return
     if sum(width for _, _, width, _ in columns) < table.shape[-1]:
         table[...] = 0
-    for axis, encode, width, _ in columns:
-        rows = None
-        if positions[axis].shape != sizes:
-            rows = np.empty((*positions[axis].shape, width), table.dtype)
-            encode(positions[axis], dtype=dtype, out=rows, threads=threads)
+    for axis, encode, width, slices in columns:
+        on_axis, rows = positions[axis], None
+        target = table[..., slices[0][0] if len(slices) == 1 else slice(0)]
+        is_slice = len(slices) == 1 and target.shape[-1] == width and target.strides[-1] == target.itemsize
+        if on_axis.shape != sizes:
+            # of such rows, the kernel copies consecutive integers from a table, with several threads
+            if is_slice and width > 32 and on_axis.dtype.kind == "i" and np.ptp(on_axis) < on_axis.size:
+                encode(np.broadcast_to(on_axis, sizes).copy(), dtype=dtype, out=target, threads=threads)
+                continue
+            rows = np.empty((*on_axis.shape, width), table.dtype)
+            encode(on_axis, dtype=dtype, out=rows, threads=threads)
             rows = np.broadcast_to(rows, (*sizes, width))
-        encoded.append(rows)
-    for block in _block_indices(sizes, table.shape[-1] * table.itemsize):
+        rest.append((on_axis, encode, width, slices, is_slice, rows))
+    for block in _block_indices(sizes, table.shape[-1] * table.itemsize) if rest else ():
         cells = table[block]
-        for (axis, encode, width, slices), rows in zip(columns, encoded, strict=True):
-            out = cells[..., slices[0][0] if len(slices) == 1 else slice(0)]
-            is_block = rows is None and out.shape[-1] == width and out.strides[-1] == out.itemsize
+        for on_axis, encode, width, slices, is_slice, rows in rest:
             if rows is None:
-                out = out if is_block else np.empty((*cells.shape[:-1], width), cells.dtype)
-                encode(positions[axis][*block, ...], dtype=dtype, out=out, threads=threads)
+                out = cells[..., slices[0][0]] if is_slice else np.empty((*cells.shape[:-1], width), cells.dtype)
+                encode(on_axis[*block, ...], dtype=dtype, out=out, threads=threads)
             else:
                 out = rows[block]
-            for target, source in () if is_block else slices:
-                cells[..., target] = out[..., source]
+            for of_table, of_axis in () if rows is None and is_slice else slices:
+                cells[..., of_table] = out[..., of_axis]
 
 
 def _block_indices(sizes: tuple[int, ...], row_bytes: int) -> Iterator[tuple[Any, ...]]:

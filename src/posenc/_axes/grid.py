@@ -24,6 +24,8 @@ Group: TypeAlias = Literal["axis", "function", "frequency"]
 IncludeInput: TypeAlias = Literal["first", "last"]
 
 COORDINATES = get_args(get_args(Coordinates)[0])
+CHOICES = {"group": get_args(Group), "odd": get_args(Odd), "layout": get_args(Layout),
+           "include_input": get_args(IncludeInput)}
 
 
 def grid(
@@ -80,7 +82,8 @@ def grid(
     out : ndarray, optional
         The array to write to, with the shape and dtype of the result and a contiguous last dimension.
     threads : int, optional
-        As in `encode`, for the positions of each axis; one thread copies their rows to the cells.
+        As in `encode`; but one thread copies the rows of an axis to the cells if they have at most 32 columns,
+        if these are not together, or if the coordinates are not consecutive integers.
     **convention
         See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each
         axis.
@@ -223,10 +226,9 @@ def lay_out(
 
     Return d_model, the position_offset of each axis, and all columns.
     """
-    for name, value, kind in (("group", group, Group), ("odd", odd, Odd), ("layout", layout, Layout),
-                              ("include_input", include_input, IncludeInput)):
+    for (name, choices), value in zip(CHOICES.items(), (group, odd, layout, include_input), strict=True):
         if value is not None or name in ("group", "odd"):
-            checks.choice(name, value, get_args(kind))
+            checks.choice(name, value, choices)
     order = per_axis("axes", tuple(range(ndim)) if axes is None else checks.integers("axes", axes), ndim)
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")

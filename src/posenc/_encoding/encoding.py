@@ -310,15 +310,20 @@ def rows_of_chunk(d_model: int, itemsize: int) -> int:
 def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     """Return d_model if it is an Encoding, else the Encoding with d_model columns and these keywords.
 
-    The Encoding comes from the cache if d_model is an int of at most MAX_CACHED_COLUMNS and the types of all
-    keywords are CACHEABLE.
+    The Encoding comes from the cache if d_model is at most MAX_CACHED_COLUMNS and the types of all keywords, or
+    of the elements of frequencies and periods, are CACHEABLE.
     """
     if isinstance(d_model, Encoding):
         for name in convention:
             raise checks.both_given("an Encoding", f"{name} (see Encoding.replace)")
         return d_model
 
-    is_cached = d_model is None or type(d_model) is int and d_model <= MAX_CACHED_COLUMNS
-    for value in convention.values():
-        is_cached &= type(value) in CACHEABLE or type(value) is tuple and CACHEABLE.issuperset(map(type, value))
-    return (_cached if is_cached else Encoding)(d_model, **convention)
+    is_cached, hashable = d_model is None or type(d_model) is int and d_model <= MAX_CACHED_COLUMNS, {}
+    for name, value in convention.items():
+        if name in ("frequencies", "periods"):
+            is_array = type(value) is np.ndarray and value.dtype.kind in "iuf" and value.ndim == 1
+            value = tuple(value.tolist()) if is_array else tuple(value) if type(value) is list else value
+        elements = value if type(value) is tuple and len(value) <= MAX_CACHED_COLUMNS else (value,)
+        is_cached &= CACHEABLE.issuperset(map(type, elements))
+        hashable[name] = value
+    return _cached(d_model, **hashable) if is_cached else Encoding(d_model, **convention)
