@@ -200,8 +200,8 @@ def positions():
 
 
 def unusual():
-    rows = [[case, usual, f"{middle:.1f} ({low:.1f}-{high:.1f})"]
-            for case, ratios in load("positions").get("unusual", {}).items() for usual, (low, middle, high) in ratios.items()]
+    rows = [[case, usual, f"{digits(middle)} ({digits(low)}-{digits(high)})"]
+            for case, ratios in load("positions")["unusual"].items() for usual, (low, middle, high) in ratios.items()]
     return table(["call", "beside", "time"], *rows, left=2)
 
 
