@@ -412,9 +412,9 @@ def module(threads, pool, *, shape):
     }
 
 
-def adding(threads, pool, *, shape, new=False, x_scale=None, dtype=torch.float32):
-    """Add encodings to a batch; all rivals add a table that was computed before."""
-    x, rows = copied(np.zeros(shape, np.float32)), posenc.encode(*shape[1:])
+def adding(threads, pool, *, shape, new=False, x_scale=None, dtype=torch.float32, axes=(0, 1, 2)):
+    """Add encodings to a batch; all rivals add a table that was computed before.  `axes` is the order in memory."""
+    x, rows = copied(np.zeros(shape, np.float32).transpose(axes)).transpose(axes), posenc.encode(*shape[1:])
     tensor, rows_of_torch = torch.from_numpy(x), torch.tensor(rows)
     lengths = np.full(len(x), shape[1])
     if dtype.itemsize == 2:
@@ -592,6 +592,7 @@ CASES = {
     "module, 64 x 1 x 512": partial(module, shape=(64, 1, 512)),
     "add_to, 8 x 128 x 512": partial(adding, shape=(8, 128, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
+    "add_to, 32 x 2,048 x 512, positions first": partial(adding, shape=(32, 2048, 512), axes=(1, 0, 2)),
     "add_to, 1 x 2,048 x 512": partial(adding, shape=(1, 2048, 512)),
     "add_to, 32 x 2,048 x 512, bfloat16": partial(adding, shape=(32, 2048, 512), dtype=torch.bfloat16),
     "add_to, 32 x 2,048 x 512, float16": partial(adding, shape=(32, 2048, 512), dtype=torch.float16),

@@ -113,10 +113,13 @@ static void flush_panel(const job_t *job, char *out, char *panel, ptrdiff_t pitc
         rows = joined = 1;
     }
     bytes /= joined;
-    for (ptrdiff_t b = 0; b < job->batch; b++, out += job->batch_stride) {
-        for (ptrdiff_t r = 0; r < rows * joined; r++) {
+    rows *= joined;
+    const int is_batch_inside = job->batch_stride < stride; /* in memory, as if positions are the first axis */
+    for (ptrdiff_t i = 0; i < (is_batch_inside ? rows : job->batch); i++) {
+        for (ptrdiff_t j = 0; j < (is_batch_inside ? job->batch : rows); j++) {
+            const ptrdiff_t r = is_batch_inside ? i : j, b = is_batch_inside ? j : i;
             const char *const from = panel + r / joined * pitch + r % joined * bytes;
-            char *const to = out + r * stride;
+            char *const to = out + b * job->batch_stride + r * stride;
             if (job->output == ADD) add_to_batch(job, to, from, bytes / size_of(job->dtype), 1);
             else if (job->output == STREAM) flush_bytes(to, from, bytes);
             else memcpy(to, from, (size_t)bytes);
