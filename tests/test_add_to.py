@@ -19,7 +19,8 @@ def test_add_to_is_multiply_and_add(isa, dtype, x_scale):
     expected = x * factor + table
     assert expected.dtype == table.dtype
     transposed = np.ascontiguousarray(x.transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3)
-    for y in (x.copy(), transposed, np.repeat(x, 2, axis=2)[:, :, ::2]):
+    positions_first = np.ascontiguousarray(x.transpose(2, 0, 1, 3)).transpose(1, 2, 0, 3)
+    for y in (x.copy(), transposed, positions_first, np.repeat(x, 2, axis=2)[:, :, ::2]):
         assert posenc.add_to(y, x_scale=x_scale) is y
         assert_same_bits(np.ascontiguousarray(y), expected)
     y = x[0, 0].copy()
