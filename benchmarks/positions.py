@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import loops
-import ml_dtypes
 import numba
 import numpy as np
 import plots
@@ -215,8 +214,9 @@ def unusual():
         out = copied(np.ones((len(coordinates), 40), np.float32))
         return partial(posenc.points, coordinates, 40, out=out, threads=1, **octaves, **order)
 
-    def rotation(dtype, size=1, zeros=0):
-        q = (RANDOM.normal(size=(8, 4096, 128)) * size * (RANDOM.random((8, 4096, 128)) >= zeros)).astype(dtype)
+    def rotation(dtype, size=1, replaced=0.0, by=0):
+        q = RANDOM.normal(size=(8, 4096, 128)) * size
+        q = np.where(RANDOM.random(q.shape) < replaced, by, q).astype(dtype)
         return partial(posenc.Rotary(128).at(4096).rotate, q, out=copied(q), threads=1)
 
     pairs = {
@@ -234,9 +234,14 @@ def unusual():
         "8,192 x 512, `scale=4096`": (
             "`scale=1`", table(range(8192), d_model=512, scale=4096), table(range(8192), d_model=512)),
         "1,024 x 64, `base=1e30`": ("`base=10000`", table(range(1024), d_model=64, base=1e30), table(range(1024), d_model=64)),
-        "rotation, float16, numbers of about 1e-4": ("1", rotation("float16", 1e-4), rotation("float16")),
-        "rotation, bfloat16, half of the numbers 0": (
-            "none", rotation(ml_dtypes.bfloat16, zeros=0.5), rotation(ml_dtypes.bfloat16)),
+        "1,024 positions of about 1e-100, x 16": (
+            "1e-4", table(reals[:1024] / 1e103, d_model=16), table(reals[:1024] / 1e7, d_model=16)),
+        "8,192 x 512, positions 0, 7, 14 ...": (
+            "0, 1, 2 ...", table(range(0, 7 * 8192, 7), d_model=512), table(range(8192), d_model=512)),
+        "rotation, float16, numbers of about 1e-3": ("1", rotation("float16", 1e-3), rotation("float16")),
+        "rotation, float16, half of the numbers 0": ("none", rotation("float16", replaced=0.5), rotation("float16")),
+        "rotation, float32, 10% of the numbers NaN": (
+            "none", rotation("float32", replaced=0.1, by=np.nan), rotation("float32")),
     }
     return {name: {usual: [ours / theirs for ours, theirs in zip(*times_of(calls), strict=True)]}
             for name, (usual, *calls) in pairs.items()}
