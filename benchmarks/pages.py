@@ -114,7 +114,7 @@ def default(calls):
 def compared(theirs, ours):
     """Return the ratio of two medians, or "equal" if it is at least 0.9 and the quartiles overlap."""
     ratio = theirs[1] / ours[1]
-    is_equal = 0.9 <= ratio and theirs[0] <= ours[2] and ours[0] <= theirs[2]
+    is_equal = ratio >= 0.9 and theirs[0] <= ours[2] and ours[0] <= theirs[2]
     return "equal" if is_equal else f"{digits(ratio)}x"
 
 

@@ -33,7 +33,7 @@ from posenc import torch as posenc_torch
 from posenc._cli.bench import memset
 
 DAY = 86_400                            # seconds
-BLOCK = 512                             # rows; 128 take longer, as do 2**14 pairs in `in_blocks`
+BLOCK = 512                             # rows
 TIMES = np.random.default_rng(0).integers(1_700_000_000 * 10**9, 1_760_000_000 * 10**9, 400_000)
 HOURS = (np.datetime64("2000-01-01", "h") + np.arange(400_000)).astype("datetime64[ns]").view(np.int64)
 
@@ -154,7 +154,8 @@ def in_blocks(n, rates, together, starts=0, parallel=True):
     `together` rows are filled as a wide one.
     """
     pairs = len(rates)
-    block = rows_of_blocks(n // together, 2**16 // (together * pairs))
+    size = 2**16 if n * pairs >= 2**20 else 2**14          # pairs; the other size takes longer
+    block = rows_of_blocks(n // together, size // (together * pairs))
     offsets = np.arange(block * together).reshape(block, together).repeat(pairs, axis=1)
     anchors = np.arange(0, n, block * together)[:, None] + np.tile(starts + 0 * rates, together)
     fill, _ = loops.addition(together * pairs, parallel=parallel)
