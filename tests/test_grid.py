@@ -356,3 +356,22 @@ def test_lines_of_the_guide_match_the_libraries(line):
     assert table.size == expected.size
     tolerance = 1e-11 if arithmetic == "float64" and expected.dtype == np.float64 else 1e-7 if arithmetic == "float64" else 1e-4
     assert abs(table - expected.reshape(table.shape)).max() <= tolerance
+
+
+@pytest.mark.parametrize("threads", [None, 2])
+@pytest.mark.parametrize("options", [{}, {"channel_first": True}, {"extra_tokens": 2}, {"group": "function"}])
+@pytest.mark.parametrize("shape", [(5, 7), (70, 40), (3, 4, 5), (range(9, 2, -1), [3, 2, 4]), ([0, 10**6], 6)])
+def test_wide_axes_have_the_values_of_points(shape, options, threads):
+    """Consecutive integers are encoded for each cell if an axis has more than 32 columns."""
+    d_model = 40 * len(shape)
+    coordinates = np.stack(np.meshgrid(*(np.arange(n) if isinstance(n, int) else np.array(n) for n in shape),
+                                       indexing="ij"), -1)
+    group = {name: value for name, value in options.items() if name == "group"}
+    expected = posenc.points(coordinates, d_model, **group)
+    result = posenc.grid(shape, d_model, threads=threads, **options)
+    if "channel_first" in options:
+        result = np.moveaxis(result, 0, -1)
+    if "extra_tokens" in options:
+        assert not result[:2].any()
+        result = result[2:].reshape(expected.shape)
+    assert_same_bits(np.ascontiguousarray(result), expected)
