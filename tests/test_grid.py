@@ -182,6 +182,7 @@ def test_nan_affects_only_the_columns_of_its_axis():
     ((256, 256), 256, {}), ((256, 256), 256, {"channel_first": True}),
     ((16, 64, 64), 258, {"include_input": "last", "coordinates": "centered", "group": "frequency", "odd": "zero"}),
     ((1, 65536), 256, {"coordinates": (-1, 1)}), ((65536, 1), 256, {"extra_tokens": 1}),
+    ((1024, 1200), 68, {"dtype": "float16"}),
 ], ids=str)
 def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
     out = posenc.grid(shape, d_model, **arguments)

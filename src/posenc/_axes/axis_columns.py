@@ -61,7 +61,9 @@ def fill(
         if on_axis.shape != sizes:
             # of such rows, the kernel copies consecutive integers from a table, with several threads
             if is_slice and width > 32 and on_axis.dtype.kind == "i" and np.ptp(on_axis) < on_axis.size:
-                encode(np.broadcast_to(on_axis, sizes).copy(), dtype=dtype, out=target, threads=threads)
+                of_cells = np.broadcast_to(on_axis, sizes)
+                for block in _block_indices(sizes, on_axis.itemsize):
+                    encode(of_cells[block].copy(), dtype=dtype, out=target[block], threads=threads)
                 continue
             rows = np.empty((*on_axis.shape, width), table.dtype)
             encode(on_axis, dtype=dtype, out=rows, threads=threads)
