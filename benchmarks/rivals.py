@@ -50,10 +50,10 @@ def compiled(function, *tensors):
     return partial(torch.compile(function, dynamic=False, fullgraph=True), *tensors)
 
 
-def copied(values):
-    """Return a copy that begins 16 bytes after a cache line, as most large arrays of NumPy do."""
-    buffer = np.empty(values.nbytes + 64, np.uint8)
-    start = (16 - buffer.ctypes.data) % 64
+def copied(values, offset=16, unit=64):
+    """Return a copy that begins 16 bytes after a cache line, as most large arrays of NumPy do; or elsewhere."""
+    buffer = np.empty(values.nbytes + unit, np.uint8)
+    start = (offset - buffer.ctypes.data) % unit
     copy = buffer[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     copy[...] = values
     return copy
@@ -329,20 +329,19 @@ def timestamps(threads, pool, *, t, seconds=(3600, DAY, 7 * DAY, 31_556_952), un
 def grid(threads, pool, *, shape, d_model, reused=False):
     """Encode the cells of a grid, rows then columns, in the layout of vision transformers."""
     out, half = copied(np.ones((*shape, d_model), np.float32)), d_model // 2
-    output, rates = (lambda: out) if reused else partial(np.empty_like, out), frequencies(half)
+    output = (lambda: out) if reused else partial(np.empty_like, out)
     kept = [posenc.encode(n, half, layout="halves") for n in shape]
     tensors, fill = [torch.tensor(each) for each in kept], loops.grid(half)
+    rates = torch.tensor(frequencies(half), dtype=torch.float32)
 
     def recipe():
-        tables = []
-        for positions in np.meshgrid(*map(np.arange, shape), indexing="ij"):
-            angles = positions[..., None] * rates
-            tables += [np.sin(angles), np.cos(angles)]
-        return np.concatenate(tables, -1, out=output(), casting="same_kind")
+        angles = [torch.arange(n)[:, None] * rates for n in shape]
+        return copies(torch.from_numpy(output()), *(torch.cat([each.sin(), each.cos()], -1) for each in angles))
 
     def copies(table, rows, columns):
         table[..., :half] = rows[:, None]
         table[..., half:] = columns
+        return table
 
     def filled(fill):
         table = output()
@@ -351,8 +350,8 @@ def grid(threads, pool, *, shape, d_model, reused=False):
 
     return nothing, {
         "posenc": partial(posenc.grid, shape, d_model, layout="halves", out=out if reused else None),
-        **once(threads, {"pasted, NumPy": recipe,
-                         "exact, NumPy from two tables": partial(filled, lambda table: copies(table, *kept))}),
+        "pasted, torch": recipe,
+        **once(threads, {"exact, NumPy from two tables": partial(filled, lambda table: copies(table, *kept))}),
         "exact, torch from two tables": partial(filled, lambda table: copies(torch.from_numpy(table), *tensors)),
         "exact, numba from two tables": partial(filled, lambda table: fill(table, *kept)),
     }
@@ -445,7 +444,7 @@ def adding(threads, pool, *, shape, new=False, x_scale=None, dtype=torch.float32
         "posenc": partial(posenc.Encoding(shape[-1]).add_to, x),
         "pasted, x += table": partial(plain, 1),
         "exact, x += table": partial(plain, threads),
-        "exact, tensor += table": lambda: (tensor.add_(rows_of_torch), x)[1],
+        "pasted exact, tensor += table": lambda: (tensor.add_(rows_of_torch), x)[1],
         "exact, numba": lambda: (loops.adding()(x, rows, 0 * lengths, lengths), x)[1],
     }
 
