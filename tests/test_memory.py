@@ -158,6 +158,16 @@ def test_calls_keep_no_memory():
     python_output(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
 
 
+def test_an_encoding_takes_70_bytes_per_column():
+    """performance.md, "Conventions", rounds this number."""
+    tracemalloc.start()
+    try:
+        encoding = posenc.Encoding(8192)
+        assert 60 < tracemalloc.get_traced_memory()[0] / encoding.d_model < 80
+    finally:
+        tracemalloc.stop()
+
+
 def test_calls_of_few_rows_share_an_offset_table():
     encoding = posenc.Encoding(256, base=12345)
     grown = []

@@ -388,3 +388,12 @@ def test_two_gigabytes_take_bounded_memory(path):
     for command in (["generate", "1_000_000", "512", "-o", path], ["verify", path]):
         assert bytes_to_stdout_and_memory(*command)[1] < 150e6
     shutil.rmtree(path.parent)
+
+
+@POSIX
+def test_verify_takes_at_most_300_bytes_per_column(path):
+    peaks = []
+    for d_model in (4, 2**18):
+        posenc.save(path, range(3), posenc.Encoding(d_model), overwrite=True)
+        peaks.append(bytes_to_stdout_and_memory("verify", path)[1])
+    assert 100 < (peaks[1] - peaks[0]) / 2**18 < 300        # the first bound shows that it is measured
