@@ -391,9 +391,10 @@ def test_two_gigabytes_take_bounded_memory(path):
 
 
 @POSIX
-def test_verify_takes_at_most_300_bytes_per_column(path):
-    peaks = []
-    for d_model in (4, 2**18):
-        posenc.save(path, range(3), posenc.Encoding(d_model), overwrite=True)
+def test_verify_takes_at_most_800_bytes_per_column(tmp_path):
+    path, peaks = tmp_path / "pe.safetensors", []
+    for columns in (4, 2**18):
+        periods = np.random.default_rng(0).uniform(1, 2, columns // 2)      # all are in the specification
+        posenc.save(path, range(3), posenc.Encoding(periods=periods), overwrite=True)
         peaks.append(bytes_to_stdout_and_memory("verify", path)[1])
-    assert 100 < (peaks[1] - peaks[0]) / 2**18 < 300        # the first bound shows that it is measured
+    assert 400 < (peaks[1] - peaks[0]) / 2**18 < 800        # the first bound shows that it is measured
