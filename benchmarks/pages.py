@@ -182,7 +182,7 @@ def measured():
             ours, rivals = default(calls), [best(calls, *kinds) for kinds in RIVALS]
             cells = [f"{spread(rival[0])}, {code(rival[1])}" if rival else "" for rival in rivals]
             cells = [cell and "the same" if cell in cells[:i] else cell for i, cell in enumerate(cells)]
-            cells[2] += f", {rivals[2][2]:.0e}"
+            cells[2] += f", {rivals[2][2]:.0e}" if rivals[2][2] else ""
             rows.append([case, spread(calls["posenc"]["1"]), spread(ours), *cells])
     return table(["case", "posenc, 1 thread", "posenc", *HEADINGS[:2], f"{HEADINGS[2]}, its error"], *rows)
 
@@ -195,7 +195,7 @@ def one_row():
 def positions():
     """Return the ratios at positions as pipelines bring them; the name of a case is in its first row."""
     rows = [["" if i else case, rival,
-             *(f"{middle:.2f} ({low:.2f}-{high:.2f})" for low, middle, high in ratios.values())]
+             *(f"{digits(middle)} ({digits(low)}-{digits(high)})" for low, middle, high in ratios.values())]
             for case, rivals in load("positions")["ratios"].items()
             for i, (rival, ratios) in enumerate(rivals.items())]
     return table(["posenc is faster above 1", "beside", "1 thread", "default"], *rows, left=2)
@@ -232,7 +232,7 @@ def worst():
             theirs, name, _ = best(data[case], *RIVALS[2], most=threads)
             rows.append((theirs[1] / ours[threads][1], SPEED[case], code(name), threads or "default"))
     lowest = {row[1]: row for row in sorted(rows, reverse=True)}
-    return "\n".join(f"- {case}: {ratio:.2f} of the speed of {rival} (threads: {threads})"
+    return "\n".join(f"- {case}: {ratio:.1g} of the speed of {rival} (threads: {threads})"
                      for ratio, case, rival, threads in sorted(lowest.values())[:5] if ratio < 0.9)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import plots
 import torch
 from common import in_processes, pause, recorded, samples, times_of
-from rivals import copied, frequencies, polynomial
+from rivals import copied, frequencies, in_blocks, polynomial
 
 import posenc
 
@@ -47,6 +47,20 @@ def polynomials(rates, *dtypes):
     """Return {rival: function of positions and out}; angles and values have the same dtype."""
     return {f"{dtype.__name__} polynomial": lambda positions, out, dtype=dtype: partial(
         polynomial(rates / (2 * np.pi), dtype, positions.reshape(-1), turns=dtype), out) for dtype in dtypes}
+
+
+def regular(rates):
+    """Return a function of positions and out: angle addition in float64, if consecutive positions have step 1."""
+    def make(positions, out):
+        one, two = (in_blocks(len(out), rates, 40, parallel=parallel)[0] for parallel in (False, True))
+
+        def fill():
+            assert loops.is_regular(positions, 1)
+            (one if numba.get_num_threads() == 1 else two)(out)
+
+        return fill
+
+    return make
 
 
 def taken(rows, positions, out):
@@ -93,14 +107,17 @@ def encoding_cases():
     for suffix in ("", ", in float64"):
         yield (f"8,760 hours, 6 frequencies `2 * np.pi / period`{suffix}", np.arange(8760), {"frequencies": rates},
                {"float64 and a cast, torch": partial(recipe_in_torch, rates=rates, dtype=np.float64)}
-               | polynomials(rates, np.float64))
+               | polynomials(rates, np.float64) | {"numba float64": regular(rates)})
     for name, array in (("real positions", RANDOM.uniform(0, 1000, 100_000)),
                         ("integers", RANDOM.integers(0, 100_000, 100_000))):
         yield (f"100,000 {name}, x 16, in float64", array, {"d_model": 16},
                {f"float64 {name}": each for name, each in recipes.items()}
                | polynomials(frequencies(16), np.float64))
-    yield ("one position 16,384 times, x 512", np.full(16_384, 77), {"d_model": 512},
-           {"`np.take`": partial(taken, 131_072), "`torch.index_select`": partial(selected, 131_072)})
+    for name, array, width, rows in (
+            ("one position 16,384 times, x 512", np.full(16_384, 77), 512, 131_072),
+            ("1,000,000 positions below 8,760, x 16", RANDOM.integers(0, 8760, 1_000_000), 16, 8760)):
+        yield (name, array, {"d_model": width},
+               {"`np.take`": partial(taken, rows), "`torch.index_select`": partial(selected, rows)})
     places = np.column_stack([RANDOM.uniform(-90, 90, 100_000), RANDOM.uniform(-180, 180, 100_000)])
     yield ("100,000 latitudes and longitudes, x 64", places, {"d_model": 64},
            {name: partial(of_axes, each) for name, each in single.items()}
@@ -215,9 +232,9 @@ def unusual():
         return partial(posenc.points, coordinates, 40, out=out, threads=1, **octaves, **order)
 
     def rotation(dtype, size=1, replaced=0.0, by=0):
-        q = RANDOM.normal(size=(8, 4096, 128)) * size
+        q = RANDOM.normal(size=(8, 512, 128)) * size
         q = np.where(RANDOM.random(q.shape) < replaced, by, q).astype(dtype)
-        return partial(posenc.Rotary(128).at(4096).rotate, q, out=copied(q), threads=1)
+        return partial(posenc.Rotary(128).at(512).rotate, q, out=copied(q), threads=1)
 
     pairs = {
         "8,760 hours, 6 frequencies `2 * np.pi / period`": (

@@ -215,6 +215,13 @@ def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
 # ---- positions in arrays -----------------------------------------------------------------------------------
 
 
+def stable_diffusion(timesteps, d_model):
+    """Encode timesteps by the code of the latent diffusion models, DiT and others."""
+    rates = torch.exp(-math.log(10_000) * torch.arange(d_model // 2, dtype=torch.float32) / (d_model // 2))
+    angles = timesteps[:, None].float() * rates
+    return torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1)
+
+
 def timesteps(threads, pool, *, n, d_model):
     """Encode timesteps of diffusion models below 1,000, as Stable Diffusion does: cosines, then sines."""
     t = np.random.default_rng(0).integers(0, 1000, n)
@@ -240,6 +247,7 @@ def timesteps(threads, pool, *, n, d_model):
     return nothing, {
         "posenc": partial(encoding.encode, t),
         "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
+        "pasted, Stable Diffusion": partial(stable_diffusion, steps, d_model),
         "exact, numba float64": double,
         "fast, numba float32": single,
         **once(threads, {"exact, NumPy float64": in_numpy,

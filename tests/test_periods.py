@@ -14,6 +14,7 @@ import posenc
 from conftest import assert_same_bits, bits_of
 from posenc import Encoding
 from posenc._core import kernel
+from posenc._core.frequencies import RationalTurns
 from reference import NAN, Reference, arithmetic, exact
 
 SECONDS = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60, "s": 1, **{f"{unit}s": Fraction(1, 1000**k)
@@ -239,3 +240,9 @@ def test_exact_zeros_in_ranges_are_not_evaluated_one_by_one(isa, unit, count, dt
     kernel.counters()
     encoding.encode(range(0, 1000 * unit, unit), dtype=dtype)
     assert kernel.counters()["exact"] < 20
+
+
+def test_share_of_exact_zeros():
+    frequencies = [Fraction(1, 24), Fraction(2, 5), Fraction(-7, 8), Fraction(3)]
+    counted = sum((4 * f * p).denominator == 1 for f in frequencies for p in range(120)) / 120
+    assert RationalTurns([*frequencies, Fraction(0)]).zeros() == pytest.approx(counted)

@@ -25,6 +25,8 @@ cdef class Columns:
     phase_bits : int or None
         If given, a product of an integer and a frequency in turns is a multiple of a quarter turn, or at
         least 2**-phase_bits turns away from one.
+    zeros : float
+        With `phase_bits`: the number of values in a row that are exactly 0, on average over integers.
     evaluate : callable
         An `exact.ExactColumns`, which evaluates the values that the kernels leave undecided.
     """
@@ -32,7 +34,6 @@ cdef class Columns:
     cdef spec_t spec
     # number of rows so far that have a digit for each level: [0] in float32, float16 and bfloat16, [1] in float64
     cdef int64_t wanted[2][LEVELS]
-    # with `phase_bits`: approximate number of exact zeros in a row at consecutive positions
     cdef double zeros
     cdef int64_t consecutive            # rows of all calls that needed the offset table of step 1
     cdef int fractions                  # as in digits_t
@@ -44,12 +45,11 @@ cdef class Columns:
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx, bint padding_is_nan, object phase_bits,
-                  object evaluate):
-        cdef ptrdiff_t limb, column
+                  double zeros, object evaluate):
         check_settings()
         turns += bytes(pitched(d_model) * sizeof(uint32_t))     # one more limb of zeros: see set_turns
         self.contents = turns, sign, quarter, integer_limbs, order, scale, phase_bits
-        self.evaluate = evaluate
+        self.zeros, self.evaluate = zeros, evaluate
         self.last = [None, None, None]
         self.spec.d_model, self.spec.pitch = d_model, pitched(d_model)
         self.spec.columns = (d_model + TILE - 1) // TILE * TILE
@@ -72,10 +72,6 @@ cdef class Columns:
         self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.has_fast_test = 2.0**-400 <= abs(scale) <= 2.0**10
         self.spec.context = <void *>evaluate
-        # a sine or cosine of f turns per position has 2 f zeros per position
-        for limb in range(0 if phase_bits is None else integer_limbs + min(fraction_limbs, 3)):
-            for column in range(d_model):
-                self.zeros += self.spec.turns[limb * self.spec.pitch + column] * 2.0**(32 * (integer_limbs - limb) - 31)
 
 
 def pitched(ptrdiff_t d_model):

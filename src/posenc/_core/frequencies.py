@@ -195,6 +195,12 @@ class RationalTurns:
         """
         return 2 + max((t.denominator.bit_length() for t in self.exact), default=0)
 
+    def zeros(self) -> float:
+        """Return the share of integers whose multiple of a frequency is a multiple of a quarter turn, summed over
+        the frequencies.
+        """
+        return math.fsum(math.gcd(4, t.denominator) / t.denominator for t in self.exact if t)
+
 
 def radians_of(compute_turns: ComputeTurns, scale: float = 1.0) -> NDArray[np.float64]:
     """Return the frequencies divided by `scale`, in radians per position, rounded once to float64.

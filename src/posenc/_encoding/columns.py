@@ -123,10 +123,11 @@ def kernel_columns(
     repeated, quarter = frequency.take(columns, mode="wrap"), cosine.take(columns, mode="wrap") * ALL_BITS
     limbs, is_negative = (x.take(repeated, 0, mode="clip") for x in (turns.limbs, turns.is_negative))
     fraction_limbs = turns.fraction_bits // core.LIMB_BITS
+    rational = compute_turns if isinstance(compute_turns, core.RationalTurns) else None
     return kernel.Columns(
         d, limbs.T[::-1].tobytes(), limbs.shape[1] - fraction_limbs, fraction_limbs,
         (is_negative * SIGN_BIT).tobytes(), quarter.tobytes(), order, scale, position_offset,
         padding_idx, padding_is_nan,
-        compute_turns.phase_bits() if isinstance(compute_turns, core.RationalTurns) else None,
+        rational.phase_bits() if rational else None, rational.zeros() if rational else 0.0,
         ExactColumns(compute_turns, frequency, cosine, scale),
     )
