@@ -108,11 +108,8 @@ def encoding_cases():
         yield (f"8,760 hours, 6 frequencies `2 * np.pi / period`{suffix}", np.arange(8760), {"frequencies": rates},
                {"float64 and a cast, torch": partial(recipe_in_torch, rates=rates, dtype=np.float64)}
                | polynomials(rates, np.float64) | {"numba float64": regular(rates)})
-    for name, array in (("real positions", RANDOM.uniform(0, 1000, 100_000)),
-                        ("integers", RANDOM.integers(0, 100_000, 100_000))):
-        yield (f"100,000 {name}, x 16, in float64", array, {"d_model": 16},
-               {f"float64 {name}": each for name, each in recipes.items()}
-               | polynomials(frequencies(16), np.float64))
+    yield ("100,000 real positions, x 16, in float64", RANDOM.uniform(0, 1000, 100_000), {"d_model": 16},
+           {f"float64 {name}": each for name, each in recipes.items()} | polynomials(frequencies(16), np.float64))
     for name, array, width, rows in (
             ("one position 16,384 times, x 512", np.full(16_384, 77), 512, 131_072),
             ("1,000,000 positions below 8,760, x 16", RANDOM.integers(0, 8760, 1_000_000), 16, 8760)):
