@@ -136,10 +136,29 @@ def adding(read=same, write=same):
     """Return a function that adds the first rows of a table to a part of each entry of a batch."""
     @compiled
     def add(x, rows, first, last):
-        for i in numba.prange(len(x)):
-            for j in range(first[i], last[i]):
+        parts = 16 if len(x) == 1 else 1
+        for block in numba.prange(parts * len(x)):
+            i, part = block // parts, block % parts
+            count = last[i] - first[i]
+            for j in range(first[i] + part * count // parts, first[i] + (part + 1) * count // parts):
                 for k in range(x.shape[2]):
                     x[i, j, k] = write(read(x[i, j, k]) + read(rows[j - first[i], k]))
+
+    return add
+
+
+@cache
+def sums(parallel):
+    """Return a function that writes the sums of a batch and rows of a table."""
+    compiled = numba.njit(parallel=parallel)
+
+    @compiled
+    def add(x, rows, at, out):
+        for i in numba.prange(len(x)):
+            for j in range(x.shape[1]):
+                row = np.uint64(at[i, j])
+                for k in range(x.shape[2]):
+                    out[i, j, k] = x[i, j, k] + rows[row, k]
 
     return add
 

@@ -135,8 +135,6 @@ SPEED = {
     "scattered, 8,192 x 512, float64": "8,192 positions below 131,072, x 512, float64",
     "timestamps, 400,000 x 8": "400,000 times in ns, x 8",
     "timestamps, 400,000 x 8, float64": "400,000 times in ns, x 8, float64",
-    "full hours, 400,000 x 8": "400,000 full hours in ns, x 8",
-    "full hours, 400,000 x 8, float64": "400,000 full hours in ns, x 8, float64",
     "hours of a year, 8,760 x 22": "8,760 hours, 11 periods",
     "hours of a year, 8,760 x 22, float64": "8,760 hours, 11 periods, float64",
     "grid, 14 x 14 x 768": "a grid, 14 x 14 x 768",
@@ -147,6 +145,7 @@ SPEED = {
     "add_to, 8 x 128 x 512": "add to a batch, 8 x 128 x 512",
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
     "add_to, 32 x 2,048 x 512, positions first": "the same, a batch of shape 2,048 x 32 x 512",
+    "add_to, 4,096 x 10 x 256": "add to short sequences, 4,096 x 10 x 256",
     "add_to, 1 x 2,048 x 512": "add to one sequence, 1 x 2,048 x 512",
     "add_to, 32 x 2,048 x 512, bfloat16": "add to a batch, 32 x 2,048 x 512, bfloat16",
     "add_to, 32 x 2,048 x 512, float16": "add to a batch, 32 x 2,048 x 512, float16",
@@ -159,8 +158,10 @@ SPEED = {
     "rotation, 32 x 4,096 x 128, float16": "the same in place, float16",
     "rotation, 32 x 4,096 x 128, scattered positions": "rotate 32 heads of 4,096 x 128, scattered positions",
     "rotation, 8 x 512 x 64, interleaved": "rotate 8 heads of 512 x 64, interleaved",
-    "rotation, batch of 64, 1 position": "rotate 64 x 32 heads at one position each",
-    "rotation, batch of 64, 1 new position": "rotate 64 x 32 heads at other positions in each call",
+    "rotation, 32 x 512 x 128": "rotate 32 heads of 512 x 128",
+    "rotation, 64 x 4,096 x 64": "rotate 64 heads of 4,096 x 64",
+    "rotation, 48 x 4,096 x 80, bfloat16": "rotate 48 heads of 4,096 x 80, bfloat16",
+    "rotation, batch of 64, 1 new position": "rotate 64 x 32 heads at a new position each",
 }
 
 

@@ -94,7 +94,7 @@ def one_row():
     module, starts = posenc_torch.PositionalEncoding(512), itertools.cycle(range(1000))
     module.forward(x, start=1000)       # its table grows
     frequencies, octaves = plain.frequencies.copy(), 2.0 ** np.arange(10)
-    bases, new = [100.0 * (i + 1) for i in range(20)], itertools.count(3000)
+    bases = [100.0 * (i + 1) for i in range(20)]
     return samples({
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, 512),
@@ -105,8 +105,6 @@ def one_row():
         "`posenc.torch.PositionalEncoding.forward(x)`": partial(module.forward, x),
         "the same, with another `start` in each call": lambda: module.forward(x, start=next(starts)),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
-        "`posenc.encode(16, 512, base=...)`, another base in each call":
-            lambda: posenc.encode(16, 512, base=next(new)),
         "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base)
                                                                    for base in bases],
     })
