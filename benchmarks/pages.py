@@ -145,7 +145,7 @@ SPEED = {
     "add_to, 8 x 128 x 512": "add to a batch, 8 x 128 x 512",
     "add_to, 32 x 2,048 x 512": "add to a batch, 32 x 2,048 x 512",
     "add_to, 32 x 2,048 x 512, positions first": "the same, a batch of shape 2,048 x 32 x 512",
-    "add_to, 4,096 x 10 x 256": "add to short sequences, 4,096 x 10 x 256",
+    "add_to, 65,536 x 4 x 64": "add to short sequences, 65,536 x 4 x 64",
     "add_to, 1 x 2,048 x 512": "add to one sequence, 1 x 2,048 x 512",
     "add_to, 32 x 2,048 x 512, bfloat16": "add to a batch, 32 x 2,048 x 512, bfloat16",
     "add_to, 32 x 2,048 x 512, float16": "add to a batch, 32 x 2,048 x 512, float16",

@@ -606,7 +606,7 @@ CASES = {
     "add_to, 8 x 128 x 512": partial(adding, shape=(8, 128, 512)),
     "add_to, 32 x 2,048 x 512": partial(adding, shape=(32, 2048, 512)),
     "add_to, 32 x 2,048 x 512, positions first": partial(adding, shape=(32, 2048, 512), axes=(1, 0, 2)),
-    "add_to, 4,096 x 10 x 256": partial(adding, shape=(4096, 10, 256)),
+    "add_to, 65,536 x 4 x 64": partial(adding, shape=(65_536, 4, 64)),
     "add_to, 1 x 2,048 x 512": partial(adding, shape=(1, 2048, 512)),
     "add_to, 32 x 2,048 x 512, bfloat16": partial(adding, shape=(32, 2048, 512), dtype=torch.bfloat16),
     "add_to, 32 x 2,048 x 512, float16": partial(adding, shape=(32, 2048, 512), dtype=torch.float16),
