@@ -11,7 +11,6 @@ Elsewhere, freed memory is used again, also by temporary arrays.  "reused": the 
 """
 
 import ctypes
-import itertools
 import json
 import os
 import sys
@@ -91,8 +90,6 @@ def results(memory, **options):
 def one_row():
     """Measure one row of 512 columns, encodings, and many conventions."""
     plain, row, x = posenc.Encoding(512), range(100, 101), torch.ones(1, 1, 512)
-    module, starts = posenc_torch.PositionalEncoding(512), itertools.cycle(range(1000))
-    module.forward(x, start=1000)       # its table grows
     frequencies, octaves = plain.frequencies.copy(), 2.0 ** np.arange(10)
     bases = [100.0 * (i + 1) for i in range(20)]
     return samples({
@@ -102,8 +99,8 @@ def one_row():
             posenc.encode, row, 512, frequencies=frequencies),
         "`posenc.points([[0.5, 1, 2]], 60, frequencies=array)`": partial(
             posenc.points, [[0.5, 1, 2]], 60, frequencies=octaves),
-        "`posenc.torch.PositionalEncoding.forward(x)`": partial(module.forward, x),
-        "the same, with another `start` in each call": lambda: module.forward(x, start=next(starts)),
+        "`posenc.torch.PositionalEncoding.forward(x)`": partial(
+            posenc_torch.PositionalEncoding(512).forward, x),
         "`posenc.Encoding(512)`": partial(posenc.Encoding, 512),
         "16 rows in each of 20 conventions, as keywords": lambda: [posenc.encode(16, 512, base=base)
                                                                    for base in bases],
