@@ -248,6 +248,7 @@ def timesteps(threads, pool, *, n, d_model):
         "posenc": partial(encoding.encode, t),
         "pasted, diffusers": partial(diffusers.get_timestep_embedding, steps, d_model, **options),
         "pasted, Stable Diffusion": partial(stable_diffusion, steps, d_model),
+        "pasted exact, F.embedding": partial(torch.nn.functional.embedding, steps, torch.tensor(rows)),
         "exact, numba float64": double,
         "fast, numba float32": single,
         **once(threads, {"exact, NumPy float64": in_numpy,
@@ -270,7 +271,7 @@ def scattered(threads, pool, *, n, d_model, limit, dtype=np.float32):
         "exact, numba float64": lambda: (fill_at(positions, *double, out), out)[1],
         **({"fast, numba float32": lambda: (fill_at(positions, *single, out), out)[1]}
            if dtype == np.float32 else {}),
-        "fast, torch.index_select from a table": lambda: (
+        "pasted exact, torch.index_select": lambda: (
             torch.index_select(rows, 0, steps, out=torch.from_numpy(out)), out)[1],
     }
 
