@@ -122,9 +122,9 @@ def numpy_recipe_into(pe):
     """Fill a table by the recipe, with angles in its dtype."""
     n, d_model = pe.shape
     frequency = np.exp(np.arange(0, d_model, 2, dtype=pe.dtype) * (-math.log(10000.0) / d_model))
-    angles = np.arange(n, dtype=pe.dtype)[:, None] * frequency
-    np.sin(angles, out=pe[:, 0::2])
-    np.cos(angles, out=pe[:, 1::2])
+    angles = np.einsum("i,j->ij", np.arange(n, dtype=pe.dtype), frequency)
+    pe[:, 0::2] = np.sin(angles)
+    pe[:, 1::2] = np.cos(angles)
     return pe
 
 
@@ -199,8 +199,7 @@ def table(threads, pool, *, n, d_model, new=False, dtype=np.float32):
     calls = {
         "posenc": partial(posenc.encode, n, d_model, dtype=dtype, out=None if new else out),
         "pasted, torch": partial(torch_recipe, positions, d_model, None if new else torch.from_numpy(out)),
-        **once(threads, {"exact, NumPy recipe": partial(numpy_recipe, n, d_model)} if new else
-               {f"pasted, NumPy {out.dtype}": partial(numpy_recipe_into, out)}),
+        **once(threads, {f"pasted, NumPy {out.dtype}": partial(filling, numpy_recipe_into)}),
         "exact, numba float64": partial(filling, double),
         "fast, a copy by NumPy": rows.copy if new else lambda: (np.copyto(out, rows), out)[1],
         "fast, a copy by torch": partial(filling, lambda out: torch.from_numpy(out).copy_(copy)),
@@ -449,7 +448,7 @@ def adding(threads, pool, *, shape, new=False, x_scale=None, dtype=torch.float32
         module = posenc_torch.PositionalEncoding(shape[-1], x_scale=x_scale)
         return nothing, {"posenc": lambda threads=None: module(tensor), **(
             {"pasted exact, tensor + table": partial(torch.add, tensor, rows_of_torch)} if x_scale is None else
-            {"pasted exact, tensor * scale + table": lambda: tensor * x_scale + rows_of_torch,
+            {"pasted exact, (tensor * scale).add_(table)": lambda: (tensor * x_scale).add_(rows_of_torch),
              "exact, torch.add(table, tensor, alpha=scale)": partial(torch.add, rows_of_torch, tensor, alpha=x_scale)})}
 
     def plain(threads):
