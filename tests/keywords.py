@@ -30,7 +30,7 @@ EXAMPLES = {
              [0, -1.0, "10000", [10000], True, 1j, None, np.complex128(1 + 1j), np.array("100"),
               np.array("100", object), np.nan, np.array(True), np.timedelta64(5, "s"), np.datetime64(5, "s"),
               memoryview(b"100"), Tensor("torch.bool", 1), np.inf, Tensor("torch.complex64", 1), 10**400,
-              10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1")]),
+              10**5000, 2**53 + 1, Fraction(1, 3), Decimal("0.1"), Decimal("sNaN")]),
     "frequency_scale": ([-100.0, 2 * pi, -1e-300, 1e300, 0.0], ["1", float("inf")]),
     "position_offset": ([0.1, 1.0, -300.0, 2.0**40, 2.0**60, -1 / 3, 1e-10, 1e-300, -5e-324],
                         [2.0**63, "1", np.array(2**53 + 1), np.int64(2**53 + 1), float("nan")]),
@@ -46,7 +46,8 @@ EXAMPLES = {
             (2 * pi, pi, 2.0**-1022, -1e300, 1.7976931348623157e308, 1e-160),
         ],
         [[1.0, float("nan")], np.eye(2), "1", ["a", "b"], [True], np.full(32, 1j), [1.0], [[1.0], [2.0, 3.0]],
-         np.ma.array([1, 2], mask=[True, False]), [True] + [0.5] * 31, [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31],
+         np.ma.array([1, 2], mask=[True, False]), [True] + [0.5] * 31, [2**53 + 1] * 32, [2**53 + 1] + [0.5] * 31,
+         range(10**30)],
     ),
     "periods": (
         [(24, 0.1, 10**9, 31_556_952 * 10**12, 2.5, 7), (1, 2, 3, 4, 12, 365.2425),

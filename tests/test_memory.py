@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import HERE, python, python_output
+from conftest import HERE, peak_of, python, python_output
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="mprotect is POSIX")
 GLIBC = pytest.mark.skipif(sys.platform != "linux", reason="mallinfo2 is glibc's")
@@ -158,14 +158,33 @@ def test_calls_keep_no_memory():
     python_output(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
 
 
-@pytest.mark.parametrize("keywords", [{"d_model": 64}, {"d_model": 8192}, {"periods": np.geomspace(1.1, 1e4, 4096)}])
-def test_an_encoding_takes_60_to_200_bytes_per_column(keywords):
+@pytest.mark.parametrize("keywords, most", [
+    ({"d_model": 32}, 350), ({"d_model": 8192}, 350), ({"periods": np.geomspace(1.1, 1e4, 16)}, 350),
+    ({"d_model": 32, "base": 1e30}, 350), ({"periods": 10.0 ** np.linspace(-300, 300, 16)}, 1000),
+])
+def test_an_encoding_takes_60_to_1000_bytes_per_column(keywords, most):
     tracemalloc.start()
     try:
-        encoding = posenc.Encoding(**keywords)
-        assert 60 < tracemalloc.get_traced_memory()[0] / encoding.d_model < 200
+        encodings = [posenc.Encoding(**keywords) for _ in range(10)]
+        assert 60 < tracemalloc.get_traced_memory()[0] / (10 * encodings[0].d_model) < most
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("call, per_length", [
+    ("mask(np.ones(SHAPE, bool))", 0), ("mask(np.tile([0, 1], HALVES))", 0), ("mask(np.ones(SHAPE), start=FIRST)", 0),
+    ("segments(np.ones(SHAPE, int))", 0), ("segments(np.tile([0, 1], HALVES))", 0),
+    ("segments(np.ones(SHAPE, np.uint8), start=FIRST)", 0),
+    ("lengths(np.ones(10**6, int), start=np.arange(10**6))", 40), ("lengths(np.full(10**6, 2, np.int8))", 40),
+])
+@pytest.mark.parametrize("rows", [1, 1000, 500_000])
+def test_positions_take_four_times_their_memory_at_most(call, per_length, rows):
+    scope = {"np": np, "SHAPE": (rows, 10**6 // rows), "HALVES": (rows, 500_000 // rows), "FIRST": np.arange(rows)}
+    function, arguments = call.split("(", 1)
+    positions_from = getattr(posenc, f"positions_from_{function}")
+    args, options = eval(f"(lambda *args, **options: (args, options))({arguments}", scope)
+    least = positions_from(*args, **options).nbytes
+    assert least < peak_of(lambda: positions_from(*args, **options)) < 4 * least + per_length * 10**6
 
 
 def test_calls_of_few_rows_share_an_offset_table():

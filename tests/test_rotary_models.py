@@ -20,7 +20,7 @@ SCALINGS = {
     "yarn": {"factor": 16.0, **ORIGINAL},
     "yarn with mscale": {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.5, "beta_fast": 24,
                          "beta_slow": 2.0, **ORIGINAL},
-    "yarn without truncation": {"factor": 32.0, "truncate": False, **ORIGINAL},
+    "yarn without truncation": {"factor": 256.0, "truncate": False, **ORIGINAL},
     "yarn without a factor": {"factor": None, **ORIGINAL},
     "longrope": {"short_factor": 1.0, "long_factor": 8.0, **ORIGINAL},
     "longrope with a factor": {"short_factor": 1.0, "long_factor": 8.0, "factor": 32.0, **ORIGINAL},
@@ -57,7 +57,8 @@ def assert_same_frequencies(rotary, frequencies, factor):
     assert rotary.attention_scaling == pytest.approx(factor, rel=1e-15)
     turning = frequencies != 0
     assert np.array_equal(turning, rotary.frequencies != 0)
-    assert np.abs(frequencies[turning] / rotary.frequencies[turning] - 1).max() < 2e-6
+    bound = 2e-6 + 1e-7 * ((rotary.scaling or {}).get("factor") or 0)
+    assert np.abs(frequencies[turning] / rotary.frequencies[turning] - 1).max() < bound
 
 
 @pytest.mark.parametrize("head_dim, base, share", SHAPES)

@@ -57,12 +57,13 @@ def dtype(dtype: Any, subject: str = "dtype is", others: str = "float64, float32
     """
     if isinstance(dtype, (str, type, np.dtype)) and dtype in USUAL:
         return USUAL[dtype]
-    if "bfloat16" in (getattr(dtype, "__name__", ""), getattr(dtype, "name", ""), str(dtype)):
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", getattr(dtype, "name", None))
+    if isinstance(name, str) and name == "bfloat16":
         return "bfloat16", _bfloat16()
-    element = None
-    with suppress(TypeError, SyntaxError):      # SyntaxError: a string such as "(2,"
+    element, text = None, f"of type {type(dtype).__name__}"
+    with suppress(TypeError, SyntaxError, ValueError):      # for texts such as "(2,", and large integers
+        text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
         element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
-    text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
     if element is None or element.name not in DTYPES:
         raise TypeError(f"{subject} {text}, expected {others}, float16 or bfloat16")
     if not element.isnative:

@@ -91,8 +91,8 @@ def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...
         return convert(value)
     except TypeError:
         return None
-    except OverflowError:
-        return math.inf                         # float(10**400)
+    except (OverflowError, ValueError):
+        return math.inf                         # float(10**400), float(Decimal("sNaN"))
 
 
 def integer(name: str, value: Any, lowest: float, expected: str = "an integer") -> int:
@@ -101,6 +101,8 @@ def integer(name: str, value: Any, lowest: float, expected: str = "an integer") 
         raise wrong_type(name, value, expected)
     if number < lowest:
         raise ValueError(f"{name} is {shown(number)}, expected at least {lowest}")
+    if number > BEYOND > lowest > -math.inf:
+        raise ValueError(f"{name} is {shown(number)}, expected at most 2**63")
     return number
 
 
@@ -151,7 +153,7 @@ def boolean(name: str, value: Any) -> bool:
 
 def reals(name: str, value: Any, check: Callable[[str, Any], Any] = real) -> tuple[Any, ...]:
     """Return the elements of a one-dimensional array or list, each converted by `check`."""
-    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, range))
     array = widened(as_array(name, list(value) if is_list else value))      # NumPy takes no list of OmegaConf
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")

@@ -133,7 +133,10 @@ def grid(
         )
         rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
         shape_of_table = (d_model, *rows) if channel_first else (*rows, d_model)
-        out = kernel.output_array(out, shape_of_table, dtype_name, "shape")
+        try:
+            out = kernel.output_array(out, shape_of_table, dtype_name, "shape")
+        except OverflowError as error:          # more than 2**1024 values
+            raise arrays.too_large("shape", shape_of_table, error) from None
         positions, starts = [], per_axis("start", start, len(extents))
         for k, (extent, first, offset) in enumerate(zip(extents, starts, offsets, strict=True)):
             # another axis may be very long
@@ -338,7 +341,7 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
     if isinstance(coordinates, str):
         checks.choice("coordinates", coordinates, COORDINATES)
     elif np.shape(coordinates) != (2,):
-        raise TypeError(f"coordinates is {coordinates!r}, expected one of {COORDINATES} or (low, high)")
+        raise TypeError(f"coordinates is {checks.shown(coordinates)}, expected one of {COORDINATES} or (low, high)")
     if not isinstance(extent, int):
         if number or np.any(coordinates != "index"):
             raise ValueError(f"start and coordinates are {number}, {coordinates!r}, expected 0, 'index' with {name}")

@@ -161,9 +161,10 @@ def settings_of(config: Any, layer_type: Any, length: Any, layout: Any, axes: An
     _set_lengths(scaling, keys, length)
     value = scaling.get("partial_rotary_factor", keywords.get("rotary_dim"))
     is_whole = is_measured and properties.keys().isdisjoint(("share", "rotary_dim"))
-    if is_whole and type_of_scaling(scaling) != "proportional" and value not in (None, 1, head_dim):
+    if is_whole and type_of_scaling(scaling) != "proportional" and value is not None:
         key = next((key for key in (*SHARES, *WIDTHS) if keys.get(key) is not None), "partial_rotary_factor")
-        raise _has(f"{key} {value}, but models of type {keys.name!r} rotate all {head_dim} columns")
+        if checks.real(key, value) not in (1, head_dim):
+            raise _has(f"{key} {value}, but models of type {keys.name!r} rotate all {head_dim} columns")
     if axes is not None:
         keywords["axes"] = axes
         scaling.pop("mrope_section", None)

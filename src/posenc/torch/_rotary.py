@@ -278,7 +278,7 @@ class RotaryEmbedding(TableModule):
         form, hidden_size = "twice", None
         if isinstance(config, Rotary):
             if length is not None:
-                raise ValueError(f"length is {length!r}, expected None with a Rotary; set it in its scaling")
+                raise ValueError(f"length is {checks.shown(length)}, expected None with a Rotary; set it in its scaling")
             rotations: dict[str | None, Rotary] = {None: config}
         else:
             keys = Keys(config)

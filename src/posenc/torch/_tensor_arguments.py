@@ -182,7 +182,7 @@ def _tensor_with_copy(array: NDArray[Any]) -> Tensor:
 
 def check_dtype(subject: str, dtype: torch.dtype, dtypes: Collection[torch.dtype] = DTYPES) -> None:
     if not isinstance(dtype, torch.dtype) or dtype not in dtypes:
-        raise TypeError(f"{subject} {dtype!r}, expected one of {', '.join(map(str, dtypes))}")
+        raise TypeError(f"{subject} {checks.shown(dtype)}, expected one of {', '.join(map(str, dtypes))}")
 
 
 def check_dense(name: str, tensor: Any) -> None:
