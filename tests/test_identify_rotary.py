@@ -373,7 +373,7 @@ def test_up_to_is_the_largest_position(expect, up_to, last):
 
 
 @pytest.mark.parametrize("function, expect, up_to, error, message", [
-    (ROTARY.rotate, ROTARY, 0, ValueError, "up_to is 0"), (ROTARY.rotate, ROTARY, 2**70, ValueError, "up_to has"),
+    (ROTARY.rotate, ROTARY, 0, ValueError, "up_to is 0"), (ROTARY.rotate, ROTARY, 2**63, ValueError, "up_to has"),
     (ROTARY.rotate, ROTARY, "a", TypeError, "up_to is"), (ROTARY.rotate, None, 9, TypeError, "expect is None"),
     (rotation(ROTARY, lambda positions: (COS[positions], SIN[positions])), ROTARY, None, ValueError,
      r"up to 131,071 raises IndexError: .* up_to=N - 1"),
