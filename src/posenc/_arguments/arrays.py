@@ -62,7 +62,7 @@ def dtype(dtype: Any, subject: str = "dtype is", others: str = "float64, float32
         return "bfloat16", _bfloat16()
     element, text = None, f"of type {type(dtype).__name__}"
     with suppress(TypeError, SyntaxError, ValueError):      # for texts such as "(2,", and large integers
-        text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
+        text = str(dtype) if isinstance(dtype, np.dtype) else repr(dtype)
         element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
     if element is None or element.name not in DTYPES:
         raise TypeError(f"{subject} {text}, expected {others}, float16 or bfloat16")
