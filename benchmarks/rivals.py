@@ -98,7 +98,7 @@ def once(threads, calls):
 # ---- tables ------------------------------------------------------------------------------------------------
 
 
-def numpy_recipe(n, d_model, dtype=np.float32):
+def numpy_recipe(n, d_model, dtype):
     """Return the table of the common NumPy recipe, with angles in float64."""
     position = np.arange(n)[:, None]
     angles = position * np.exp(np.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
