@@ -245,6 +245,22 @@ def test_a_padding_row_is_identified(padding_idx):
     assert best.encoding == posenc.Encoding(64, layout="halves", spacing="endpoint", padding_idx=padding_idx)
 
 
+@pytest.mark.parametrize("convention", [
+    {"d_model": 512, "base": 5e5}, {"d_model": 256, "base": 1e6, "frequency_scale": 0.25, "scale": 22.6},
+    {"d_model": 512, "base": 1234.5, "spacing": "endpoint", "scale": 0.1}, {"d_model": 512, "base": 20.0},
+    {"d_model": 128, "base": 12345.678, "frequency_scale": 1 / 3, "layout": "halves", "spacing": "endpoint"},
+    {"d_model": 256, "frequency_scale": 0.25, "scale": 0.5},
+])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_exact_tables_have_no_other_reason(convention, dtype):
+    encoding = posenc.Encoding(**convention)
+    best = identify(encoding.encode(range(1, 1501), dtype=dtype))[0]
+    if dtype == "bfloat16" and encoding.base == 12345.678:      # shorter bases explain the table, too
+        assert best.encoding != encoding and best.reason == "rounding"
+    else:
+        assert best[:1] + best[3:] == (encoding, 0, "every value correctly rounded")
+
+
 def test_a_row_of_zeros_at_a_fractional_position_is_not_a_padding_row():
     positions = np.arange(40) + 0.5
     table = posenc.encode(positions, 64)

@@ -160,7 +160,8 @@ def test_calls_keep_no_memory():
 
 @pytest.mark.parametrize("keywords, most", [
     ({"d_model": 32}, 350), ({"d_model": 8192}, 350), ({"periods": np.geomspace(1.1, 1e4, 16)}, 350),
-    ({"d_model": 32, "base": 1e30}, 350), ({"periods": 10.0 ** np.linspace(-300, 300, 16)}, 1000),
+    ({"d_model": 32, "base": 1e30}, 350), ({"frequencies": np.geomspace(1e-20, 1e20, 16)}, 350),
+    ({"d_model": 32, "frequency_scale": 1e-300}, 1000), ({"periods": 10.0 ** np.linspace(-300, 300, 16)}, 1000),
 ])
 def test_an_encoding_takes_60_to_1000_bytes_per_column(keywords, most):
     tracemalloc.start()

@@ -155,12 +155,16 @@ class Rows(NamedTuple):
 
 
 def _explained(rows: Rows, encodings: Iterable[tuple[Encoding, Names]]) -> list[Match]:
-    """Return the matches with the lowest costs, in the first arithmetic that explains the table."""
+    """Return the matches with the lowest costs, in the first arithmetic that explains the table.
+
+    Matches without a difference come first.
+    """
     is_placed = rows.positions is None
     possible = [(*each, placed(each[0], rows) if is_placed else rows.positions) for each in encodings]
     for how in match.plain(rows.stored):
         explanations = filter(None, (_explanation(rows, how, *each) for each in possible))
-        found = sorted(explanations, key=lambda pair: (pair[0], len(changes_of(pair[1].encoding))))
+        found = sorted(explanations, key=lambda pair: (
+            pair[1].difference > 0, pair[0], len(changes_of(pair[1].encoding))))
         first: dict[Any, Match] = {}
         for cost, each in found:
             if cost < found[0][0] + TIE:        # the same table may have several encodings
@@ -247,7 +251,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def _fits(rows: Rows) -> Iterator[tuple[Encoding, Names]]:
-    """Yield encodings with short parameters, for each layout."""
+    """Yield encodings with short parameters, then with precise ones, for each layout."""
     at = rows.numbers if rows.positions is None else np.asarray(rows.positions)[rows.numbers]
     # angles of float64 have roundings of their own
     d_model, precision = rows.values.shape[1], min(50, match.PRECISION[rows.stored])
@@ -259,13 +263,15 @@ def _fits(rows: Rows) -> Iterator[tuple[Encoding, Names]]:
         size = float(np.median(np.abs(z))) or 1.0
         phases = match.phases_of(at, z, precision, 2.0 ** DTYPES[rows.stored].smallest)
         sign = np.sign(np.sum(np.sign(phases.frequency)) + 0.5)
-        multiple, bases = phases._replace(frequency=sign * phases.frequency).geometric([half, half - 1])
-        error = match.PRECISE * 2.0**-precision / math.sqrt(z.size)
-        keywords: dict[str, Any] = {
-            "layout": layout, "order": "cos" if sign > 0 else "sin", "frequency_scale": multiple,
-            "scale": short(size, error, _scales(d_model), 4000)}
-        for base, spacing in zip(bases, ("paper", "endpoint"), strict=False):
-            yield Encoding(d_model, **keywords | {"base": base, "spacing": spacing}), ()
+        turning, error = phases._replace(frequency=sign * phases.frequency), 2.0**-precision / math.sqrt(z.size)
+        scales, spacings = dict[float, None](), dict[tuple[Any, ...], None]()
+        for sigmas in match.NUMBERS:
+            scales[short(size, sigmas * error, _scales(d_model), 4000)] = None
+            multiple, bases = turning.geometric([half, half - 1], (), sigmas)
+            spacings |= {(multiple, *each): None for each in zip(bases, ("paper", "endpoint"), strict=False)}
+        for scale, (multiple, base, spacing) in itertools.product(scales, spacings):
+            yield Encoding(d_model, base=base, spacing=spacing, layout=layout, order="cos" if sign > 0 else "sin",
+                           frequency_scale=multiple, scale=scale), ()
 
 
 # ---- values and positions ----------------------------------------------------------------------------------

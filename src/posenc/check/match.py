@@ -192,7 +192,7 @@ TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 KNOWN = 0.05
 # of two frequencies in a fit: beyond it, one does not turn, or the fit went wrong
 WIDEST_RATIO = math.log(1e20)
-PRECISE = 4             # numbers are rounded within so many standard errors
+NUMBERS = 64, 4         # numbers are rounded within so many standard errors: short numbers, then precise ones
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
@@ -221,7 +221,7 @@ class Phases(NamedTuple):
         return bool(is_near.all() and np.isfinite(self.error).any())
 
     def geometric(
-        self, divisors: Sequence[float], usual: Sequence[float] = (), sigmas: float = PRECISE
+        self, divisors: Sequence[float], usual: Sequence[float], sigmas: float
     ) -> tuple[float, list[float]]:
         """Return the first frequency, and a list with a base for each divisor of the exponents.
 

@@ -32,7 +32,6 @@ UNKNOWN = "no known rotation gives these values"
 FEW = 0.1                   # share of the rows that may differ from the others
 FEWEST = 8                  # rows from the first one on that a rotation must give, if it does not give all
 OFFSETS = np.array(sorted(range(32, -33, -1), key=abs))  # of positions, the usual ones first
-SHORT = 64              # standard errors within which a number is rounded if this gives the values
 BASES = (1e4, 5e5, 1e6, 5e6, 1e7, 100.0, 1.5e5, 1.6e5, 2.5e5, 256.0, 2000.0)
 
 # a fault, and a transformation of cos + i sin that is its own inverse
@@ -430,7 +429,7 @@ def candidates(estimate: Phases, r: Rotary | None, blank: Rotary) -> Iterator[Ro
         yield r
         if r.scaling is not None:
             others = [r.replace(scaling=None), *(r.replace(base=base) for base in BASES)]
-    for sigmas in (SHORT, match.PRECISE):       # short numbers, then precise ones
+    for sigmas in match.NUMBERS:
         multiple, bases = estimate.geometric([len(blank.frequencies)], BASES, sigmas)
         others += [blank.replace(base=base, frequency_scale=multiple) for base in bases]
     yield from (each for each in others if estimate.are_near(each.frequencies))
