@@ -245,6 +245,15 @@ def test_a_padding_row_is_identified(padding_idx):
     assert best.encoding == posenc.Encoding(64, layout="halves", spacing="endpoint", padding_idx=padding_idx)
 
 
+@pytest.mark.parametrize("d_model, start, rows, scale", [
+    (64, 1, 1000, 0.01), (16, 2, 100, 0.01), (512, 1, 3000, 1 / 64), (64, 3000, 2000, 0.001)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_slow_columns_are_placed_by_all_rows(d_model, start, rows, scale, dtype):
+    encoding = posenc.Encoding(d_model, frequency_scale=scale)
+    best = identify(encoding.encode(range(start, start + rows), dtype=dtype))[0]
+    assert (best.positions, best.difference) == (range(start, start + rows), 0)
+
+
 @pytest.mark.parametrize("convention", [
     {"d_model": 512, "base": 5e5}, {"d_model": 256, "base": 1e6, "frequency_scale": 0.25, "scale": 22.6},
     {"d_model": 512, "base": 1234.5, "spacing": "endpoint", "scale": 0.1}, {"d_model": 512, "base": 20.0},

@@ -528,6 +528,7 @@ from_config(LLAMA | {"swa_rope_theta": 1e4})  config has swa_rope_theta 10000.0
 from_config(LLAMA | {"rotary_emb_base": 1e4})  config has rotary_emb_base 10000.0
 from_config(LLAMA | {"rotary_pct": 0.5})  config has rotary_pct 0.5, but models of type 'llama' rotate
 from_config(LLAMA | {"rotary_pct": Decimal("sNaN")})  rotary_pct is Decimal('sNaN'), expected a finite number
+from_config(LLAMA | {"rope_scaling": Decimal("sNaN")})  TypeError  config.rope_parameters or config.rope_scaling is D
 from_config(LLAMA | {"rotary_emb_scale_base": 512})  config has rotary_emb_scale_base 512
 from_config(LLAMA | {"use_rope": False})  config has use_rope False
 from_config(LLAMA | {"model_type": "mimo_v2_flash", "rope_scaling": YARN})  with a dict for each type of layers

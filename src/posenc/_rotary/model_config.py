@@ -286,9 +286,10 @@ def _stated_parameters(keys: Keys) -> Mapping[str, Any]:
     """Return rope_parameters, or rope_scaling (its former name), or an empty dict."""
     values = (keys.get(name) for name in ("rope_parameters", "rope_scaling"))
     statements = [value for value in values if value not in (None, {})] or [{}]
+    for each in statements:
+        checks.check_type("config.rope_parameters or config.rope_scaling", each, Mapping, "a dict")
     if statements[0] != statements[-1]:
         raise _has("both rope_parameters and rope_scaling, expected only one of them")
-    checks.check_type("config.rope_parameters or config.rope_scaling", statements[0], Mapping, "a dict")
     return dict(statements[0])
 
 

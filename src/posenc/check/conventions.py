@@ -310,4 +310,9 @@ def placed(encoding: Encoding, rows: Rows) -> range | None:
     errors = np.maximum(np.sqrt(squares / len(columns)), scale * 2.0 ** -match.PRECISION[rows.stored])
     bits = 4 * len(columns) * np.log2(errors)
     start = int(starts[np.argmin(bits + np.log2(1.0 + starts))]) - int(rows.numbers[0])
+    # four rows of slow columns do not determine the start: least squares with all rows
+    angles = (start + rows.numbers + encoding.position_offset)[:, None] * frequencies + phases
+    slopes = frequencies * np.cos(angles)
+    shift = np.sum(slopes * (rows.values / encoding.scale - np.sin(angles))) / np.sum(slopes**2)
+    start = int(np.clip(start + np.rint(np.nan_to_num(shift)), 0, LARGEST_START))
     return range(start, start + len(rows.table))
