@@ -120,6 +120,7 @@ def test_large_integers_are_exact():
     table = posenc.grid((3, 2), 8, start=(start, 0))
     assert_same_bits(np.ascontiguousarray(table[:, 0, :4]), posenc.encode(range(start, start + 3), 4))
     assert_same_bits(posenc.grid((3, 2), 8, start=(np.int64(start), False + 0.0)), table)
+    assert_same_bits(posenc.grid(3, 4, coordinates=np.array([-1.0, 1.0])), posenc.grid(3, 4, coordinates=(-1, 1)))
     assert_same_bits(posenc.grid((range(-(2**63), -(2**63) + 3),), 4),
                      posenc.encode(range(-(2**63), -(2**63) + 3), 4))
 
@@ -203,7 +204,8 @@ def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
     ({"coordinates": (0, math.inf)}, "coordinates"), ({"widths": (4, 2)}, "widths"),
     ({"d_model": 6}, "d_model"),
     ({"d_model": [posenc.Encoding(4), 4]}, "d_model"), ({"d_model": posenc.Encoding(4), "base": 7}, "base"),
-    ({"frequencies": [[1.0, 2.0], [1.0]]}, "frequencies"), ({"base": (1, 2, 3)}, "base"),
+    ({"coordinates": (0.0, 1e300), "start": 1e9}, "shape"), ({"base": (1, 2, 3)}, "base"),
+    ({"frequencies": [[1.0, 2.0], [1.0]]}, "frequencies"),
 ], ids=str)
 def test_nothing_is_written_if_an_argument_is_wrong(arguments, name, monkeypatch):
     # one cell: a late error would come after a write

@@ -123,7 +123,7 @@ WRONG = {               # wrong values of each argument, some by the kind of the
     "chunk_rows": {TypeError: [2.0, True, "1", Tensor("torch.bool", 1)], ValueError: [0, -1]},
     "x_scale": {TypeError: ["2", True, Tensor("torch.bool", 1), np.ones(2), np.complex64(2 + 1j)],
                 ValueError: [np.nan, np.inf, 10**400, 2**53 + 1]},
-    "coordinates": [3, "xy", np.zeros((5, 0)), [[True, False]], [MASKED_PAIR], [[1j, 0]], [[0.0, 2.0**63]], [[2**70, 0]]],
+    "coordinates": [3, "xy", np.zeros((5, 0)), [[True, False]], [MASKED_PAIR], [[1j, 0]], [[0.0, 2.0**63]], [[2**70, 0]], (0, 1e308)],
     "shape": ["3x4", (), (7, 7.5), (-1, 2), (2**62,) * 32], "head_dim": ["64", 63, -2, 2**25],
     "encoding": [64, "whisper", {}], "name": ["wisper", 64], "mask": [[2, 0], "10", [[1, 0], [1]], [MASKED_PAIR]],
     "start": ["0", [0.5]], "lengths": [[-1], 3, [2**62, 2**62]], "segment_ids": [[0.5], 7],

@@ -56,6 +56,7 @@ HEADERS = {
     "dtype of objects": header((3, 4), "'|O'") + pickle.dumps([None] * 12),
     "dtype of a huge item": header((1, 1), "'|V2147483647'"), "no header": b"", "magic only": b"\x93NUMPY",
     "version 3": header((3, 4), version=3) + bytes(48),
+    "unknown version": header((3, 4)).replace(b"\x01", b"\x09", 1) + bytes(48),
     "header shorter than declared": header((3, 4), length=60_000),
     "header longer than declared": header((3, 4), length=3) + bytes(48), "no rows, wide": header((0, 2**24)),
     "no rows, wider than any encoding": header((0, 2**62)),

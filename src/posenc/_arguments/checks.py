@@ -95,13 +95,15 @@ def _converted(convert: Callable[[Any], Any], value: Any, dtypes: tuple[str, ...
         return math.inf                         # float(10**400), float(Decimal("sNaN"))
 
 
-def integer(name: str, value: Any, lowest: float, expected: str = "an integer") -> int:
+def integer(
+    name: str, value: Any, lowest: float, expected: str = "an integer", highest: float = BEYOND
+) -> int:
     number: int | None = value if type(value) is int else _converted(operator.index, value, ("int", "uint"))
     if number is None:
         raise wrong_type(name, value, expected)
     if number < lowest:
         raise ValueError(f"{name} is {shown(number)}, expected at least {lowest}")
-    if number > BEYOND > lowest > -math.inf:
+    if number > highest:
         raise ValueError(f"{name} is {shown(number)}, expected at most 2**63")
     return number
 
@@ -134,7 +136,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def position(name: str, value: Any) -> int:
-    number = integer(name, value, -math.inf)
+    number = integer(name, value, -math.inf, highest=math.inf)
     check_domain((number,), name=name)
     return number
 
@@ -204,7 +206,7 @@ def attoseconds(name: str, value: str | timedelta | np.timedelta64) -> int:
 
 
 def threads(value: Any) -> int | None:
-    return None if value is None else integer("threads", value, 1)
+    return None if value is None else integer("threads", value, 1, highest=math.inf)
 
 
 # ---- positions ---------------------------------------------------------------------------------------------
@@ -322,7 +324,7 @@ def check_domain(positions: Iterable[Any], offset: float = 0.0, name: str = "pos
         is_inside = LOWEST <= p < BEYOND
         if not is_inside or offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
             with_offset = f" with position_offset {offset}" if is_inside else ""
-            value = shown(p) if isinstance(p, int) else float(p)
+            value = shown(int(p)) if isinstance(p, (int, Fraction)) else float(p)
             raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
 
 

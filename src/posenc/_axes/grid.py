@@ -342,6 +342,8 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
         checks.choice("coordinates", coordinates, COORDINATES)
     elif np.shape(coordinates) != (2,):
         raise TypeError(f"coordinates is {checks.shown(coordinates)}, expected one of {COORDINATES} or (low, high)")
+    else:
+        coordinates = tuple(checks.real("coordinates", end) for end in coordinates)
     if not isinstance(extent, int):
         if number or np.any(coordinates != "index"):
             raise ValueError(f"start and coordinates are {number}, {coordinates!r}, expected 0, 'index' with {name}")
@@ -358,7 +360,7 @@ def _coordinates(name: str, extent: int | NDArray[Any], start: Any, coordinates:
         step = Fraction(2, max(extent, 1))
         first = (first + Fraction(1, 2)) * step - 1
     elif coordinates != "index":
-        low, high = (Fraction(checks.real("coordinates", end)) for end in coordinates)
+        low, high = map(Fraction, coordinates)
         step = (high - low) / max(extent - 1, 1)
         first = low + first * step
     checks.check_domain((first, first + step * (extent - 1)) if extent else (), offset, name)

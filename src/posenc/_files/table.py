@@ -243,7 +243,8 @@ def npy_header(specification: TableSpecification) -> bytes:
 def read_npy_header(file: BinaryIO) -> Table:
     """Return the table in a .npy file, without pickle; the size of the file must match its header."""
     try:
-        np.lib.format.read_magic(file)      # other versions are for longer headers than that of a table
+        if (version := np.lib.format.read_magic(file)) != (1, 0):      # others have longer headers than a table
+            raise ValueError(f"the version of the header is {version}, expected (1, 0)")
         axes, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
     except OSError:
         raise
